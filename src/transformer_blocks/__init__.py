@@ -1,0 +1,83 @@
+"""The Transformer, one readable block at a time.
+
+Every idea of "Attention Is All You Need" (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) is
+one file here, and every file is a chapter: its docstring tells the idea, the equation and the
+section of the paper, its code is the equation, and its examples show a property that you can check.
+What you read is what you run: there is no simplified twin. The reading order:
+
+1. :mod:`~transformer_blocks.embedding`: from words to vectors that know their place
+2. :mod:`~transformer_blocks.masks`: what must not be seen
+3. :mod:`~transformer_blocks.attention`: every query takes a weighted sum of what it finds
+4. :mod:`~transformer_blocks.multi_head`: the same as a layer, with several heads
+5. :mod:`~transformer_blocks.feed_forward`: what every position does on its own
+6. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
+7. :mod:`~transformer_blocks.encoder`: the half that reads
+8. :mod:`~transformer_blocks.decoder`: the half that writes
+9. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
+10. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
+11. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
+12. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
+
+Three rules hold everywhere. Sequences are batch first, (B, L, d_model). A mask is boolean and
+``True`` hides. Modules return one tensor; attention weights are seen with :func:`record_attention`.
+
+The examples assume ``import torch, torch.nn.functional as F``, ``from torch import nn`` and
+``from transformer_blocks import *``.
+"""
+
+# isort: skip_file
+# ruff: noqa: RUF022  (the names stand in teaching order)
+from transformer_blocks.embedding import (
+    LearnedPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    sinusoidal_table,
+)
+from transformer_blocks.masks import causal_mask, format_mask, padding_mask
+from transformer_blocks.attention import (
+    AttentionKernel,
+    attention_weights,
+    fused_attention,
+    scaled_dot_product_attention,
+)
+from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
+from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.residual import PostNorm, PreNorm, Residual
+from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.builders import build_decoder, build_encoder
+from transformer_blocks.schedule import paper_rate, warmup_schedule
+from transformer_blocks.generation import Generation, StepModel, greedy_search
+from transformer_blocks.inspection import record_attention
+
+__all__ = [
+    "TokenEmbedding",
+    "SinusoidalPositionalEncoding",
+    "LearnedPositionalEncoding",
+    "sinusoidal_table",
+    "causal_mask",
+    "padding_mask",
+    "format_mask",
+    "AttentionKernel",
+    "attention_weights",
+    "scaled_dot_product_attention",
+    "fused_attention",
+    "SingleHeadAttention",
+    "MultiHeadAttention",
+    "FeedForward",
+    "Residual",
+    "PostNorm",
+    "PreNorm",
+    "EncoderLayer",
+    "Encoder",
+    "DecoderLayer",
+    "Decoder",
+    "build_encoder",
+    "build_decoder",
+    "paper_rate",
+    "warmup_schedule",
+    "StepModel",
+    "Generation",
+    "greedy_search",
+    "record_attention",
+]

@@ -1,0 +1,46 @@
+"""Argument checks: one form of error for the whole package.
+
+Every message reads ``<rule>, got <name>=<value>``, so that whoever meets it knows which argument
+to change. Only sizes, shapes and dtypes are checked here; nothing reads the values of a tensor.
+"""
+
+from torch import Tensor
+
+
+def check_size(**sizes: int) -> None:
+    """Raise unless every named size is a positive integer.
+
+    Raises:
+        TypeError: If a size is not an ``int``.
+        ValueError: If a size is zero or negative.
+
+    Example:
+        >>> check_size(d_model=0)
+        Traceback (most recent call last):
+        ValueError: d_model must be positive, got d_model=0
+    """
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise TypeError(f"{name} must be an int, got {name}={size!r}")
+        if size <= 0:
+            raise ValueError(f"{name} must be positive, got {name}={size}")
+
+
+def check_dropout(dropout: float) -> None:
+    """Raise unless ``dropout`` is a probability below one; NaN is none.
+
+    Raises:
+        ValueError: If ``dropout`` lies outside [0, 1).
+    """
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout must be in [0, 1), got dropout={dropout}")
+
+
+def check_width(name: str, tensor: Tensor, width: int) -> None:
+    """Raise unless ``tensor`` is a batch of sequences of ``width`` numbers, (B, L, width).
+
+    Raises:
+        ValueError: If it has another shape.
+    """
+    if tensor.dim() != 3 or tensor.shape[-1] != width:
+        raise ValueError(f"{name} must have shape (B, L, {width}), got {tuple(tensor.shape)}")

@@ -1,0 +1,230 @@
+r"""Attention: every query takes a weighted sum of what it finds.
+
+A dictionary look-up compares a *query* with every *key* and returns the *value* of the one that is
+equal. Attention is the soft form of it: every key matches to a degree, and the answer is the sum of
+all values, weighted by how well their keys match. Since nothing is either-or, the whole look-up can
+be learned by gradient descent.
+
+The match of a query and a key is their dot product; a softmax makes the scores of one query
+positive, with sum one (section 3.2.1, equation 1 of the paper):
+
+.. math:: \mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^T}{\sqrt{d_k}}\right) V
+
+Why divide by :math:`\sqrt{d_k}`? The dot product of two random vectors of width :math:`d_k` has a
+standard deviation of :math:`\sqrt{d_k}`. Left alone, wide heads would score so far apart that the
+softmax picks one key and passes no gradient to the others (the paper's footnote 4).
+
+The equation stands here twice. :func:`scaled_dot_product_attention` is the line above, term by
+term, and gives the weights too. :func:`fused_attention` lets torch compute the same result in
+blocks that never hold the whole table of weights; it is the one to run. Both are an
+:class:`AttentionKernel`, so every module of the package takes either.
+
+Shapes: B sentences, H heads, L queries, S keys, d_k the width of a head.
+
+Next chapter: :mod:`transformer_blocks.multi_head`, which makes queries, keys and values.
+"""
+
+import math
+from typing import Protocol
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from transformer_blocks._checks import check_dropout
+from transformer_blocks.masks import check_mask, hide_future
+
+
+class AttentionKernel(Protocol):
+    """What a module asks of an attention function; write your own and pass it as ``kernel=``.
+
+    A kernel returns the mixed values, or a pair whose first part they are. It must obey the mask
+    rule of :mod:`transformer_blocks.masks`, and ``causal`` aligned to the bottom right.
+    """
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Mix ``value``; see :func:`scaled_dot_product_attention` for the arguments."""
+        ...
+
+
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    r"""Say how much of each value a query takes: :math:`\mathrm{softmax}(QK^T / \sqrt{d_k})`.
+
+    Args:
+        query: What each position asks. Shape (B, H, L, d_k).
+        key: What each position offers to match. Shape (B, H, S, d_k).
+        mask: Boolean, True hides a key. Shape (L, S) or (B|1, H|1, L|1, S).
+        causal: Also hide later positions, as :func:`~transformer_blocks.causal_mask` does.
+        scale: What the scores are multiplied by; 1 / sqrt(d_k) if not given.
+
+    Returns:
+        Weights between 0 and 1. Each row sums to one, or to zero where a query may see nothing.
+        Shape (B, H, L, S).
+
+    Raises:
+        TypeError: If the dtypes differ, or the mask is not boolean.
+        ValueError: If the shapes do not fit.
+
+    Example:
+        >>> query = torch.tensor([[[[1.0, 0.0]]]])  # asks for the first feature
+        >>> key = torch.tensor([[[[4.0, 0.0], [0.0, 4.0]]]])  # the first key has it
+        >>> attention_weights(query, key)
+        tensor([[[[0.9442, 0.0558]]]])
+    """
+    _check_inputs(query, key, key)
+    hidden = _hidden_cells(query, key, mask, causal)
+    scale = _default_scale(query) if scale is None else scale
+    scores = query @ key.transpose(-2, -1) * scale  # (B, H, L, S)
+    if hidden is None:
+        return scores.softmax(dim=-1)
+    # The softmax of a row of -inf is NaN, and so is its gradient. A row that may see nothing
+    # therefore keeps its scores; the last step sets its weights to zero.
+    sees_nothing = hidden.all(dim=-1, keepdim=True)
+    scores = scores.masked_fill(hidden & ~sees_nothing, -math.inf)
+    return scores.softmax(dim=-1).masked_fill(hidden, 0.0)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mix ``value`` vectors, weighting each by how well its ``key`` answers the ``query``.
+
+    This is equation 1 of the paper as it is printed: easy to read, differentiable twice, and it
+    shows the weights. It holds a table of L x S weights for every head.
+
+    Args:
+        query: What each position asks. Shape (B, H, L, d_k).
+        key: What each position offers to match. Shape (B, H, S, d_k).
+        value: What each position hands over. Shape (B, H, S, d_v).
+        mask: Boolean, True hides a key. Shape (L, S) or (B|1, H|1, L|1, S).
+        causal: Also hide later positions. With L < S the last query sees every key.
+        dropout: Probability of dropping a weight, in [0, 1). Applied always: pass 0 to evaluate.
+        scale: What the scores are multiplied by; 1 / sqrt(d_k) if not given.
+
+    Returns:
+        The mixed values, shape (B, H, L, d_v), and the weights before dropout, shape (B, H, L, S).
+
+    Raises:
+        TypeError: If the dtypes differ, or the mask is not boolean.
+        ValueError: If the shapes do not fit, or ``dropout`` is out of range.
+
+    Example:
+        >>> query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
+        >>> mixed, weights = scaled_dot_product_attention(query, key, value)
+        >>> order = torch.tensor([2, 0, 3, 1])  # a memory has no order: shuffle it ...
+        >>> again, _ = scaled_dot_product_attention(query, key[:, :, order], value[:, :, order])
+        >>> torch.allclose(mixed, again, atol=1e-6)  # ... and the answers stay the same
+        True
+    """
+    _check_inputs(query, key, value)
+    check_dropout(dropout)
+    weights = attention_weights(query, key, mask=mask, causal=causal, scale=scale)
+    return F.dropout(weights, dropout) @ value, weights
+
+
+def fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Compute the same mixture with torch's fused kernel, without the L x S table.
+
+    The arguments are those of :func:`scaled_dot_product_attention`. Dropout of the weights costs
+    the advantage: torch then builds the table after all, three times slower at L = 2048.
+
+    Returns:
+        The mixed values. Shape (B, H, L, d_v).
+
+    Raises:
+        TypeError: If the dtypes differ, or the mask is not boolean.
+        ValueError: If the shapes do not fit, or ``dropout`` is out of range.
+
+    Example:
+        >>> query, key, value = torch.randn(3, 2, 4, 5, 8).unbind()
+        >>> fused = fused_attention(query, key, value, causal=True)
+        >>> readable, _ = scaled_dot_product_attention(query, key, value, causal=True)
+        >>> torch.allclose(fused, readable, atol=1e-6)
+        True
+    """
+    _check_inputs(query, key, value)
+    check_dropout(dropout)
+    square = query.shape[-2] == key.shape[-2]
+    if causal and mask is None and square:  # torch's is_causal aligns top left: right if L == S
+        return F.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, is_causal=True, scale=scale
+        )
+    hidden = _hidden_cells(query, key, mask, causal)
+    if hidden is None:
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
+    # Torch's mask says what is visible. Its kernels differ on a row without any; such a row gets
+    # all keys here, and zeros for an answer.
+    sees_nothing = hidden.all(dim=-1, keepdim=True)
+    visible = ~hidden | sees_nothing
+    mixed = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=visible, dropout_p=dropout, scale=scale
+    )
+    return mixed.masked_fill(sees_nothing, 0.0)
+
+
+def _hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
+    """Join the caller's mask and the causal one; None where there is nothing to hide."""
+    batch, heads, length, _ = query.shape
+    key_length = key.shape[-2]
+    if mask is not None:
+        check_mask(mask, batch=batch, heads=heads, queries=length, keys=key_length)
+    if not causal or length == 1:  # the last query sees every key, and so does an only one
+        return mask
+    future = hide_future(length, key_length, query.device)
+    return future if mask is None else mask | future
+
+
+def _default_scale(query: Tensor) -> float:
+    return 1.0 / math.sqrt(query.shape[-1])
+
+
+def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless shapes are (B, H, L, d_k), (B, H, S, d_k), (B, H, S, d_v), with one dtype."""
+    shapes = (
+        f"got query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}"
+    )
+    if not query.dim() == key.dim() == value.dim() == 4:
+        raise ValueError(f"query, key and value must have four dimensions (B, H, L, d_k), {shapes}")
+    if not query.shape[:2] == key.shape[:2] == value.shape[:2]:
+        raise ValueError(f"query, key and value must agree in batch and heads, {shapes}")
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"query and key must have the same width d_k, {shapes}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(f"key and value must have the same length S, {shapes}")
+    if not query.dtype == key.dtype == value.dtype:
+        raise TypeError(
+            "query, key and value must have one dtype, "
+            f"got {query.dtype}, {key.dtype} and {value.dtype}"
+        )

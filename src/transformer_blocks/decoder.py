@@ -1,0 +1,138 @@
+"""The decoder: writes a sentence while reading another.
+
+A decoder layer has one part more than an encoder layer. First the words written so far look at each
+other, never ahead; then each looks into the encoded source, the *memory*, which is where words of
+the translation meet words of the original; then each thinks on its own (section 3.1 and the right
+half of figure 1).
+
+In training all positions of the known translation are computed at once, each from the words before
+it: that is what the causal mask is for.
+
+Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
+"""
+
+from collections.abc import Callable, Iterable
+
+from torch import Tensor, nn
+
+from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.residual import Residual
+
+
+class DecoderLayer(nn.Module):
+    """One layer: causal self-attention, cross-attention to the source, then feed-forward.
+
+    Args:
+        self_attention: How positions of the target look at each other.
+        cross_attention: How they look into the source.
+        feed_forward: What each does with what it found; keeps the shape (B, L, d_model).
+        residual: Makes the connection around each of the three; called once for each.
+
+    Example:
+        >>> layer = DecoderLayer(
+        ...     MultiHeadAttention(16, 4),
+        ...     MultiHeadAttention(16, 4),
+        ...     FeedForward(16, 64),
+        ...     residual=lambda: PreNorm(16),
+        ... ).eval()
+        >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
+        >>> before = layer(x, memory)
+        >>> x[:, -1] += 1.0  # rewrite the last word ...
+        >>> torch.equal(before[:, :-1], layer(x, memory)[:, :-1])  # ... nobody earlier notices
+        True
+    """
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention,
+        feed_forward: nn.Module,
+        *,
+        residual: Callable[[], Residual],
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.self_attention_residual = residual()
+        self.cross_attention = cross_attention
+        self.cross_attention_residual = residual()
+        self.feed_forward = feed_forward
+        self.feed_forward_residual = residual()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = True,
+    ) -> Tensor:
+        """Let the target look at itself, then at the source.
+
+        Args:
+            x: The target. Shape (B, L, d_model).
+            memory: The encoded source. Shape (B, S, key width of the cross-attention).
+            mask: Hides target positions from target positions; broadcastable to (B, H, L, L).
+            memory_mask: Hides source positions, usually their padding; to (B, H, L, S).
+            causal: Whether a target position is kept from seeing later ones.
+
+        Returns:
+            Shape (B, L, d_model).
+        """
+        x = self.self_attention_residual(
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal)
+        )
+        x = self.cross_attention_residual(
+            x, lambda x: self.cross_attention(x, memory, memory, mask=memory_mask)
+        )
+        return self.feed_forward_residual(x, self.feed_forward)
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers, all of which read the same memory.
+
+    Padding of the target stands at its end, where causality hides it from every real word already;
+    ``mask`` is needed only for other things to hide.
+
+    Args:
+        layers: From the first to the last, each made anew.
+        norm: What is applied to the result; a stack of :class:`PreNorm` layers needs one.
+
+    Example:
+        >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
+        >>> whole = decoder(x, memory)
+        >>> begun = decoder(x[:, :3], memory)  # a translation of which three words are written
+        >>> torch.allclose(whole[:, :3], begun, atol=1e-5)
+        True
+    """
+
+    def __init__(self, layers: Iterable[DecoderLayer], *, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = True,
+    ) -> Tensor:
+        """Apply the layers in turn.
+
+        Args:
+            x: Embedded target tokens with positions. Shape (B, L, d_model).
+            memory: What the encoder made of the source. Shape (B, S, d_model).
+            mask: Hides target positions, besides the causal rule; broadcastable to (B, H, L, L).
+            memory_mask: Hides source positions, usually ``padding_mask(source)``.
+            causal: Whether a target position is kept from seeing later ones.
+
+        Returns:
+            Each target position, ready to predict the next word. Shape (B, L, d_model).
+        """
+        for layer in self.layers:
+            x = layer(x, memory, mask=mask, memory_mask=memory_mask, causal=causal)
+        return x if self.norm is None else self.norm(x)

@@ -1,0 +1,102 @@
+"""The encoder: reads a sentence until every word knows its context.
+
+A layer lets the words of the sentence look at each other, then lets each think on its own; both
+parts are residual (section 3.1 and the left half of figure 1). The encoder is a stack of such
+layers. With ``causal=True`` the same stack is a language model's: nobody looks ahead.
+
+Next chapter: :mod:`transformer_blocks.decoder`, which writes.
+"""
+
+from collections.abc import Callable, Iterable
+
+from torch import Tensor, nn
+
+from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.residual import Residual
+
+
+class EncoderLayer(nn.Module):
+    """One layer: self-attention, then feed-forward.
+
+    Args:
+        self_attention: How positions look at each other.
+        feed_forward: What each does with what it found; keeps the shape (B, L, d_model).
+        residual: Makes the connection around each of the two; called once for each, for example
+            ``lambda: PostNorm(512)``. Its class decides the norm order.
+
+    Example:
+        >>> layer = EncoderLayer(
+        ...     MultiHeadAttention(16, 4), FeedForward(16, 64), residual=lambda: PreNorm(16)
+        ... ).eval()
+        >>> x = torch.randn(1, 5, 16)
+        >>> order = torch.tensor([4, 2, 0, 1, 3])  # without positions, a sentence is a set:
+        >>> torch.allclose(layer(x)[:, order], layer(x[:, order]), atol=1e-5)
+        True
+    """
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        feed_forward: nn.Module,
+        *,
+        residual: Callable[[], Residual],
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.self_attention_residual = residual()
+        self.feed_forward = feed_forward
+        self.feed_forward_residual = residual()
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Let the positions of ``x`` exchange what they know.
+
+        Args:
+            x: Shape (B, L, d_model).
+            mask: Boolean, True hides a key. Shape (L, L) or broadcastable to (B, H, L, L).
+            causal: Also hide later positions.
+
+        Returns:
+            Shape (B, L, d_model).
+        """
+        x = self.self_attention_residual(
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal)
+        )
+        return self.feed_forward_residual(x, self.feed_forward)
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers.
+
+    Args:
+        layers: From the first to the last, each made anew.
+        norm: What is applied to the result; a stack of :class:`PreNorm` layers needs one.
+
+    Example:
+        >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> tokens = torch.tensor([[5, 6, 7], [8, 0, 0]])  # 0 is padding
+        >>> x = TokenEmbedding(10, 16)(tokens)
+        >>> batch = encoder(x, mask=padding_mask(tokens))
+        >>> alone = encoder(x[1:, :1])  # the short sentence by itself ...
+        >>> torch.allclose(batch[1:, :1], alone, atol=1e-5)  # ... never noticed its padding
+        True
+    """
+
+    def __init__(self, layers: Iterable[EncoderLayer], *, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Apply the layers in turn.
+
+        Args:
+            x: Embedded tokens with positions. Shape (B, L, d_model).
+            mask: Boolean, True hides a key; usually ``padding_mask(tokens)``.
+            causal: Also hide later positions, as a language model must.
+
+        Returns:
+            Each position in its context. Shape (B, L, d_model).
+        """
+        for layer in self.layers:
+            x = layer(x, mask=mask, causal=causal)
+        return x if self.norm is None else self.norm(x)

@@ -1,0 +1,57 @@
+"""The recorder: every attention weight of a model, by the name of its module."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Collect the attention weights of every call inside the ``with`` block.
+
+    The weights are computed *besides* the model's own kernel, which runs as ever: recording can
+    never change an output. They are those before dropout, so each row sums to one (to zero where
+    a query may see nothing), and carry no gradient.
+
+    Args:
+        model: Any module that contains attention layers of this package.
+
+    Yields:
+        By module name, the weights of each call in order, shape (B, H, L, S).
+
+    Example:
+        >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
+        >>> x = torch.randn(1, 5, 16)
+        >>> with record_attention(encoder) as maps:
+        ...     _ = encoder(x)
+        >>> {name: weights[0].shape for name, weights in maps.items()}
+        {'layers.0.self_attention': torch.Size([1, 4, 5, 5]),
+         'layers.1.self_attention': torch.Size([1, 4, 5, 5])}
+    """
+    maps: dict[str, list[Tensor]] = {}
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, SingleHeadAttention | MultiHeadAttention):
+                record = maps.setdefault(name, [])
+                handle = module.register_forward_pre_hook(
+                    _recorder(module, record), with_kwargs=True
+                )
+                hooks.callback(handle.remove)
+        yield maps
+
+
+def _recorder(layer: SingleHeadAttention | MultiHeadAttention, record: list[Tensor]) -> Any:
+    """Make a hook that appends the weights of the call that is about to happen."""
+
+    @torch.no_grad()
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        inputs = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
+        del inputs["value"]
+        record.append(layer.attention_weights(**inputs))
+
+    return hook

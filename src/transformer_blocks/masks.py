@@ -1,0 +1,204 @@
+"""Masks: which positions must not be seen.
+
+Attention lets every position look at every other one. Two things must stay hidden. A batch holds
+sentences of different lengths, filled up with padding that means nothing; and a decoder that learns
+to predict the next word must not read it off the answer (section 3.2.3 of "Attention Is All You
+Need", Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; "the paper" from here on).
+
+**The rule of this package: a mask is boolean, and True hides.** It is the sense of
+``Tensor.masked_fill`` and of ``torch.nn.MultiheadAttention``: ``True`` marks the cell to strike
+out. (``F.scaled_dot_product_attention`` means the opposite; :func:`fused_attention` alone knows.)
+Because ``True`` hides, masks combine with ``|``: hidden by one *or* by the other.
+
+The rows of a mask are the queries, who looks; the columns are the keys, what is looked at. A mask
+has the shape (L, S) when it is the same for all sentences, and (B, H, L, S) otherwise, where B, H
+and L may be 1 to mean "the same for all".
+
+A query that may see nothing at all receives zeros: there is nothing to mix.
+
+Next chapter: :mod:`transformer_blocks.attention`, where masks are put to use.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._checks import check_size
+
+HIDDEN, VISIBLE = "x", "."
+
+
+def causal_mask(
+    query_length: int,
+    key_length: int | None = None,
+    *,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Hide the future: position i may look at positions 0..i, never at a later one.
+
+    Without it, a decoder trained to predict word i + 1 would find that word among its own keys and
+    learn to copy instead of to translate (section 3.2.3, "masked" attention).
+
+    With more keys than queries the *last* query sees every key (aligned to the bottom right), as
+    in step-by-step decoding, where the queries are the newest positions of a longer sequence.
+
+    Args:
+        query_length: L, the number of positions that look.
+        key_length: S, the number of positions looked at; L if not given.
+        device: Where the mask is made.
+
+    Returns:
+        Boolean mask, True hides. Shape (L, S).
+
+    Example:
+        >>> print(format_mask(causal_mask(3)))
+           0 1 2
+        0  . x x
+        1  . . x
+        2  . . .
+        >>> print(format_mask(causal_mask(1, 3)))  # one new query sees the whole past
+           0 1 2
+        0  . . .
+    """
+    key_length = query_length if key_length is None else key_length
+    check_size(query_length=query_length, key_length=key_length)
+    return hide_future(query_length, key_length, device)
+
+
+def hide_future(query_length: int, key_length: int, device: torch.device | str | None) -> Tensor:
+    """Build the causal mask without checks, for kernels: sizes may be zero or symbolic."""
+    every_cell = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
+    return every_cell.triu(key_length - query_length + 1)
+
+
+def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
+    """Hide the padding of a batch: keys that only fill a sentence up to the longest one.
+
+    Args:
+        tokens: Token ids. Shape (B, S).
+        padding_id: The id that stands for "nothing here".
+
+    Returns:
+        Boolean mask, True hides. Shape (B, 1, 1, S): the same for every head and every query.
+
+    Raises:
+        TypeError: If ``tokens`` is not an integer tensor.
+        ValueError: If ``tokens`` has another shape.
+
+    Example:
+        >>> tokens = torch.tensor([[7, 8, 9], [5, 0, 0]])
+        >>> print(format_mask(padding_mask(tokens)))
+        sentence 0, every head
+           0 1 2
+        *  . . .
+        sentence 1, every head
+           0 1 2
+        *  . x x
+        >>> (padding_mask(tokens) | causal_mask(3)).shape  # hidden by one or by the other
+        torch.Size([2, 1, 3, 3])
+    """
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise TypeError(f"tokens must be integer ids, got dtype={tokens.dtype}")
+    if tokens.dim() != 2:
+        raise ValueError(f"tokens must have shape (B, S), got {tuple(tokens.shape)}")
+    return (tokens == padding_id)[:, None, None, :]
+
+
+def check_mask(mask: Tensor, *, batch: int, heads: int, queries: int, keys: int) -> None:
+    """Raise unless ``mask`` is boolean and fits attention of shape (B, H, L, S).
+
+    Raises:
+        TypeError: If ``mask`` is not boolean: 0/1 and 0/-inf masks disagree on what 1 means.
+        ValueError: If its shape is neither (L, S) nor (B|1, H|1, L|1, S).
+    """
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"mask must be bool, where True hides a key, got dtype={mask.dtype}; "
+            "compare to make it one, for example `mask == 0` where 0 marks what to hide"
+        )
+    shape = tuple(mask.shape)
+    if shape == (queries, keys):
+        return
+    fits = len(shape) == 4 and shape[3] == keys
+    for size, full in zip(shape, (batch, heads, queries), strict=False):
+        fits = fits and size in (1, full)
+    if not fits:
+        raise ValueError(
+            f"mask must have shape (L, S) = ({queries}, {keys}) or (B|1, H|1, L|1, S) = "
+            f"({batch}|1, {heads}|1, {queries}|1, {keys}), got {shape}; "
+            "padding_mask(tokens) and causal_mask(L, S) build these shapes"
+        )
+
+
+def format_mask(
+    mask: Tensor, *, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None
+) -> str:
+    """Draw a mask as a table to read: a row per query, a column per key, ``x`` where hidden.
+
+    Args:
+        mask: Boolean, True hides. Shape (L, S) or (B, H, L, S).
+        queries: A label for each row, for example the tokens; positions if not given.
+        keys: A label for each column.
+
+    Returns:
+        The table as text; one table for each sentence and head that the mask tells apart.
+
+    Raises:
+        TypeError: If ``mask`` is not boolean.
+        ValueError: If its shape is neither (L, S) nor (B, H, L, S), or labels do not fit.
+
+    Example:
+        >>> words = ["私", "は", "猫"]
+        >>> print(format_mask(causal_mask(3), queries=words, keys=words))
+            私 は 猫
+        私  .  x  x
+        は  .  .  x
+        猫  .  .  .
+    """
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask must be bool, where True hides a key, got dtype={mask.dtype}")
+    if mask.dim() not in (2, 4):
+        raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
+    keys = [str(position) for position in range(mask.shape[-1])] if keys is None else keys
+    if mask.dim() == 4 and mask.shape[2] == 1:
+        queries = ["*"]  # one row serves every query
+    elif queries is None:
+        queries = [str(position) for position in range(mask.shape[-2])]
+    if (len(queries), len(keys)) != tuple(mask.shape[-2:]):
+        raise ValueError(
+            f"labels must match the mask's shape {tuple(mask.shape)}, "
+            f"got {len(queries)} queries and {len(keys)} keys"
+        )
+    if mask.dim() == 2:
+        return _format_table(mask, queries, keys)
+    tables = []
+    for sentence, heads in enumerate(mask):
+        for head, table in enumerate(heads):
+            of_batch = "every sentence" if mask.shape[0] == 1 else f"sentence {sentence}"
+            of_head = "every head" if mask.shape[1] == 1 else f"head {head}"
+            tables.append(f"{of_batch}, {of_head}\n{_format_table(table, queries, keys)}")
+    return "\n".join(tables)
+
+
+def _format_table(mask: Tensor, queries: Sequence[str], keys: Sequence[str]) -> str:
+    """Draw one (L, S) mask."""
+    margin = max((_columns(label) for label in queries), default=0)
+    lines = [_pad("", margin) + "  " + " ".join(keys)]
+    for label, row in zip(queries, mask.tolist(), strict=True):
+        cells = (
+            _pad(HIDDEN if hidden else VISIBLE, _columns(key))
+            for hidden, key in zip(row, keys, strict=True)
+        )
+        lines.append(_pad(label, margin) + "  " + " ".join(cells))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _columns(text: str) -> int:
+    """Count the terminal columns of ``text``: kanji and kana take two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _pad(text: str, columns: int) -> str:
+    return text + " " * (columns - _columns(text))

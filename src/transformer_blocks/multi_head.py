@@ -1,0 +1,268 @@
+r"""Attention as a layer: learned queries, keys and values, then several of them side by side.
+
+Equation 1 has nothing to learn. What it compares is made by linear maps: :math:`W^Q` makes of each
+vector a question, :math:`W^K` what it can be found by, :math:`W^V` what it hands over, and
+:math:`W^O` turns the mixture into an answer. :class:`SingleHeadAttention` is that and no more.
+
+The softmax of one head tends to settle on one thing at a time. :class:`MultiHeadAttention` splits
+the width into H heads, each free to look somewhere else (section 3.2.2):
+
+.. math::
+
+   \mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(head_1, \ldots, head_H) W^O, \qquad
+   head_i = \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
+
+It costs no more than one wide head, since each has only d_model / H of the width.
+
+Both serve all three uses of section 3.2.3. Self-attention passes one sequence three times.
+Source-target attention, or cross-attention, asks with the translation and looks up keys and values
+in the encoded source. The decoder's self-attention also hides the future.
+
+Next chapter: :mod:`transformer_blocks.feed_forward`, what a position does on its own.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks._checks import check_dropout, check_size, check_width
+from transformer_blocks.attention import (
+    AttentionKernel,
+    attention_weights,
+    fused_attention,
+    scaled_dot_product_attention,
+)
+
+
+class SingleHeadAttention(nn.Module):
+    """Attention with learned projections and one head: the whole idea, in four linear maps.
+
+    Args:
+        d_model: Width of what comes in and goes out; also that of the queries and keys.
+        scale: What scores are multiplied by, 1 / sqrt(d_model) if not given. Pass ``scale=1.0``
+            to see what goes wrong without it.
+        bias: Whether the projections add a learned constant.
+
+    Raises:
+        ValueError: If ``d_model`` is not positive.
+
+    Example:
+        >>> x = 4 * torch.randn(1, 10, 256)
+        >>> attention = SingleHeadAttention(256)
+        >>> calm = attention.attention_weights(x, x).amax(-1).mean()
+        >>> attention.scale = 1.0  # without 1 / sqrt(d) ...
+        >>> wild = attention.attention_weights(x, x).amax(-1).mean()
+        >>> bool(wild > 0.95 > calm)  # ... each query is left with a single key
+        True
+    """
+
+    def __init__(self, d_model: int, *, scale: float | None = None, bias: bool = True) -> None:
+        check_size(d_model=d_model)
+        super().__init__()
+        self.scale = scale
+        self.query_projection = nn.Linear(d_model, d_model, bias=bias)
+        self.key_projection = nn.Linear(d_model, d_model, bias=bias)
+        self.value_projection = nn.Linear(d_model, d_model, bias=bias)
+        self.output_projection = nn.Linear(d_model, d_model, bias=bias)
+        _initialise(self)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Mix ``value`` vectors, weighting each by how well its ``key`` answers the ``query``.
+
+        Args:
+            query: What each position asks. Shape (B, L, d_model).
+            key: What each position offers to match. Shape (B, S, d_model).
+            value: What each position hands over. Shape (B, S, d_model).
+            mask: Boolean, True hides a key. Shape (L, S) or broadcastable to (B, 1, L, S).
+            causal: Also hide later positions.
+
+        Returns:
+            One mixed vector per query. Shape (B, L, d_model).
+
+        Raises:
+            TypeError: If the dtypes differ, or ``mask`` is not boolean.
+            ValueError: If the shapes do not fit.
+        """
+        _check_inputs(self, query, key, value)
+        mixed, _ = scaled_dot_product_attention(
+            self.query_projection(query).unsqueeze(1),  # (B, 1, L, d_model): one head
+            self.key_projection(key).unsqueeze(1),
+            self.value_projection(value).unsqueeze(1),
+            mask=mask,
+            causal=causal,
+            scale=self.scale,
+        )
+        return self.output_projection(mixed.squeeze(1))
+
+    def attention_weights(
+        self, query: Tensor, key: Tensor, *, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Compute the weights that :meth:`forward` mixes with. Shape (B, 1, L, S)."""
+        return attention_weights(
+            self.query_projection(query).unsqueeze(1),
+            self.key_projection(key).unsqueeze(1),
+            mask=mask,
+            causal=causal,
+            scale=self.scale,
+        )
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention with several heads, each of which may look somewhere else.
+
+    Args:
+        d_model: Width of the queries that come in and of what goes out.
+        num_heads: H; divides d_model.
+        key_width: Width of the keys that come in, if other than d_model.
+        value_width: Width of the values that come in, if other than d_model.
+        bias: Whether the projections add a learned constant; the paper's do not.
+        dropout: Probability of dropping an attention weight while training. Off by default: the
+            paper drops none, and it costs the fused kernel its speed and its small memory.
+        kernel: What computes attention; :func:`~transformer_blocks.scaled_dot_product_attention`
+            is the readable one.
+
+    Raises:
+        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
+            ``dropout`` is out of range.
+
+    Example:
+        >>> attention = MultiHeadAttention(16, num_heads=4)
+        >>> x = torch.randn(2, 5, 16)  # two sentences of five tokens
+        >>> before = attention(x, x, x, causal=True)
+        >>> x[:, -1] += 1.0  # rewrite the last token ...
+        >>> after = attention(x, x, x, causal=True)
+        >>> torch.allclose(before[:, :-1], after[:, :-1], atol=1e-6)  # ... nobody earlier notices
+        True
+        >>> memory = torch.randn(2, 7, 16)  # seven other tokens to look up
+        >>> attention(x, memory, memory).shape
+        torch.Size([2, 5, 16])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        key_width: int | None = None,
+        value_width: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        kernel: AttentionKernel = fused_attention,
+    ) -> None:
+        key_width = d_model if key_width is None else key_width
+        value_width = d_model if value_width is None else value_width
+        check_size(
+            d_model=d_model, num_heads=num_heads, key_width=key_width, value_width=value_width
+        )
+        check_dropout(dropout)
+        if d_model % num_heads:
+            raise ValueError(
+                "d_model must be divisible by num_heads, "
+                f"got d_model={d_model} and num_heads={num_heads}"
+            )
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.kernel = kernel
+        self.query_projection = nn.Linear(d_model, d_model, bias=bias)
+        self.key_projection = nn.Linear(key_width, d_model, bias=bias)
+        self.value_projection = nn.Linear(value_width, d_model, bias=bias)
+        self.output_projection = nn.Linear(d_model, d_model, bias=bias)
+        _initialise(self)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Mix ``value`` vectors, weighting each by how well its ``key`` answers the ``query``.
+
+        Args:
+            query: What each position asks. Shape (B, L, d_model).
+            key: What each position offers to match. Shape (B, S, key_width).
+            value: What each position hands over. Shape (B, S, value_width).
+            mask: Boolean, True hides a key. Shape (L, S) or broadcastable to (B, H, L, S).
+            causal: Also hide later positions, so that a word cannot read its own future.
+
+        Returns:
+            One mixed vector per query. Shape (B, L, d_model).
+
+        Raises:
+            TypeError: If the dtypes differ, or ``mask`` is not boolean.
+            ValueError: If the shapes do not fit.
+        """
+        _check_inputs(self, query, key, value)
+        mixed = self.kernel(
+            self._split(self.query_projection(query)),  # (B, H, L, d_k)
+            self._split(self.key_projection(key)),  # (B, H, S, d_k)
+            self._split(self.value_projection(value)),  # (B, H, S, d_k)
+            mask=mask,
+            causal=causal,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        if isinstance(mixed, tuple):  # a kernel may give its weights too
+            mixed = mixed[0]
+        joined = mixed.transpose(1, 2).flatten(2)  # (B, L, d_model)
+        return self.output_projection(joined)
+
+    def attention_weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Compute the weights that :meth:`forward` mixes with, before dropout.
+
+        To see those of a whole model, use :func:`~transformer_blocks.record_attention`.
+
+        Returns:
+            Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
+        """
+        return attention_weights(
+            self._split(self.query_projection(query)),
+            self._split(self.key_projection(key)),
+            mask=mask,
+            causal=causal,
+        )
+
+    def _split(self, x: Tensor) -> Tensor:
+        """Cut the width into heads: (B, L, d_model) to (B, H, L, d_k)."""
+        return torch.unflatten(x, -1, (self.num_heads, -1)).transpose(1, 2)
+
+
+def _initialise(layer: "SingleHeadAttention | MultiHeadAttention") -> None:
+    """Give the projections Xavier's uniform weights and no bias."""
+    for projection in (
+        layer.query_projection,
+        layer.key_projection,
+        layer.value_projection,
+        layer.output_projection,
+    ):
+        nn.init.xavier_uniform_(projection.weight)
+        if projection.bias is not None:
+            nn.init.zeros_(projection.bias)
+
+
+def _check_inputs(
+    layer: SingleHeadAttention | MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor
+) -> None:
+    """Raise unless query, key and value have the widths of their projections."""
+    for name, tensor, projection in (
+        ("query", query, layer.query_projection),
+        ("key", key, layer.key_projection),
+        ("value", value, layer.value_projection),
+    ):
+        check_width(name, tensor, projection.in_features)
