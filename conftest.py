@@ -10,6 +10,10 @@ from torch import nn
 
 import transformer_blocks
 
+# The tests' sizes are tiny: a second thread would cost more than it gives, far more where the
+# machine is busy with other things.
+torch.set_num_threads(1)
+
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fixed")
 

@@ -26,14 +26,18 @@ def check_size(**sizes: int) -> None:
             raise ValueError(f"{name} must be positive, got {name}={size}")
 
 
-def check_dropout(dropout: float) -> None:
-    """Raise unless ``dropout`` is a probability below one; NaN is none.
+def check_dropout(**probabilities: float) -> None:
+    """Raise unless every named dropout is a probability below one; NaN is none.
 
     Raises:
-        ValueError: If ``dropout`` lies outside [0, 1).
+        TypeError: If one is not a number.
+        ValueError: If one lies outside [0, 1).
     """
-    if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"dropout must be in [0, 1), got dropout={dropout}")
+    for name, probability in probabilities.items():
+        if not isinstance(probability, int | float) or isinstance(probability, bool):
+            raise TypeError(f"{name} must be a number, got {name}={probability!r}")
+        if not 0.0 <= probability < 1.0:
+            raise ValueError(f"{name} must be in [0, 1), got {name}={probability}")
 
 
 def check_width(name: str, tensor: Tensor, width: int) -> None:

@@ -90,7 +90,8 @@ def attention_weights(
     _check_inputs(query, key, key)
     hidden = _hidden_cells(query, key, mask, causal)
     scale = _default_scale(query) if scale is None else scale
-    scores = query @ key.transpose(-2, -1) * scale  # (B, H, L, S)
+    # Scaled before the product, as torch does it: float16 ends at 65504.
+    scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, L, S)
     if hidden is None:
         return scores.softmax(dim=-1)
     # The softmax of a row of -inf is NaN, and so is its gradient. A row that may see nothing
@@ -140,7 +141,7 @@ def scaled_dot_product_attention(
         True
     """
     _check_inputs(query, key, value)
-    check_dropout(dropout)
+    check_dropout(dropout=dropout)
     weights = attention_weights(query, key, mask=mask, causal=causal, scale=scale)
     return F.dropout(weights, dropout) @ value, weights
 
@@ -175,7 +176,7 @@ def fused_attention(
         True
     """
     _check_inputs(query, key, value)
-    check_dropout(dropout)
+    check_dropout(dropout=dropout)
     square = query.shape[-2] == key.shape[-2]
     if causal and mask is None and square:  # torch's is_causal aligns top left: right if L == S
         return F.scaled_dot_product_attention(

@@ -14,7 +14,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_dropout, check_size
 from transformer_blocks.attention import AttentionKernel, fused_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -61,6 +61,7 @@ def build_encoder(
         18914304
     """
     check_size(num_layers=num_layers)
+    check_dropout(dropout=dropout, attention_dropout=attention_dropout)
     layers = [
         EncoderLayer(
             MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=kernel),
@@ -99,6 +100,7 @@ def build_decoder(
         False
     """
     check_size(num_layers=num_layers)
+    check_dropout(dropout=dropout, attention_dropout=attention_dropout)
     layers = [
         DecoderLayer(
             MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=kernel),

@@ -7,8 +7,8 @@ far:
 
 .. math::
 
-   PE_{(pos, 2i)} = \sin(pos / 10000^{2i/d_{model}}), \qquad
-   PE_{(pos, 2i+1)} = \cos(pos / 10000^{2i/d_{model}})
+   PE_{(pos, 2i)} &= \sin(pos / 10000^{2i/d_{model}}) \\
+   PE_{(pos, 2i+1)} &= \cos(pos / 10000^{2i/d_{model}})
 
 Moving by k positions turns each (sine, cosine) pair by a fixed angle, the same wherever one starts:
 "three words back" is a linear map that a head can learn.

@@ -51,7 +51,7 @@ class FeedForward(nn.Module):
         bias: bool = True,
     ) -> None:
         check_size(d_model=d_model, d_ff=d_ff)
-        check_dropout(dropout)
+        check_dropout(dropout=dropout)
         super().__init__()
         self.widen = nn.Linear(d_model, d_ff, bias=bias)
         self.activation = activation

@@ -81,7 +81,7 @@ def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
         padding_id: The id that stands for "nothing here".
 
     Returns:
-        Boolean mask, True hides. Shape (B, 1, 1, S): the same for every head and every query.
+        Boolean mask, True hides. Shape (B, 1, 1, S), the same for every head and every query.
 
     Raises:
         TypeError: If ``tokens`` is not an integer tensor.

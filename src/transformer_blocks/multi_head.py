@@ -9,8 +9,8 @@ the width into H heads, each free to look somewhere else (section 3.2.2):
 
 .. math::
 
-   \mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(head_1, \ldots, head_H) W^O, \qquad
-   head_i = \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
+   \mathrm{MultiHead}(Q, K, V) &= \mathrm{Concat}(head_1, \ldots, head_H) W^O \\
+   head_i &= \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
 
 It costs no more than one wide head, since each has only d_model / H of the width.
 
@@ -161,7 +161,7 @@ class MultiHeadAttention(nn.Module):
         check_size(
             d_model=d_model, num_heads=num_heads, key_width=key_width, value_width=value_width
         )
-        check_dropout(dropout)
+        check_dropout(dropout=dropout)
         if d_model % num_heads:
             raise ValueError(
                 "d_model must be divisible by num_heads, "
@@ -259,10 +259,16 @@ def _initialise(layer: "SingleHeadAttention | MultiHeadAttention") -> None:
 def _check_inputs(
     layer: SingleHeadAttention | MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor
 ) -> None:
-    """Raise unless query, key and value have the widths of their projections."""
+    """Raise unless query, key and value have the widths of their projections, and one dtype."""
     for name, tensor, projection in (
         ("query", query, layer.query_projection),
         ("key", key, layer.key_projection),
         ("value", value, layer.value_projection),
     ):
         check_width(name, tensor, projection.in_features)
+    one_dtype = query.dtype == key.dtype == value.dtype
+    if not one_dtype and not torch.is_autocast_enabled(query.device.type):  # which would cast them
+        raise TypeError(
+            "query, key and value must have one dtype, "
+            f"got {query.dtype}, {key.dtype} and {value.dtype}"
+        )

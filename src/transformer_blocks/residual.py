@@ -12,7 +12,7 @@ two answers:
   2020, https://arxiv.org/abs/2002.04745). The path itself is never normalised, so a stack of these
   ends with one more layer normalisation.
 
-Next chapter: :mod:`transformer_blocks.embedding`, from words to vectors.
+Next chapter: :mod:`transformer_blocks.encoder`, the half that reads.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Residual(nn.Module):
         self, d_model: int, *, dropout: float = 0.1, norm: nn.Module | None = None
     ) -> None:
         check_size(d_model=d_model)
-        check_dropout(dropout)
+        check_dropout(dropout=dropout)
         super().__init__()
         self.norm = nn.LayerNorm(d_model) if norm is None else norm
         self.dropout = nn.Dropout(dropout)

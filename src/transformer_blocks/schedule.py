@@ -6,7 +6,7 @@ square root of the step (section 5.3, equation 3):
 
 .. math:: rate = d_{model}^{-0.5} \cdot \min(step^{-0.5},\; step \cdot warmup^{-1.5})
 
-The end: every block now stands. ``examples/translation/transformer.py`` builds figure 1 from them.
+Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
 """
 
 from torch.optim import Optimizer
@@ -18,10 +18,14 @@ from transformer_blocks._checks import check_size
 def paper_rate(step: int, *, d_model: int, warmup_steps: int = 4000) -> float:
     """Compute the paper's learning rate at a step, counted from 1 (equation 3).
 
+    Raises:
+        ValueError: If the step or a size is not positive.
+
     Example:
         >>> [f"{paper_rate(step, d_model=512):.6f}" for step in (2000, 4000, 16000)]
         ['0.000349', '0.000699', '0.000349']
     """
+    check_size(step=step, d_model=d_model, warmup_steps=warmup_steps)
     return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
 
 

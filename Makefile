@@ -1,0 +1,47 @@
+# Everything a person runs here. `make demo` needs Python 3.11+ and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## say what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: demo
+demo: $(VENV)/.examples  ## train the toy translator and show what it learnt (3 minutes)
+	$(BIN)/python examples/translate.py train --run runs/demo --corpus toy --preset tiny --resume
+	$(BIN)/python examples/translate.py evaluate --run runs/demo
+
+.PHONY: test
+test: $(VENV)/.dev  ## run the tests, the docstrings' examples and the README's
+	$(BIN)/python -m pytest -q -m "not slow"
+
+.PHONY: test-slow
+test-slow: $(VENV)/.dev $(VENV)/.docs  ## run the long tests too: kill loops, trainings, pages
+	$(BIN)/python -m pytest -q -m slow
+
+.PHONY: check
+check: $(VENV)/.dev  ## check format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+.PHONY: format
+format: $(VENV)/.dev  ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: docs
+docs: $(VENV)/.docs  ## render the docstrings as pages: docs/_build/html/index.html
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+.PHONY: clean
+clean:  ## remove the environment and what was built; runs/ and data/ stay
+	rm -rf $(VENV) docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# An install leaves a stamp: it is done again only when what it depends on changes.
+$(VENV)/.examples $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	@touch $@

@@ -1,0 +1,58 @@
+"""How Sphinx turns the docstrings into pages; ``make docs`` runs it.
+
+Nothing here reaches for the network: neither the build (no inventories of other projects) nor a
+page when it is opened (formulas are finished HTML, fonts and scripts lie beside the pages).
+"""
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "examples")]
+
+project = "transformer_blocks"
+author = "the transformer_blocks authors"
+version = release = installed_version("transformer-blocks")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "chapter",
+    "columns",
+    "katex_prerender",
+]
+exclude_patterns = ["_build", "_static", "katex/katex.min.js", "katex/README.md"]
+nitpicky = True
+nitpick_ignore_regex = [
+    # named, not linked: other projects, whose lists of names lie on the network ...
+    ("py:.*", r"(collections|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
+    # ... and the translator's small parts, which have no page
+    ("py:.*", r"translation\.(corpus|presets|run|tokenizer)\..*|UserError"),
+]
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False
+napoleon_attr_annotations = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+add_module_names = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
+
+html_theme = "furo"
+html_title = "transformer_blocks"
+html_math_renderer = "katex"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_copy_source = False
+html_show_copyright = False
+html_use_index = False
+html_domain_indices = False
+pygments_style = "friendly"
+pygments_dark_style = "monokai"

@@ -1,0 +1,384 @@
+"""Train a Japanese-English Transformer, translate with it, and score it.
+
+    python examples/translate.py train                     # the toy corpus, minutes on a CPU
+    python examples/translate.py translate "犬が水を飲みました。"
+    python examples/translate.py evaluate
+
+    python examples/translate.py train --corpus small_parallel_enja --preset small --minutes 40
+    python examples/translate.py evaluate --run runs/small_parallel_enja
+
+Everything of a run lies in one folder, ``runs/<name>``. A stopped training goes on with
+``--resume``. ``python examples/translate.py train --help`` lists what can be chosen.
+"""
+
+import argparse
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from tqdm import tqdm
+
+from translation.corpus import (
+    SMALL_PARALLEL_ENJA,
+    Corpus,
+    clean,
+    decode_line,
+    load_corpus,
+    read_lines,
+    seen_targets,
+)
+from translation.decoding import look, translate
+from translation.errors import UserError
+from translation.pictures import plot_cross_attention
+from translation.presets import PRESETS
+from translation.run import Config, Run, file_hash
+from translation.scoring import score
+from translation.tokenizer import Tokenizer
+from translation.training import Training
+from translation.transformer import Transformer
+
+CORPORA = ("toy", SMALL_PARALLEL_ENJA, "files")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, as all errors of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit with status 2."""
+        raise UserError(f"{message} (see --help)")
+
+
+def positive(kind: Callable[[str], float]) -> Callable[[str], float]:
+    """Make a reader of numbers above zero for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = 0
+        if not 0 < number < float("inf"):
+            raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+        return number
+
+    return read
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = Parser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    common = Parser(add_help=False)
+    common.add_argument("--run", type=Path, help="folder of the run (default: runs/CORPUS)")
+    common.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+    train = commands.add_parser("train", parents=[common], help="train a model")
+    train.set_defaults(action=train_command)
+    train.add_argument("--corpus", choices=CORPORA, help="what to learn from (default: toy)")
+    train.add_argument("--from", dest="source_language", metavar="LANGUAGE", help="default: ja")
+    train.add_argument("--to", dest="target_language", metavar="LANGUAGE", help="default: en")
+    train.add_argument("--data-dir", type=Path, help="where the corpus's files lie")
+    train.add_argument("--source-file", type=Path, help="with --corpus files: sentences to read")
+    train.add_argument("--target-file", type=Path, help="with --corpus files: their translations")
+    train.add_argument("--preset", choices=PRESETS, help="sizes and plan (default: tiny)")
+    train.add_argument("--seed", type=int, help="of weights, dropout and data order (default: 0)")
+    train.add_argument("--minutes", type=positive(float), help="plan the training for this long")
+    train.add_argument("--epochs", type=positive(int), help="plan for so many passes instead")
+    train.add_argument("--vocabulary", type=positive(int), help="most tokens of each language")
+    train.add_argument("--batch-tokens", type=positive(int), help="most tokens of a batch")
+    train.add_argument("--dropout", type=float)
+    train.add_argument("--peak-rate", type=positive(float), help="highest learning rate")
+    train.add_argument(
+        "--no-tied-embeddings",
+        dest="tie_embeddings",
+        action="store_false",
+        default=None,
+        help="let target embeddings and output differ",
+    )
+    train.add_argument("--resume", action="store_true", help="go on where the run stopped")
+
+    speak = commands.add_parser("translate", parents=[common], help="translate sentences")
+    speak.set_defaults(action=translate_command)
+    speak.add_argument("sentences", nargs="*", help="sentences (default: read standard input)")
+    speak.add_argument("--file", type=Path, help="a file of sentences, one a line")
+    speak.add_argument("--picture", type=Path, help="draw the first sentence's cross-attention")
+
+    evaluate = commands.add_parser("evaluate", parents=[common], help="score the test sentences")
+    evaluate.set_defaults(action=evaluate_command)
+    evaluate.add_argument("--output", type=Path, help="write the translations to this file")
+    return parser.parse_args(arguments)
+
+
+def choose_device(name: str) -> torch.device:
+    """Find the device to compute on; "auto" takes a GPU where there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch finds no CUDA device here; use cpu or auto")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def new_config(options: argparse.Namespace) -> Config:
+    """Make the configuration of a run that begins."""
+    settings = PRESETS[options.preset or "tiny"]
+    for name in ("epochs", "vocabulary", "batch_tokens", "dropout", "peak_rate", "tie_embeddings"):
+        if getattr(options, name) is not None:
+            settings = replace(settings, **{name: getattr(options, name)})
+    if not 0.0 <= settings.dropout < 1.0:
+        raise UserError(f"--dropout must be in [0, 1), got {settings.dropout}")
+    files = [options.source_file, options.target_file]
+    corpus = options.corpus or ("files" if any(files) else "toy")
+    if (corpus == "files") != all(files) or (corpus != "files" and any(files)):
+        raise UserError("--corpus files goes with --source-file and --target-file, all three")
+    return Config(
+        corpus=corpus,
+        source_language=options.source_language or "ja",
+        target_language=options.target_language or "en",
+        data_dir=as_text(options.data_dir),
+        source_file=as_text(options.source_file),
+        target_file=as_text(options.target_file),
+        seed=options.seed or 0,
+        settings=settings,
+        minutes=options.minutes,
+        tokenizers={},
+    )
+
+
+def as_text(path: Path | None) -> str | None:
+    """Write a path into a configuration, so that it holds from any folder."""
+    return None if path is None else str(path.absolute())
+
+
+def corpus_of(config: Config) -> Corpus:
+    """Load the corpus that a configuration names."""
+    files = None
+    if config.source_file is not None and config.target_file is not None:
+        files = (Path(config.source_file), Path(config.target_file))
+    return load_corpus(
+        config.corpus,
+        source_language=config.source_language,
+        target_language=config.target_language,
+        data_dir=None if config.data_dir is None else Path(config.data_dir),
+        files=files,
+        seed=config.seed,
+    )
+
+
+def begin(run: Run, config: Config) -> tuple[Config, Corpus]:
+    """Load the corpus, train the tokenizers, and write the configuration, last."""
+    corpus = corpus_of(config)
+    try:
+        run.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {run.folder}: {error.strerror}") from error
+    for side, sentences in (
+        ("source", [pair.source for pair in corpus.train]),
+        ("target", [pair.target for pair in corpus.train]),
+    ):
+        path = run.tokenizer_file(side)
+        Tokenizer.train(sentences, vocab_size=config.settings.vocabulary, path=path)
+        config.tokenizers[side] = file_hash(path)
+    run.write_config(config)
+    return config, corpus
+
+
+def go_on(run: Run, options: argparse.Namespace) -> tuple[Config, Corpus]:
+    """Read the configuration of a run; only the length of the plan may be changed."""
+    config = run.read_config()
+    fixed = vars(config.settings) | vars(config)
+    for name in (
+        "corpus",
+        "source_language",
+        "target_language",
+        "seed",
+        "vocabulary",
+        "batch_tokens",
+        "dropout",
+        "peak_rate",
+        "tie_embeddings",
+    ):
+        wanted = getattr(options, name)
+        if wanted is not None and wanted != fixed[name]:
+            raise UserError(
+                f"{run.folder} was begun with {name}={fixed[name]}, got {wanted}; "
+                "leave the option out, or begin another --run"
+            )
+    if options.epochs is not None:
+        config = replace(
+            config, minutes=None, settings=replace(config.settings, epochs=options.epochs)
+        )
+    if options.minutes is not None:
+        config = replace(config, minutes=options.minutes)
+    run.write_config(config)
+    return config, corpus_of(config)
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """Train, then show what came of it."""
+    device = choose_device(options.device)
+    begun = None if options.run is None else Run(options.run)
+    config = new_config(options)
+    run = begun or Run(Path("runs") / config.corpus)
+    if not run.config_file.exists():
+        config, corpus = begin(run, config)
+    elif options.resume:
+        config, corpus = go_on(run, options)
+    else:
+        raise UserError(f"{run.folder} holds a run; go on with --resume, or choose another --run")
+    training = Training(
+        run,
+        config.settings,
+        corpus,
+        run.load_tokenizers(config),
+        seed=config.seed,
+        device=device,
+        minutes=config.minutes,
+    )
+    if options.resume and training.resume():
+        print(f"{run.folder}: going on after epoch {training.progress.epoch}")
+    print(
+        f"{len(corpus.train)} pairs, {sum(p.numel() for p in training.model.parameters())} "
+        f"parameters, vocabularies of {training.tokenizers[0].vocab_size} and "
+        f"{training.tokenizers[1].vocab_size}, on {device}",
+        flush=True,
+    )
+    training.fit()
+    show_results(run, corpus, device)
+
+
+def show_results(run: Run, corpus: Corpus, device: torch.device) -> None:
+    """Translate a few test sentences and draw the attention of the first."""
+    _, model, source, target = run.load_best(device)
+    pairs = corpus.test[:: max(1, len(corpus.test) // 5)][:5]
+    outputs = translate(model, source, target, [pair.source for pair in pairs])
+    print("\nSentences it has never seen:")
+    for pair, output in zip(pairs, outputs, strict=True):
+        print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.target}\n")
+    picture = run.folder / "attention.png"
+    draw_attention(model, source, target, pairs[0].source, picture)
+    print(f"Written: {run.folder / 'loss.png'}, {picture}")
+
+
+def draw_attention(
+    model: Transformer, source: Tokenizer, target: Tokenizer, sentence: str, path: Path
+) -> None:
+    """Draw where the last decoder layer looked while it translated a sentence."""
+    seen = look(model, source, target, sentence)
+    plot_cross_attention(
+        seen.weights,
+        source=seen.source,
+        target=seen.target,
+        path=path,
+        title=f"{sentence} → {seen.translation}",
+    )
+
+
+def translate_command(options: argparse.Namespace) -> None:
+    """Translate sentences from arguments, a file or standard input, line in, line out."""
+    if options.sentences and options.file:
+        raise UserError("give sentences or --file, not both")
+    run = Run(options.run or Path("runs/toy"))
+    config, model, source, target = run.load_best(choose_device(options.device))
+    for lines in chunks_to_translate(options):
+        sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
+        if options.picture and any(sentences):
+            first = next(filter(None, sentences))
+            draw_attention(model, source, target, first, options.picture)
+            options.picture = None
+        for translation in translate(model, source, target, sentences):
+            print(translation, flush=sys.stdin.isatty())
+
+
+def chunks_to_translate(options: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield lines to translate: many together, or one by one as a person types them."""
+    if options.sentences:
+        yield [  # bytes first: in a locale without UTF-8, Python cannot read them as text
+            decode_line(line, where=f"sentence {number}")
+            for number, sentence in enumerate(options.sentences, start=1)
+            for line in os.fsencode(sentence).split(b"\n")
+        ]
+    elif options.file:
+        yield read_lines(options.file)
+    else:
+        chunk: list[str] = []
+        size = 1 if sys.stdin.isatty() else 1000
+        for number, line in enumerate(sys.stdin.buffer, start=1):
+            chunk.append(decode_line(line, where=f"standard input:{number}"))
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+
+
+def evaluate_command(options: argparse.Namespace) -> None:
+    """Score the translations of the test sentences."""
+    run = Run(options.run or Path("runs/toy"))
+    config, model, source, target = run.load_best(choose_device(options.device))
+    corpus = corpus_of(config)
+    with tqdm(
+        total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
+    ) as bar:
+        outputs = translate(
+            model, source, target, [pair.source for pair in corpus.test], progress=bar.update
+        )
+    references = [pair.target for pair in corpus.test]
+    report(f"{len(references)} test sentences", outputs, references, corpus.bleu_tokenizer)
+    if corpus.name == SMALL_PARALLEL_ENJA:
+        seen = set(seen_targets(corpus))
+        unseen = [i for i in range(len(references)) if i not in seen]
+        report(
+            f"without the {len(seen)} whose reference occurs in training",
+            [outputs[i] for i in unseen],
+            [references[i] for i in unseen],
+            corpus.bleu_tokenizer,
+        )
+    if options.output:
+        try:
+            options.output.write_text("".join(f"{line}\n" for line in outputs), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {options.output}: {error.strerror}") from error
+
+
+def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> None:
+    """Print BLEU and chrF with their signatures."""
+    scores = score(outputs, references, tokenize=tokenize)
+    print(
+        f"{title}\n  BLEU {scores.bleu:.1f}  {scores.bleu_signature}"
+        f"\n  chrF {scores.chrf:.1f}  {scores.chrf_signature}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    try:
+        options = parse(arguments)
+        options.action(options)
+        sys.stdout.flush()
+    except UserError as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("\nstopped; a training goes on with --resume", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

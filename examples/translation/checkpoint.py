@@ -1,0 +1,454 @@
+"""Save a training run so that no crash, full disk or flipped bit can lose or falsify it.
+
+A checkpoint is one directory::
+
+    checkpoints/step-00001200/
+        model.safetensors    weights: one such file for each group of ``tensors``
+        state.safetensors    the tensors inside ``state``: optimiser moments, random number states
+        state.json           the rest of ``state``, with the places where those tensors belong
+        manifest.json        format version, and the length and SHA-256 of every file above
+
+Four ideas make it safe:
+
+* **One rename commits.** Files are written into a hidden sibling, forced to the disk, and only
+  then does the directory get its name. A directory called ``step-...`` is therefore whole; a save
+  that was killed leaves a hidden directory that no reader looks at and the next save sweeps away.
+* **New before old.** Nothing is ever overwritten. The new checkpoint is on the disk before an old
+  one goes, so at every moment at least one is there. The newest few in ``checkpoints/`` and
+  the single best in ``best/`` are the same mechanism with another ``keep``.
+* **Whole means: the manifest we would write now is the one lying there**, byte for byte. That one
+  comparison finds every flipped, lost or added byte and every missing or foreign file. Names in a
+  manifest are compared, never opened, so they can lead nowhere.
+* **No pickle anywhere.** Unpickling runs whatever the file asks for, and an environment variable
+  can undo the ``weights_only`` default of ``torch.load``. Safetensors and JSON hold only data.
+
+Next: ``training.py``, where stopping and going on equals never having stopped.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from translation.errors import UserError
+
+FORMAT_VERSION = 1
+
+_MANIFEST = "manifest.json"
+_NAME = re.compile(r"step-([0-9]{8,})(?:\.([0-9]+))?")  # the step, and which save of that step
+_PARTIAL = ".partial-"  # half written or half removed: no checkpoint
+_LOOKS_LIKE = {
+    b"version https://git-lfs": "a git-lfs pointer; fetch the file itself with `git lfs pull`",
+    b"<!doctype html": "an HTML page, not the file that was asked for; download it again",
+    b"<html": "an HTML page, not the file that was asked for; download it again",
+    b"pk\x03\x04": "a zip or .pt archive, which may carry code and is never opened here",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class DamagedCheckpointError(UserError):
+    """A checkpoint is not as it was saved; the message names the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What :func:`save_checkpoint` was given, bit for bit, with every tensor on the CPU."""
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any]
+    path: Path
+
+
+def save_checkpoint(
+    folder: Path,
+    *,
+    step: int,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    state: Mapping[str, object],
+    keep: int = 2,
+) -> Path:
+    """Write one checkpoint into ``folder``, all of it or nothing.
+
+    The last save counts. It replaces an earlier save of the same step, and later steps go as well:
+    they belong to a future that was abandoned when the run went back to an older checkpoint.
+
+    Args:
+        folder: Where checkpoints lie, such as ``runs/first/checkpoints``. Created if missing; its
+            parent must exist. One process at a time may save into it, any number may read.
+        step: How many updates the model has seen.
+        tensors: Weights by group, such as ``{"model": model.state_dict()}``. Each group becomes one
+            file. Names that share one tensor, as tied embeddings do, share it again after loading.
+        state: All else that the run needs to go on: tensors, numbers, text and None, nested in
+            dicts, lists and tuples. Optimiser and random number states are of that kind.
+        keep: How many checkpoints stay, the new one included.
+
+    Returns:
+        The directory of the new checkpoint.
+
+    Raises:
+        UserError: If the disk refuses, or a weight is NaN or infinite. Earlier checkpoints are as
+            they were.
+        TypeError: If ``state`` holds something that is neither tensor nor plain data.
+        ValueError: If ``step``, ``keep`` or the name of a group is out of range.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for step in (1, 2):
+        ...     weights = {"weight": torch.full((3,), float(step))}
+        ...     newest = save_checkpoint(folder, step=step, tensors={"model": weights}, state={})
+        >>> latest_checkpoint(folder).tensors["model"]["weight"]
+        tensor([2., 2., 2.])
+        >>> file = newest / "model.safetensors"
+        >>> _ = file.write_bytes(file.read_bytes()[:-1])  # one byte is lost ...
+        >>> latest_checkpoint(folder).step  # ... so the older one is taken
+        1
+    """
+    if step < 0 or keep < 1:
+        raise ValueError(f"step must be at least 0 and keep at least 1, got {step=} and {keep=}")
+    for group, weights in tensors.items():
+        if not re.fullmatch("[a-z_]+", group) or group == "state":
+            raise ValueError(f"a group is named by a-z and _ and not 'state', got {group!r}")
+        _check_finite(weights, f"step {step} is not saved: {group}")
+    files = _encode(step, tensors, state)
+    files[_MANIFEST] = _manifest(files)  # written last
+    with _disk(f"cannot save step {step} in {folder} (earlier checkpoints are as they were)"):
+        folder.mkdir(exist_ok=True)
+        for litter in folder.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(litter, ignore_errors=True)
+        found = _saved(folder)
+        repeats = max((repeat for of, repeat, _ in found if of == step), default=0)
+        path = folder / (f"step-{step:08d}" + (f".{repeats + 1}" if repeats else ""))
+        partial = folder / f"{_PARTIAL}{path.name}"
+        partial.mkdir()
+        try:
+            for name, data in files.items():
+                with (partial / name).open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            _sync_directory(partial)
+            partial.rename(path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        _sync_directory(folder)
+        _sync_directory(folder.parent)
+    older = [old for of, _, old in found if of < step]
+    stay = older[max(0, len(older) - (keep - 1)) :]
+    for _, _, old in found:
+        if old not in stay:
+            _remove(old)
+    return path
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read one checkpoint, after checking every byte of it.
+
+    Args:
+        path: The directory of one checkpoint.
+
+    Returns:
+        What was saved. Hand the weights to :func:`load_weights`.
+
+    Raises:
+        DamagedCheckpointError: If anything is not as it was saved.
+        UserError: If it cannot be read, or was written by a newer version of this program.
+    """
+    with _disk(f"cannot read the checkpoint {path}"):
+        files = _read_whole(path)
+    try:
+        meta = json.loads(files["state.json"], parse_constant=_refuse_constant)
+        groups = {
+            name: _unpack(files[f"{name}.safetensors"], tied) for name, tied in meta["tied"].items()
+        }
+        state = _from_json(meta["state"], groups.pop("state"))
+        return Checkpoint(int(meta["step"]), groups, dict(state), path)
+    except Exception as error:  # whatever a file that someone else made can provoke
+        raise DamagedCheckpointError(f"{path} is no checkpoint of ours: {error!r}") from error
+
+
+def latest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Load the newest whole checkpoint, with a warning in the log for each damaged newer one.
+
+    Args:
+        folder: Where :func:`save_checkpoint` saves. It may be missing.
+
+    Returns:
+        The newest whole checkpoint, or None where there is none at all.
+
+    Raises:
+        DamagedCheckpointError: If there are checkpoints and all are damaged.
+        UserError: If one cannot be read, or was written by a newer version of this program: going
+            on from an older one would throw away what is probably good.
+    """
+    damages: list[UserError] = []
+    with _disk(f"cannot list the checkpoints in {folder}"):
+        found = _saved(folder)
+    for _, _, path in reversed(found):
+        try:
+            checkpoint = load_checkpoint(path)
+        except UserError as error:
+            if not path.exists():  # removed beneath us by a save, so a newer one is there
+                return latest_checkpoint(folder)
+            if not isinstance(error, DamagedCheckpointError):
+                raise
+            damages.append(error)
+        else:
+            for damage in damages:
+                _log.warning("%s; taking the older %s", damage, path)
+            return checkpoint
+    if damages:
+        raise DamagedCheckpointError(f"{damages[0]}; no older checkpoint in {folder} is whole")
+    return None
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path) -> None:
+    """Copy weights into ``model``, all of them or none.
+
+    Args:
+        model: Receives the weights. Must have been built with the sizes of the run.
+        tensors: One group of a checkpoint, such as ``checkpoint.tensors["model"]``.
+        path: Where they came from, for the error message.
+
+    Raises:
+        UserError: If a tensor is missing, unknown, of another shape or dtype, or NaN or infinite,
+            or if two that are one in the model differ. The model is then untouched.
+    """
+    wanted = model.state_dict()
+    if missing := [name for name in wanted if name not in tensors]:
+        raise UserError(f"{path} lacks tensor {missing[0]!r} ({len(missing)} missing in all)")
+    if extra := [name for name in tensors if name not in wanted]:
+        raise UserError(f"the model has no tensor {extra[0]!r} ({len(extra)} extra in {path})")
+    for name, target in wanted.items():
+        given = tensors[name]
+        if given.shape != target.shape or given.dtype != target.dtype:
+            raise UserError(
+                f"tensor {name!r} must be {target.dtype} of shape {tuple(target.shape)}, got "
+                f"{given.dtype} of shape {tuple(given.shape)} in {path}; "
+                "build the model with the sizes it was trained with"
+            )
+    _check_finite(tensors, str(path))
+    for name, twin in _tied(wanted).items():
+        if not torch.equal(tensors[name], tensors[twin]):
+            raise UserError(f"{path}: {name!r} and {twin!r} are one in the model but differ there")
+    model.load_state_dict(dict(tensors))
+
+
+# What goes into the files
+
+
+def _encode(
+    step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, object]
+) -> dict[str, bytes]:
+    loose: dict[str, Tensor] = {}
+    tree = _to_json(dict(state), "state", loose)
+    files: dict[str, bytes] = {}
+    tied: dict[str, dict[str, str]] = {}
+    for group, members in {**tensors, "state": loose}.items():
+        tied[group] = _tied(members)
+        files[f"{group}.safetensors"] = save(
+            {
+                name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+                for name, tensor in members.items()
+                if name not in tied[group]
+            }
+        )
+    meta = {"step": step, "tied": tied, "state": tree}
+    files["state.json"] = json.dumps(meta, indent=1, allow_nan=False).encode()
+    return files
+
+
+def _unpack(data: bytes, tied: Mapping[str, str]) -> dict[str, Tensor]:
+    tensors = load(data)
+    return tensors | {name: tensors[twin] for name, twin in tied.items()}
+
+
+def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Name each tensor that is an earlier one over again, with that earlier name."""
+    first: dict[object, str] = {}
+    tied = {}
+    for name, tensor in tensors.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        twin = first.setdefault(place, name)
+        if twin != name:
+            tied[name] = twin
+    return tied
+
+
+def _check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise UserError(f"{where}: tensor {name!r} holds NaN or infinity")
+
+
+def _to_json(value: object, place: str, tensors: dict[str, Tensor]) -> object:
+    """Turn nested data into JSON; what JSON lacks becomes an object whose one key starts with $."""
+    match value:
+        case Tensor():
+            tensors[place] = value
+            return {"$tensor": place}
+        case dict():
+            items = {
+                key: _to_json(item, f"{place}[{key!r}]", tensors) for key, item in value.items()
+            }
+            if all(isinstance(key, str) and not key.startswith("$") for key in items):
+                return items
+            if all(isinstance(key, str | int) for key in items):
+                return {"$dict": list(items.items())}
+        case list() | tuple():
+            parts = [_to_json(part, f"{place}[{i}]", tensors) for i, part in enumerate(value)]
+            return {"$tuple": parts} if isinstance(value, tuple) else parts
+        case float() if not math.isfinite(value):
+            return {"$float": str(value)}
+        case None | bool() | int() | float() | str():
+            return value
+    raise TypeError(
+        "state may hold tensors, numbers, text and None in lists, tuples and dicts whose keys are "
+        f"text or whole numbers, got a {type(value).__name__} at {place}"
+    )
+
+
+def _from_json(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    match value:
+        case {"$tensor": place}:
+            return tensors[place]
+        case {"$dict": pairs}:
+            return {key: _from_json(item, tensors) for key, item in pairs}
+        case {"$tuple": parts}:
+            return tuple(_from_json(part, tensors) for part in parts)
+        case {"$float": text}:
+            return float(text)
+        case dict():
+            return {key: _from_json(item, tensors) for key, item in value.items()}
+        case list():
+            return [_from_json(part, tensors) for part in value]
+    return value
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+# What makes it whole
+
+
+def _manifest(files: Mapping[str, bytes]) -> bytes:
+    listed = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in sorted(files.items())
+    }
+    return json.dumps({"format_version": FORMAT_VERSION, "files": listed}, indent=1).encode()
+
+
+def _read_whole(path: Path) -> dict[str, bytes]:
+    files = {}
+    for file in path.iterdir():
+        if file.is_symlink() or not file.is_file():
+            raise DamagedCheckpointError(f"{path}: {file.name!r} is not a plain file")
+        files[file.name] = file.read_bytes()
+    if _MANIFEST not in files:
+        raise DamagedCheckpointError(f"{path}: {_MANIFEST!r} is missing")
+    manifest = files.pop(_MANIFEST)
+    if manifest != _manifest(files):
+        raise _what_is_wrong(path, manifest, files)
+    return files
+
+
+def _what_is_wrong(path: Path, manifest: bytes, files: Mapping[str, bytes]) -> UserError:
+    """Explain a manifest that does not describe ``files``: name the first that differs."""
+    try:
+        claims = json.loads(manifest, parse_constant=_refuse_constant)
+        version, listed = int(claims["format_version"]), claims["files"]
+        if version > FORMAT_VERSION:
+            return UserError(
+                f"{path} has format version {version}, newer than the {FORMAT_VERSION} that this "
+                "program knows; update the program"
+            )
+        for name in sorted(listed.keys() | files.keys()):
+            if difference := _difference(files.get(name), listed.get(name)):
+                return DamagedCheckpointError(f"{path}: {name!r} {difference}")
+    except Exception:  # so malformed that it is the manifest itself
+        pass
+    problem = _looks_like(manifest) or "is truncated or altered"
+    return DamagedCheckpointError(f"{path}: {_MANIFEST!r} {problem}")
+
+
+def _difference(data: bytes | None, claim: Any) -> str | None:
+    if data is None:
+        return "is missing"
+    if claim is None:
+        return "is not in the manifest"
+    if hashlib.sha256(data).hexdigest() == claim["sha256"]:
+        return None
+    if len(data) < claim["bytes"]:
+        problem = f"is truncated: {len(data)} bytes of {claim['bytes']}"
+    elif len(data) > claim["bytes"]:
+        problem = f"is too long: {len(data)} bytes instead of {claim['bytes']}"
+    else:
+        problem = "fails its SHA-256 checksum"
+    return _looks_like(data) or problem
+
+
+def _looks_like(data: bytes) -> str | None:
+    start = data[:99].lstrip().lower()
+    for mark, what in _LOOKS_LIKE.items():
+        if start.startswith(mark):
+            return f"looks like {what}"
+    return None
+
+
+# What touches the disk
+
+
+def _saved(folder: Path) -> list[tuple[int, int, Path]]:
+    """List (step, which save of that step, path) of every checkpoint, oldest first."""
+    if not folder.exists():
+        return []
+    with os.scandir(folder) as entries:  # tells the kind with the name: one look, no race
+        return sorted(
+            (int(match[1]), int(match[2] or 1), folder / entry.name)
+            for entry in entries
+            if (match := _NAME.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
+        )
+
+
+def _remove(path: Path) -> None:
+    """Take the name away first, so that nobody meets half a checkpoint.
+
+    What cannot be removed now stays a checkpoint or is swept by a later save.
+    """
+    with suppress(OSError):
+        partial = path.rename(path.with_name(f"{_PARTIAL}{path.name}"))
+        shutil.rmtree(partial)
+
+
+def _sync_directory(path: Path) -> None:
+    if os.name == "nt":  # Windows cannot open a directory
+        return
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def _disk(action: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{action}: {error.strerror or error}") from error

@@ -1,0 +1,122 @@
+"""Download files whose checksums are known, and go on where a broken download stopped.
+
+A file that is still growing is called ``NAME.part``. It gets its name by one rename, after its
+SHA-256 has been checked; so a file under its own name is whole, whenever the program was killed.
+
+Next: ``tokenizer.py`` cuts the sentences into pieces.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from tqdm import tqdm
+
+from translation.errors import UserError
+
+TIMEOUT = 30.0
+"""Seconds without a byte after which a connection counts as broken."""
+
+
+def fetch(files: Mapping[str, str], folder: Path, *, base_url: str) -> None:
+    """Download what is missing; one process at a time may do so.
+
+    A file that is there and right is left alone, without asking the network. One that is there and
+    wrong is replaced once the right one has arrived.
+
+    Args:
+        files: The SHA-256 of each file, by name.
+        folder: Where they go. Created if missing.
+        base_url: Where they come from, without the name and the slash before it.
+
+    Raises:
+        UserError: If the network or the disk fails, or a file arrives with another checksum.
+    """
+    for name, expected in files.items():
+        url, path, part = f"{base_url}/{name}", folder / name, folder / f"{name}.part"
+        try:
+            if _sha256(path) == expected:
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            if _sha256(part) != expected:
+                _download(url, part)
+            found = _sha256(part)
+            if found == expected:
+                part.replace(path)
+            else:
+                part.unlink()
+        except (HTTPException, OSError) as error:
+            reason = error.reason if type(error) is URLError else error
+            raise UserError(
+                f"cannot download {url} into {folder}: {reason}; run again to go on from there, "
+                f"or name a folder that holds {', '.join(files)} with --data-dir"
+            ) from error
+        if found != expected:
+            raise UserError(
+                f"{url} has SHA-256 {found}, expected {expected}; it was not kept as {path}"
+            )
+
+
+def verify(files: Mapping[str, str], folder: Path) -> None:
+    """Check files that someone else has put there, without writing anything.
+
+    Raises:
+        UserError: If one is missing, unreadable or has another checksum.
+    """
+    for name, expected in files.items():
+        path = folder / name
+        try:
+            found = _sha256(path)
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from error
+        if found is None:
+            raise UserError(f"{path} is missing; {folder} must hold {', '.join(files)}")
+        if found != expected:
+            raise UserError(f"{path} has SHA-256 {found}, expected {expected}")
+
+
+def _sha256(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _download(url: str, part: Path) -> None:
+    """Fetch the rest of ``part``, or all of it from a server that cannot send the rest."""
+    start = part.stat().st_size if part.exists() else 0
+    request = Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    try:
+        answer: HTTPResponse = urlopen(request, timeout=TIMEOUT)
+    except HTTPError as error:
+        error.close()
+        if error.code != 416 or not start:
+            raise
+        part.unlink()  # longer than the file that it should become
+        _download(url, part)
+        return
+    with answer:
+        if answer.status != 206:
+            start = 0
+        missing = int(answer.headers["Content-Length"] or 0)
+        with (
+            part.open("ab" if start else "wb") as file,
+            tqdm(
+                desc=part.stem,
+                total=start + missing or None,
+                initial=start,
+                unit="B",
+                unit_scale=True,
+                disable=None,  # no bar in a log file
+            ) as bar,
+        ):
+            while chunk := answer.read1(1 << 16):
+                file.write(chunk)
+                file.flush()  # what has come once need not come again
+                bar.update(len(chunk))
+                missing -= len(chunk)
+    if missing > 0:
+        raise ConnectionError(f"the connection closed {missing:,} bytes too early")

@@ -1,0 +1,120 @@
+"""Presets: sizes and training plans that belong together."""
+
+from dataclasses import dataclass, replace
+
+from transformer_blocks import PostNorm, PreNorm
+from translation.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that shapes a training, as it stands in a run's ``config.json``.
+
+    Attributes:
+        num_layers: Layers of the encoder, and of the decoder.
+        d_model: Width of the model.
+        num_heads: Heads of each attention.
+        d_ff: Inner width of the feed-forward networks.
+        dropout: Of sublayer outputs and embeddings.
+        max_length: Most tokens of a sentence.
+        pre_norm: Normalise before each sublayer; the paper's after it otherwise.
+        tie_embeddings: One table for reading and scoring target tokens.
+        vocabulary: Most sentencepiece tokens of each language.
+        batch_tokens: Most tokens on either side of a batch.
+        peak_rate: Highest learning rate, from where it falls linearly to zero at the planned end;
+            None for the paper's schedule, which never ends.
+        warmup_steps: Updates until the learning rate is highest.
+        label_smoothing: Share of the probability that the target spreads over all words.
+        average: Part of the averaged weights that each update keeps; 0 averages nothing.
+        epochs: Passes over the data, where no minutes are planned.
+        patience: Epochs without a better validation loss before training stops.
+    """
+
+    num_layers: int
+    d_model: int
+    num_heads: int
+    d_ff: int
+    dropout: float
+    max_length: int
+    pre_norm: bool
+    tie_embeddings: bool
+    vocabulary: int
+    batch_tokens: int
+    peak_rate: float | None
+    warmup_steps: int
+    label_smoothing: float
+    average: float
+    epochs: int
+    patience: int
+
+    def build(self, source_vocabulary: int, target_vocabulary: int) -> Transformer:
+        """Build the model that these settings describe, with fresh weights."""
+        return Transformer(
+            source_vocabulary,
+            target_vocabulary,
+            num_layers=self.num_layers,
+            d_model=self.d_model,
+            num_heads=self.num_heads,
+            d_ff=self.d_ff,
+            dropout=self.dropout,
+            max_length=self.max_length,
+            residual=PreNorm if self.pre_norm else PostNorm,
+            tie_embeddings=self.tie_embeddings,
+        )
+
+
+SMALL = Settings(
+    num_layers=3,
+    d_model=256,
+    num_heads=4,
+    d_ff=1024,
+    dropout=0.1,
+    max_length=256,
+    pre_norm=True,
+    tie_embeddings=True,
+    vocabulary=4000,
+    batch_tokens=600,
+    peak_rate=1.2e-3,
+    warmup_steps=600,
+    label_smoothing=0.1,
+    average=0.999,
+    epochs=12,
+    patience=4,
+)
+"""For a real corpus on two cores: about 40 minutes for 50,000 sentences."""
+
+TINY = replace(
+    SMALL,
+    num_layers=2,
+    d_model=128,
+    d_ff=256,
+    max_length=128,
+    vocabulary=500,
+    batch_tokens=800,
+    peak_rate=3e-3,
+    warmup_steps=200,
+    epochs=4,
+)
+"""For the toy corpus on two cores: minutes."""
+
+BASE = Settings(
+    num_layers=6,
+    d_model=512,
+    num_heads=8,
+    d_ff=2048,
+    dropout=0.1,
+    max_length=512,
+    pre_norm=False,
+    tie_embeddings=True,
+    vocabulary=16000,
+    batch_tokens=12500,
+    peak_rate=None,
+    warmup_steps=4000,
+    label_smoothing=0.1,
+    average=0.999,
+    epochs=100,
+    patience=10,
+)
+"""The paper's base model and training (table 3, section 5), for a GPU."""
+
+PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}

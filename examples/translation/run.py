@@ -1,0 +1,140 @@
+"""A run: the folder that holds everything one training needs, and nothing outside it."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from translation.checkpoint import latest_checkpoint, load_weights
+from translation.errors import UserError
+from translation.presets import Settings
+from translation.tokenizer import Tokenizer
+from translation.transformer import Transformer
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a run is: its data, its settings, its seed; ``config.json`` in words.
+
+    Attributes:
+        corpus: "toy", "small_parallel_enja" or "files".
+        source_language: Of the sentences read.
+        target_language: Of the sentences written.
+        data_dir: Where the corpus lies, if not in its usual place.
+        source_file: With "files", the sentences to read.
+        target_file: With "files", their translations, line by line.
+        seed: Of weights, dropout and data order.
+        settings: Sizes and training plan.
+        minutes: The planned length of the training, if it is not ``settings.epochs``.
+        tokenizers: SHA-256 of the two tokenizer models.
+    """
+
+    corpus: str
+    source_language: str
+    target_language: str
+    data_dir: str | None
+    source_file: str | None
+    target_file: str | None
+    seed: int
+    settings: Settings
+    minutes: float | None
+    tokenizers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The paths of a run, such as ``runs/toy``."""
+
+    folder: Path
+
+    @property
+    def config_file(self) -> Path:
+        """Written last when a run begins: a folder without it holds no run."""
+        return self.folder / "config.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where training goes on from."""
+        return self.folder / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """The averaged weights with the lowest validation loss: what translates."""
+        return self.folder / "best"
+
+    @property
+    def metrics(self) -> Path:
+        """A line of JSON an epoch."""
+        return self.folder / "metrics.jsonl"
+
+    def tokenizer_file(self, side: str) -> Path:
+        """The sentencepiece model of a side, "source" or "target"."""
+        return self.folder / f"{side}.model"
+
+    def write_config(self, config: Config) -> None:
+        """Write ``config.json`` by one rename."""
+        content = {"format_version": FORMAT_VERSION, **asdict(config)}
+        partial = self.folder / ".config.json.part"
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(self.config_file)
+
+    def read_config(self) -> Config:
+        """Read ``config.json``.
+
+        Raises:
+            UserError: If it is missing, damaged or of a newer version.
+        """
+        if not self.config_file.is_file():
+            raise UserError(f"{self.folder} holds no run (no config.json); train one first")
+        try:
+            content: dict[str, Any] = json.loads(self.config_file.read_text(encoding="utf-8"))
+            version = content.pop("format_version")
+            if version > FORMAT_VERSION:
+                raise UserError(
+                    f"{self.config_file} has format version {version}, newer than this program's "
+                    f"{FORMAT_VERSION}; update the program"
+                )
+            content["settings"] = Settings(**content["settings"])
+            return Config(**content)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{self.config_file} is damaged: {error}") from error
+
+    def load_tokenizers(self, config: Config) -> tuple[Tokenizer, Tokenizer]:
+        """Load both tokenizers and see that they are this run's.
+
+        Raises:
+            UserError: If one is missing, damaged or from another run.
+        """
+        tokenizers = []
+        for side in ("source", "target"):
+            path = self.tokenizer_file(side)
+            tokenizers.append(Tokenizer.load(path))
+            if file_hash(path) != config.tokenizers.get(side):
+                raise UserError(f"{path} is not the tokenizer that this run was trained with")
+        return tokenizers[0], tokenizers[1]
+
+    def load_best(self, device: torch.device) -> tuple[Config, Transformer, Tokenizer, Tokenizer]:
+        """Load what translates: the best weights, in eval mode, with both tokenizers.
+
+        Raises:
+            UserError: If the run is missing, unfinished or damaged.
+        """
+        config = self.read_config()
+        source, target = self.load_tokenizers(config)
+        checkpoint = latest_checkpoint(self.best)
+        if checkpoint is None:
+            raise UserError(f"{self.best} holds no weights yet; training has not ended an epoch")
+        model = config.settings.build(source.vocab_size, target.vocab_size)
+        load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
+        return config, model.to(device).eval(), source, target
+
+
+def file_hash(path: Path) -> str:
+    """Compute the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,179 @@
+"""Cut sentences into pieces, the tokens of the model, and put them together again.
+
+Words are too many and characters too few: a vocabulary of words has never seen the next name, and
+single characters make long sequences that say little each. *Byte-pair encoding* (Sennrich et al.,
+2016; section 5.1 of the paper) grows the pieces between. It starts with the characters and, until
+the vocabulary is full, joins the two pieces that stand side by side most often::
+
+    new piece = ab    for the neighbours    (a, b) = argmax count(a b)
+
+Frequent words end as one piece, rare ones as several. A new sentence is cut by the same joins in
+the same order. A space is a letter like others, the first one of a word, and shown as ``▁``; so
+Japanese, which has none, needs no word segmenter, and nothing is lost on the way back.
+
+Next: ``batches.py`` lays sentences of like length side by side.
+"""
+
+import hashlib
+import io
+import logging
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+from translation.errors import UserError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+"""Padding, unknown character, begin and end of a sentence."""
+
+# In protobuf's terms: field 200 with 32 bytes, which other readers of the file skip as unknown.
+_SEAL = b"\xc2\x0c\x20"
+_UNENCODABLE = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
+
+_log = logging.getLogger(__name__)
+
+
+class Tokenizer:
+    """A trained vocabulary: text to ids and back.
+
+    ``decode(encode(text)) == text`` for clean text (see ``corpus.clean``) whose characters all
+    occurred in training. Any other character is ``UNK`` and reads ``⁇``.
+
+    Args:
+        model: A serialised sentencepiece model with the four special ids above.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "source.model"
+        >>> tokenizer = Tokenizer.train(["猫がいる。", "犬がいる。"], vocab_size=20, path=path)
+        >>> ids = tokenizer.encode("猫がいる。")
+        >>> tokenizer.decode([BOS, *ids, EOS, PAD])
+        '猫がいる。'
+    """
+
+    def __init__(self, model: bytes) -> None:
+        self._processor = SentencePieceProcessor(model_proto=model)
+
+    @classmethod
+    def train(cls, sentences: Iterable[str], *, vocab_size: int, path: Path) -> "Tokenizer":
+        """Learn a vocabulary from clean sentences of the training split, and save it.
+
+        The same sentences give the same file, byte for byte.
+
+        Args:
+            sentences: Text of the training split only; the others shall be new to the model.
+            vocab_size: Pieces wanted, special ones included. A small text gives fewer.
+            path: The file to write. Its folder must exist.
+
+        Raises:
+            UserError: If there is no text, ``vocab_size`` is too small for its characters, or the
+                file cannot be written.
+        """
+        text = [_UNENCODABLE.sub("\ufffd", sentence) for sentence in sentences]
+        characters = set().union(*text)
+        if not characters - {" "}:
+            raise UserError("cannot train a tokenizer: the training split holds no text")
+        smallest = len(characters) + 4
+        if not smallest <= vocab_size <= 1_000_000:
+            raise UserError(
+                f"the vocabulary size must be from {smallest:,} ({len(characters):,} different "
+                f"characters and 4 special pieces) to 1,000,000, got {vocab_size:,}"
+            )
+        model = io.BytesIO()
+        try:
+            SentencePieceTrainer.train(
+                sentence_iterator=iter(text),
+                model_writer=model,
+                # The default, "unigram", finds only strings that different characters follow: not
+                # ます where 。 always follows, nor the words of tokenised text, where a space does.
+                model_type="bpe",
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,  # a small text may give fewer
+                # Every character of the text becomes a piece, so that no kanji of a reference is
+                # out of reach. Unseen ones stay unknown: as three bytes each (byte_fallback) they
+                # would cost 256 rows of the embedding that training never touches.
+                character_coverage=1.0,
+                normalization_rule_name="identity",  # the text is clean; give back what came in
+                # The first word gets a space as well, where words are written with spaces.
+                add_dummy_prefix=2 * sum(" " in sentence for sentence in text) > len(text),
+                unk_surface="⁇",
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                max_sentence_length=1 << 20,  # the default leaves longer ones out
+                num_threads=1,  # sums of floats depend on how they are shared out
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise UserError(f"cannot train a tokenizer with {vocab_size=}: {error}") from error
+        content = model.getvalue()
+        part = path.with_name(f"{path.name}.part")
+        try:
+            part.write_bytes(content + _SEAL + hashlib.sha256(content).digest())
+            part.replace(path)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        tokenizer = cls(content)
+        _log.info(f"{path}: {tokenizer.vocab_size:,} pieces, {vocab_size:,} asked for")
+        return tokenizer
+
+    @classmethod
+    def load(cls, path: Path) -> "Tokenizer":
+        """Load what :meth:`train` has saved, and see that it is whole.
+
+        Raises:
+            UserError: If the file is missing or differs from what was saved in a single bit.
+        """
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+        content, seal = data[:-35], data[-35:]
+        if seal != _SEAL + hashlib.sha256(content).digest():
+            raise UserError(
+                f"{path} is no tokenizer of this program, or it is empty, truncated or damaged "
+                f"(its checksum is wrong); take the file that training wrote"
+            )
+        return cls(content)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many different ids there are."""
+        return int(self._processor.vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Turn text into ids, without begin and end of sentence."""
+        return self.encode_many([text])[0]
+
+    def encode_many(self, texts: Iterable[str]) -> list[list[int]]:
+        """Turn each text into ids."""
+        encodable = [_UNENCODABLE.sub("\ufffd", text) for text in texts]
+        ids: list[list[int]] = self._processor.encode(encodable, out_type=int)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Turn ids into text; padding, begin and end of sentence say nothing.
+
+        Raises:
+            IndexError: If an id is not in the vocabulary.
+        """
+        spoken = self._check(i for i in ids if i not in (PAD, BOS, EOS))
+        return str(self._processor.decode(spoken))
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Name each id, special ones too; a space reads ``▁``.
+
+        Raises:
+            IndexError: If an id is not in the vocabulary.
+        """
+        return [self._processor.id_to_piece(i) for i in self._check(ids)]
+
+    def _check(self, ids: Iterable[int]) -> list[int]:
+        checked = list(ids)
+        for i in checked:
+            if not 0 <= i < self.vocab_size:
+                raise IndexError(f"an id must be in [0, {self.vocab_size}), got {i}")
+        return checked

@@ -1,0 +1,970 @@
+"""A small Japanese that can be translated perfectly: the corpus that needs no download.
+
+A translator is easiest to judge on a language whose every sentence has exactly one right answer.
+Here is the grammar of one: everyday, polite, correct Japanese, small enough to learn in minutes,
+with the difficulties that make Japanese and English strangers to each other:
+
+- **order**: Japanese says the time first and the verb last; English does the reverse;
+- **absence**: Japanese has no articles and no plural. Here a bare 猫 is "the cat", この猫 is
+  "this cat", 猫を二匹 is "two cats"; 本 is "books" in habits, "a book" in wishes;
+- **agreement**: she swims, they were. Japanese verbs do not care who acts, but they inflect for
+  politeness, negation, wish, duty, ability, permission;
+- **counters**: books are counted in 冊, cats in 匹, birds in 羽, sheets in 枚, machines in 台;
+- **choice by meaning**: いる for the living, ある for things; 見る is to *watch* a movie but to
+  *see* a bird; 弾く, する and 遊ぶ are all to *play*.
+
+The file reads from words to sentences: inflection, lexicon, phrases, clauses, corpus. It is long
+because a third of it is a dictionary. English is a function of the Japanese and, within this
+grammar, Japanese of the English: a perfect translator scores 100 BLEU in either direction.
+
+The words of each pair in ``HELD_OUT`` (白い and 犬, 三匹 and 猫, 読む and 手紙) all occur in
+training, but never the two in one sentence. A third of the test set joins such a pair, and so
+asks whether a model composes meanings or remembers neighbours.
+
+Example:
+    >>> corpus = toy_corpus()
+    >>> {split: len(pairs) for split, pairs in corpus.items()}
+    {'train': 26000, 'validation': 500, 'test': 1000}
+    >>> for japanese, english in corpus["train"][:4]:
+    ...     print(japanese, english)
+
+Next: ``corpus.py`` offers this corpus and real ones behind one door.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from random import Random
+from typing import NamedTuple
+
+Pair = tuple[str, str]  # Japanese, English
+Endings = tuple[str, str, str, str]  # affirmative, negative; past affirmative, past negative
+
+# ------------------------------------------------------------------ inflection: Japanese
+
+# 五段 (five-row) verbs move their last kana along its row: 書く, 書か-ない, 書き-ます, 書い-て.
+GODAN = {
+    "う": "わ い って", "つ": "た ち って", "る": "ら り って",
+    "む": "ま み んで", "ぶ": "ば び んで", "ぬ": "な に んで",
+    "く": "か き いて", "ぐ": "が ぎ いで", "す": "さ し して",
+}  # fmt: skip
+MASU: Endings = ("ます", "ません", "ました", "ませんでした")
+DESU: Endings = ("です", "ではありません", "でした", "ではありませんでした")
+KU: Endings = ("いです", "くありません", "かったです", "くありませんでした")
+
+
+class Verb(NamedTuple):
+    """A verb in both languages, and what may be said with it (see ``VERBS``)."""
+
+    japanese: str
+    group: str
+    base: str
+    past: str
+    ing: str
+    particle: str = ""
+    preposition: str = ""
+    objects: str = ""
+    places: str = ""
+    uses: str = ""
+
+
+@cache
+def stems(verb: Verb) -> tuple[str, str, str]:
+    """Return what endings are built on: the stems before ない and ます, and the て-form.
+
+    一段 (one-row) verbs drop their る, 五段 verbs follow ``GODAN``; 行く and する are exceptions.
+    (So is 来る, to the ear: the こ of 来ない and the き of 来ます do not show in writing.)
+
+    Example:
+        >>> stems(Verb("泳ぐ", "五段", "swim", "swam", "swimming"))
+        ('泳が', '泳ぎ', '泳いで')
+    """
+    root, last = verb.japanese[:-1], verb.japanese[-1]
+    if verb.group == "五段":
+        nai, masu, te = GODAN[last].split()
+        return root + nai, root + masu, root + ("って" if verb.japanese == "行く" else te)
+    if verb.group == "サ変":
+        root = verb.japanese[:-2] + "し"
+    return root, root, root + "て"
+
+
+def ending(endings: Endings, tense: str, negative: bool) -> str:
+    """Pick an ending; the Japanese future is its present."""
+    return endings[2 * (tense == "past") + negative]
+
+
+# ------------------------------------------------------------------ inflection: English
+
+# One auxiliary carries tense, question and negation, and "do" steps in where there is none.
+# The columns agree with I; he, she, it; you, we, they.
+AUXILIARY = {
+    "be present": ("am", "is", "are"), "be past": ("was", "was", "were"),
+    "do present": ("do", "does", "do"), "do past": ("did",) * 3, "do future": ("will",) * 3,
+    "can present": ("can",) * 3, "can past": ("could",) * 3, "must present": ("must",) * 3,
+}  # fmt: skip
+IRREGULAR_S = {"child": "children", "tomato": "tomatoes", "go": "goes", "do": "does", "have": "has"}
+PRONOUNS = {
+    "I": ("me", "my"), "we": ("us", "our"), "you": ("you", "your"),
+    "he": ("him", "his"), "she": ("her", "her"), "they": ("them", "their"),
+}  # fmt: skip
+
+
+def with_s(word: str) -> str:
+    """Add the s that plural nouns and third-person verbs share: cats, watches, studies."""
+    last = word.split(" ")[-1]
+    if last in IRREGULAR_S:
+        return word.removesuffix(last) + IRREGULAR_S[last]
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")
+
+
+def with_article(words: str) -> str:
+    """Put "a" or "an" before a noun, as its first letter sounds."""
+    return ("an " if words[0] in "aeiou" else "a ") + words
+
+
+def join(*words: str) -> str:
+    """Join the words that are there."""
+    return " ".join(word for word in words if word)
+
+
+# ------------------------------------------------------------------ the lexicon
+
+
+class Noun(NamedTuple):
+    """A thing. Liquids have a vessel; the counter is "-" for what cannot be counted."""
+
+    kind: str
+    japanese: str
+    english: str
+    counter: str = ""
+    vessel: str = ""
+
+    @property
+    def is_mass(self) -> bool:
+        """Whether English uses it without article and plural: bread, tea, music."""
+        return self.counter == "-" or bool(self.vessel)
+
+
+class Person(NamedTuple):
+    """Someone. The circle decides who is told of, asked about, spoken to."""
+
+    japanese: str
+    english: str
+    agreement: int = 1
+    circle: str = "other"
+
+    def form(self, case: int) -> str:
+        """Return the object form (0: him, Tom) or the possessive (1: his, Tom's)."""
+        return PRONOUNS.get(self.english, (self.english, self.english + "'s"))[case]
+
+
+class Adjective(NamedTuple):
+    """A quality and the kinds of nouns that have it; its last kana tells its inflection."""
+
+    japanese: str
+    english: str
+    comparative: str
+    kinds: str
+
+
+class Time(NamedTuple):
+    """A moment or a rhythm, the tense it calls for, and the part of the day it speaks of."""
+
+    japanese: str
+    english: str
+    tense: str
+    part: str
+
+
+def table(text: str) -> Iterator[list[str]]:
+    """Read the entries of a table: one a line or set off by "|". "_" is empty, "+" a space."""
+    for line in text.strip().replace("|", "\n").splitlines():
+        yield ["" if field == "_" else field.replace("+", " ") for field in line.split()]
+
+
+# Kind: Japanese, English, counter, vessel.
+NOUNS = [
+    Noun(kind, *entry)
+    for kind, line in {
+        "animal": "猫 cat 匹 | 犬 dog 匹 | うさぎ rabbit 匹 | 鳥 bird 羽",
+        "fruit": "りんご apple 個 | みかん orange 個 | バナナ banana 本",
+        "grocery": "卵 egg 個 | トマト tomato 個",
+        "bakery": "パン bread - | ケーキ cake -",
+        "meat": "肉 meat - | 魚 fish - | すし sushi -",
+        "meal": "朝ご飯 breakfast - | 昼ご飯 lunch - | 晩ご飯 dinner -",
+        "drink": "お茶 tea 杯 cup | コーヒー coffee 杯 cup"
+        " | 水 water 杯 glass | 牛乳 milk 杯 glass",
+        "reading": "本 book 冊 | 雑誌 magazine 冊",
+        "news": "新聞 newspaper",
+        "letter": "手紙 letter 通",
+        "movie": "映画 movie 本",
+        "broadcast": "テレビ television -",
+        "sound": "音楽 music - | ラジオ the+radio -",
+        "song": "歌 song 曲",
+        "tool": "ペン pen 本 | 鉛筆 pencil 本 | 辞書 dictionary 冊",
+        "machine": "カメラ camera 台 | パソコン computer 台",
+        "small": "鍵 key 本 | 切符 ticket 枚",
+        "carried": "傘 umbrella 本 | かばん bag 個 | 財布 wallet 個",
+        "clothes": "シャツ shirt 枚 | 帽子 hat 個",
+        "dish": "皿 plate 枚",
+        "image": "写真 photo 枚 | 絵 picture 枚",
+        "vehicle": "車 car 台 | 自転車 bicycle 台",
+        "transport": "バス bus | 電車 train | タクシー taxi",
+        "opening": "窓 window | ドア door",
+        "box": "箱 box 個",
+        "flower": "花 flower 本",
+        "room": "部屋 room | 台所 kitchen | 教室 classroom",
+        "instrument": "ピアノ the+piano - | ギター the+guitar -",
+        "sport": "テニス tennis - | サッカー soccer - | 野球 baseball -",
+        "language": "英語 English - | 日本語 Japanese - | フランス語 French -",
+        "study": "数学 math - | 歴史 history -",
+        "job": "先生 teacher 人 | 学生 student 人 | 医者 doctor 人"
+        " | 歌手 singer 人 | 俳優 actor 人",
+        "child": "子供 child 人",
+        "town": "図書館 library | 公園 park | 駅 station"
+        " | 店 store | レストラン restaurant | ホテル hotel",
+        "city": "東京 Tokyo - | 京都 Kyoto - | 大阪 Osaka -",
+    }.items()
+    for entry in table(line)
+]
+GROUPS = {
+    "goods": "fruit grocery bakery meat drink reading tool machine small carried clothes vehicle",
+    "liked": "animal fruit bakery meat drink reading movie sound sport language study city",
+    "outings": "図書館 公園 駅 店 病院 美術館 学校 会社 海 東京 京都 大阪",
+}
+ONLY_BARE = "meal broadcast sound transport instrument sport language study news city"
+OF_THE_HOUSE = "opening room transport news"  # there is only one, so always "the"
+HABITUAL = "fruit grocery reading letter movie song image"  # plural where a habit is told
+
+# Japanese, English, column of AUXILIARY, circle.
+PEOPLE = [
+    Person(japanese, english, int(agreement), circle)
+    for japanese, english, agreement, circle in table("""
+    私   I          0 speaker | 私たち we         2 speaker | あなた     you          2 listener
+    彼   he         1 other   | 彼女   she        1 other   | 彼ら       they         2 other
+    先生 the+teacher 1 other  | 医者   the+doctor 1 other   | 学生たち   the+students 2 other
+    子供 the+child  1 child   | 太郎   Taro       1 name    | 子供たち   the+children 2 child
+    トム Tom        1 name    | 花子   Hanako     1 name    | メアリー   Mary         1 name
+    母   my+mother  1 family  | 祖母   my+grandmother 1 family | 兄 my+older+brother  1 family
+    父   my+father  1 family  | 友達   my+friend  1 family  | 妹 my+younger+sister    1 family
+    太郎と花子 Taro+and+Hanako 2 pair | トムとメアリー Tom+and+Mary 2 pair
+    """)
+]
+WHO = Person("誰", "who")
+
+# Places, and what else may stand where a place does: Japanese, English preposition and noun.
+PLACES = {
+    japanese: (preposition, english)
+    for japanese, preposition, english in table("""
+    図書館     in the+library    | 公園       in the+park     | 駅         at the+station
+    レストラン at the+restaurant | 病院       at the+hospital | 空港       at the+airport
+    美術館     at the+museum     | ホテル     at the+hotel    | 店         at the+store
+    会社       at the+office     | 学校       at school       | 家         at home
+    海         in the+sea        | 川         in the+river    | プール     in the+pool
+    庭         in the+garden     | 台所       in the+kitchen  | 部屋       in the+room
+    東京       in Tokyo          | 京都       in Kyoto        | 大阪       in Osaka
+    日本       in Japan          | 教室       in the+classroom | ここ      _ here
+    机の上     on the+desk       | 机の下     under the+desk  | 椅子の上   on the+chair
+    箱の中     in the+box        | かばんの中 in the+bag      | 冷蔵庫の中 in the+refrigerator
+    ドアの前   in+front+of the+door | 窓のそば by the+window  | 六時       at six
+    七時       at seven          | 八時       at eight        | 九時       at nine
+    十時       at ten            | 十一時     at eleven
+    駅から学校 from the+station+to+school
+    家から駅 from home+to+the+station | 公園から病院 from the+park+to+the+hospital
+    九時から五時 from nine+to+five    | 八時から四時 from eight+to+four
+    """)
+}
+
+# Japanese, group; base, past, -ing; particle and preposition of the object; what the object may be
+# (kinds, single nouns, places); where it is done; uses: h habit, n going on now, c a skill,
+# p at one's own will, d only to be told not to do, l a pleasure, w in company, k also by children,
+# a by animals, t done to someone, g object never definite, o never counted, s a lasting state,
+# f a feeling.
+VERBS = [
+    Verb(*fields)
+    for fields in table("""
+    食べる 一段 eat ate eating を _ meal+fruit+grocery+bakery+meat 家+公園+レストラン hnpwkl
+    食べる 一段 eat ate eating       を   _    meat                        台所+庭          hna
+    飲む 五段 drink drank drinking   を   _    drink                       家+駅+学校       hnpwkl
+    飲む 五段 drink drank drinking   を   _    水+牛乳                     台所+庭          hna
+    読む 五段 read read reading      を   _    reading+news+letter         家+図書館+公園+部屋 hnpkl
+    書く 五段 write wrote writing    を   _    letter                      家+図書館+ホテル hnpgl
+    見る 一段 see saw seeing         を   _    animal+image+flower         公園+庭+京都     k
+    見る 一段 watch watched watching を   _    movie+broadcast             家+ホテル+部屋   hnpwkl
+    聞く 五段 listen listened listening を to  sound+song                  家+部屋+公園     hnpkl
+    買う 五段 buy bought buying      を   _    goods                       店+駅+東京+京都  np
+    作る 五段 make made making       を   _    meal+ケーキ+box             家+台所          hnpcl
+    洗う 五段 wash washed washing    を   _    clothes+dish+fruit+車       家+庭            hnp
+    開ける 一段 open opened opening  を   _    opening+box+かばん          _                hpko
+    閉める 一段 close closed closing を   _    opening+box+かばん          _                hpko
+    使う 五段 use used using         を   _    tool+machine+傘+自転車      家+学校+会社     hnpo
+    借りる 一段 borrow borrowed borrowing を _ reading+tool+machine+傘     学校+図書館      p
+    探す 五段 look looked looking    を   for  animal+small+carried+tool   家+公園+駅       npko
+    見つける 一段 find found finding を   _    animal+small+carried+tool   部屋+公園+駅     k
+    忘れる 一段 forget forgot forgetting を _  small+carried+tool+カメラ   _                kdo
+    撮る 五段 take took taking       を   _    写真                        公園+京都+美術館 hnpgl
+    描く 五段 draw drew drawing      を   _    絵                          公園+学校+家     hnpcgkl
+    歌う 五段 sing sang singing      を   _    song                        学校+家+公園     hnpcgwkl
+    弾く 五段 play played playing    を   _    instrument                  家+学校+ホテル   hnpckl
+    する サ変 play played playing    を   _    sport                       公園+学校        hnpcwkl
+    話す 五段 speak spoke speaking   を   _    language                    学校+家+会社     hnpc
+    勉強する サ変 study studied studying を _  language+study              図書館+学校+家   hnpwkl
+    教える 一段 teach taught teaching を  _    language+study              学校+家          hnpct
+    見せる 一段 show showed showing  を   _    image+letter+切符           _                pt
+    送る 五段 send sent sending      を   _    image+letter                _                pt
+    貸す 五段 lend lent lending      を   _    reading+tool+carried+vehicle _               pto
+    掃除する サ変 clean cleaned cleaning を _  room                        _                hnpk
+    待つ 五段 wait waited waiting    を   for  person+transport            駅+空港+ホテル   np
+    会う 五段 meet met meeting       に   _    person                      駅+公園+東京     p
+    乗る 五段 ride rode riding       に   _    自転車+transport            _                hpcklo
+    行く 五段 go went going          へ   to   outings                     _                hpw
+    来る カ変 come came coming       へ   to   図書館+公園+駅+学校+会社+東京+京都+日本 _    hpw
+    帰る 五段 return returned returning へ to  家+東京+京都+大阪+日本      _                p
+    着く 五段 arrive arrived arriving に  @    駅+空港+ホテル+学校+東京+京都+大阪+日本 _    _
+    住む 五段 live lived living      に   @    東京+京都+大阪+日本         _                s
+    持つ 五段 have had having        を   _    vehicle+tool+machine+carried+clothes+box+image _ s
+    好き な like liked liking        が   _    liked                       _                f
+    起きる 一段 get got getting      に   up+@ 六時+七時+八時              _                hpk
+    寝る 一段 go went going          に   to+bed+@ 九時+十時+十一時        _                hpk
+    歩く 五段 walk walked walking    まで @    駅から学校+家から駅+公園から病院 _           hpw
+    働く 五段 work worked working    まで @    九時から五時+八時から四時   _                hp
+    働く 五段 work worked working    _    _    _                           病院+会社+店+ホテル hnp
+    泳ぐ 五段 swim swam swimming     _    _    _                           海+川+プール     hnpcwkl
+    走る 五段 run ran running        _    _    _                           公園+学校        hnpwkl
+    走る 五段 run ran running        _    _    _                           公園+庭          hna
+    踊る 五段 dance danced dancing   _    _    _                           公園+学校+庭     hnpcwkl
+    遊ぶ 五段 play played playing    _    _    _                           公園+庭+海       hnpwkl
+    眠る 五段 sleep slept sleeping   _    _    _                           部屋+公園+家     nk
+    眠る 五段 sleep slept sleeping   _    _    _                           庭+台所+部屋     hna
+    笑う 五段 laugh laughed laughing _    _    _                           教室+公園        nkd
+    泣く 五段 cry cried crying       _    _    _                           部屋+庭          nkd
+    """)
+]
+
+# Japanese, English, comparative ("more": more ..., "-": not compared), the kinds described.
+ADJECTIVES = [
+    Adjective(*fields)
+    for fields in table("""
+    大きい   big         bigger   animal+fruit+carried+vehicle+dish+box+town+room+city
+    小さい   small       smaller  animal+fruit+carried+vehicle+dish+box+town+room
+    新しい   new         newer    reading+movie+song+tool+machine+carried+clothes+vehicle+town
+    古い     old         older    reading+movie+song+machine+carried+clothes+vehicle+town
+    高い     expensive   more     machine+carried+clothes+vehicle+dish+meat
+    安い     cheap       cheaper  machine+carried+clothes+vehicle+dish+fruit+meat
+    白い     white       -        animal+flower+clothes+vehicle+dish+box
+    黒い     black       -        猫+犬+carried+clothes+vehicle
+    赤い     red         -        りんご+flower+carried+clothes+vehicle+鉛筆
+    青い     blue        -        鳥+傘+clothes+vehicle+dish+ペン
+    おいしい delicious   more     fruit+grocery+bakery+meat+drink
+    甘い     sweet       sweeter  fruit+bakery
+    重い     heavy       heavier  box+carried+machine+辞書
+    軽い     light       lighter  box+carried+machine+自転車
+    長い     long        longer   letter+movie+song
+    短い     short       shorter  letter+movie+song+鉛筆
+    速い     fast        faster   vehicle
+    明るい   bright      brighter room
+    面白い   interesting more     reading+letter+movie+study+image
+    難しい   difficult   more     本+song+language+study
+    簡単な   easy        easier   本+song+language+study
+    便利な   handy       handier  tool+machine+かばん+自転車
+    きれいな beautiful   more     flower+image+鳥+town+room
+    静かな   quiet       quieter  town+room+city
+    有名な   famous      more     movie+song+絵+レストラン+ホテル+job+people
+    かわいい cute        cuter    animal
+    元気な   energetic   more     犬+猫+people
+    若い     young       younger  job+people
+    親切な   kind        kinder   job+people
+    忙しい   busy        busier   people
+    強い     strong      stronger people
+    いい     good        better   reading+movie+song+tool+machine+job
+    """)
+]
+# Japanese, English, tense, and the part of the day or the stretch of time.
+TIMES = [
+    Time(*fields)
+    for fields in table("""
+    昨日 yesterday past _   | 今朝 this+morning past morning     | 昨夜 last+night past night
+    明日 tomorrow future _  | 今夜 tonight future night          | 来週 next+week future week
+    毎日 every+day present _ | 毎朝 every+morning present morning | 毎晩 every+night present night
+    先週 last+week past week | 去年 last+year past year
+    """)
+]
+PARTS_OF_DAY = {  # words that belong to one part of the day
+    "朝ご飯": "morning", "起き": "morning", "昼ご飯": "noon", "晩ご飯": "night", "寝": "night",
+    "学校": "morning", "美術館": "morning", "時まで": "noon",
+}  # fmt: skip
+NUMBERS = {
+    "一": "one", "二": "two", "三": "three", "四": "four", "五": "five", "六": "six",
+    "何": "how many",
+}  # fmt: skip
+
+# ------------------------------------------------------------------ phrases
+
+
+def spelled_out(kinds: str) -> list[str]:
+    """Replace groups by their members."""
+    return " ".join(GROUPS.get(kind, kind) for kind in kinds.split()).split()
+
+
+@cache
+def nouns(kinds: str) -> list[Noun]:
+    """Return the nouns of these kinds, or of these names."""
+    return [noun for noun in NOUNS if {noun.kind, noun.japanese} & set(spelled_out(kinds))]
+
+
+@cache
+def qualities(noun: Noun) -> list[Adjective]:
+    """Return the adjectives that make sense with a noun."""
+    return [adjective for adjective in ADJECTIVES if noun in nouns(adjective.kinds)]
+
+
+def described(rng: Random, noun: Noun, chance: float = 0.3) -> Pair:
+    """Put an adjective before a noun, now and then."""
+    if noun.kind in ONLY_BARE or not qualities(noun) or rng.random() > chance:
+        return noun.japanese, noun.english
+    quality = rng.choice(qualities(noun))
+    return quality.japanese + noun.japanese, f"{quality.english} {noun.english}"
+
+
+def determined(rng: Random, words: Pair, but: str = "") -> Pair:
+    """Point at something, or name an owner who is not ``but``: this cat, that cat, Mary's cat."""
+    owner = rng.choice(people("speaker other name family", but))
+    owned = (owner.japanese + "の", owner.form(1))
+    japanese, english = rng.choice((("この", "this"), ("あの", "that"), owned))
+    return japanese + words[0], f"{english} {words[1]}"
+
+
+def counted(number: str, noun: Noun, words: str) -> str:
+    """Count in English: a cat, two cats, three cups of tea; of 何, how many cats."""
+    unit, of = (noun.vessel, f" of {words}") if noun.vessel else (words, "")
+    return (with_article(unit) if number == "一" else f"{NUMBERS[number]} {with_s(unit)}") + of
+
+
+def thing(rng: Random, noun: Noun, bare: str, but: str, uses: str) -> tuple[str, str, str]:
+    """Name what is acted on: bare, described, counted, pointed at.
+
+    Args:
+        rng: Chooses.
+        noun: What to name.
+        bare: What an unmarked noun means: "the"; "a" in wishes and belongings; "some" of what is
+            made, photos and songs; "often" in habits; "every" in what one likes.
+        but: Who cannot be the owner: after トム one does not say トムの.
+        uses: Of the verb; one does not open six windows.
+
+    Returns:
+        The noun in Japanese, the count that will follow its particle, and the English.
+    """
+    japanese, english = described(rng, noun)
+    shapes = ["bare"]
+    if noun.kind not in ONLY_BARE and bare == "the":
+        shapes.append("determined")
+    if noun.counter not in ("", "-") and bare not in ("often", "every") and "o" not in uses:
+        shapes.append("counted")
+    shape = rng.choice(shapes)
+    if shape == "counted":
+        number = rng.choice("二三四五六" if bare == "a" else "一二三四五六")
+        return japanese, number + noun.counter, counted(number, noun, english)
+    if shape == "determined":
+        japanese, english = determined(rng, (japanese, english), but)
+    elif bare == "every" or (bare in ("some", "often") and noun.kind in HABITUAL):
+        english = english if noun.is_mass else with_s(english)
+    elif not noun.is_mass:
+        one = bare == "a" and noun.kind not in OF_THE_HOUSE
+        english = with_article(english) if one else f"the {english}"
+    return japanese, "", english
+
+
+@cache
+def people(circles: str, but: str = "") -> list[Person]:
+    """Return the people of some circles, without oneself (``but``), nor "us" if it is me."""
+    known = [who for who in PEOPLE if who.circle in circles.split()]
+    return [
+        who for who in known if who.japanese not in but and {who.japanese[0], but[:1]} != {"私"}
+    ]
+
+
+def where(place: str, preposition: str = "@") -> str:
+    """Say "to the park" or, for "@", the place's own "in the park"; one goes home."""
+    own, english = PLACES[place]
+    if (preposition, english) == ("to", "home"):
+        return english
+    return join(preposition.replace("@", own), english)
+
+
+class Middle(NamedTuple):
+    """What Japanese says before the verb and English after it; ``asked`` moves to the front."""
+
+    japanese: str
+    english: str
+    asked: str = ""
+
+
+def acted_on(rng: Random, verb: Verb, bare: str, who: str, ask: str) -> Middle:
+    """Say what a verb acts on, or ask for it (``ask`` is "object") or for its number ("count")."""
+    if not verb.objects:
+        return Middle("", "")
+    preposition, particle = verb.preposition, verb.particle
+    places = [name for name in spelled_out(verb.objects) if name in PLACES and particle != "を"]
+    things: list[Noun | Person | str] = [*places] or [*nouns(verb.objects)]
+    if "person" in verb.objects and (not things or rng.random() < 0.6):
+        things = [*people("speaker other name family", who)]
+    target = rng.choice(things)
+    if isinstance(target, Noun):
+        if ask == "object":
+            return Middle("何" + particle, preposition, "what")
+        if ask == "count" and target.counter not in ("", "-") and "o" not in verb.uses:
+            how_many = counted("何", target, target.english)
+            return Middle(f"{target.japanese}{particle}何{target.counter}", preposition, how_many)
+        bare = "some" if bare == "the" and "g" in verb.uses else bare
+        japanese, count, english = thing(rng, target, bare, who, verb.uses)
+        return Middle(japanese + particle + count, join(preposition, english))
+    if isinstance(target, Person):
+        if ask == "object":
+            return Middle("誰" + particle, preposition, "who")
+        return Middle(target.japanese + particle, join(preposition, target.form(0)))
+    if ask == "object" and particle != "まで":
+        question = ("何時", "what time") if target.endswith("時") else ("どこ", "where")
+        left = preposition.removesuffix("@").removesuffix("to").strip()  # where to, at what time
+        return Middle(question[0] + particle, left, question[1])
+    return Middle(target + particle, where(target, preposition))
+
+
+def middle(
+    rng: Random, verb: Verb, who: str, bare: str, *, ask: str = "", places: str | None = None
+) -> Middle:
+    """Say all that stands beside the verb: バスで京都へ, to Kyoto by bus.
+
+    Args:
+        rng: Chooses.
+        verb: What is done.
+        who: The Japanese subject, so that nobody writes to himself.
+        bare: What an unmarked object means (see ``thing``).
+        ask: What is asked for: "object", "count", "place"; "" for nothing.
+        places: Where it may be done; None for the verb's own places.
+    """
+    target = acted_on(rng, verb, bare, who, ask)
+    japanese, english, asked = target
+    if "t" in verb.uses:
+        friend = rng.choice(people("name child", who))
+        japanese, english = f"{friend.japanese}に{japanese}", f"{english} to {friend.form(0)}"
+    places = verb.places if places is None else places
+    if ask == "place":
+        return Middle("どこで" + japanese, english, "where")
+    if places and rng.random() < 0.6:
+        place = rng.choice(places.split())
+        japanese, english = f"{place}で{japanese}", join(english, where(place))
+    if verb.particle == "へ" and "日本" not in japanese and rng.random() < 0.25:
+        vehicle = rng.choice(nouns("バス 電車 車"))
+        japanese, english = f"{vehicle.japanese}で{japanese}", f"{english} by {vehicle.english}"
+    return Middle(japanese, english, asked)
+
+
+# ------------------------------------------------------------------ clauses
+
+
+class Mood(NamedTuple):
+    """How an action is told: Japanese stem and endings, English auxiliary or helping verb."""
+
+    stem: Callable[[Verb], str]
+    endings: Endings
+    auxiliary: str
+    uses: str  # what the verb must allow
+    tenses: str
+    bare: str  # see ``thing``
+    helper: Verb | None = None
+
+
+WANT = Verb("", "", "want", "wanted", "wanting", preposition="to")
+LIKE = Verb("", "", "like", "liked", "liking")
+BE = Verb("", "", "", "", "")
+DO = Verb("する", "サ変", "do", "did", "doing", "を", objects="sport")
+DUTY: Endings = ("ません",) * 4
+FACT = Mood(
+    lambda verb: stems(verb)[1],
+    MASU,
+    "do",
+    "",
+    "past past past future future present present present",
+    "the",
+)
+MOODS = (
+    Mood(lambda verb: stems(verb)[2] + "い", MASU, "be", "n", "present past", "the"),
+    Mood(lambda verb: stems(verb)[2] + "い", MASU, "do", "s", "present past", "a"),
+    Mood(lambda verb: verb.japanese, DESU, "do", "f", "present present past", "every"),
+    Mood(lambda verb: verb.japanese + "ことができ", MASU, "can", "c", "present past", "a"),
+    Mood(lambda verb: stems(verb)[0] + "なければなり", DUTY, "must", "p", "present", "the"),
+    Mood(lambda verb: stems(verb)[1] + "た", KU, "do", "p", "present past", "a", WANT),
+    Mood(lambda verb: verb.japanese + "のが好き", DESU, "do", "l", "present past", "often", LIKE),
+)
+
+
+def tell(
+    who: Person, verb: Verb, rest: str, auxiliary: str, tense: str,
+    *, negative: bool = False, asks: bool = False, asked: str = "",
+) -> str:  # fmt: skip
+    """Inflect an English clause: its one auxiliary moves, is negated or, if it is "do", melts away.
+
+    Example:
+        >>> swim = Verb("泳ぐ", "五段", "swim", "swam", "swimming")
+        >>> tell(Person("彼", "he"), swim, "here", "do", "past")
+        'he swam here'
+        >>> tell(Person("彼", "he"), swim, "here", "do", "past", negative=True)
+        'he did not swim here'
+        >>> tell(Person("彼", "he"), swim, "", "can", "present", asks=True, asked="where")
+        'where can he swim'
+    """
+    word = AUXILIARY[f"{auxiliary} {tense}"][who.agreement]
+    head = verb.ing if auxiliary == "be" else verb.base
+    if asks and who is not WHO:
+        return join(asked, word, who.english, head, rest)
+    if negative:
+        return join(who.english, "cannot" if word == "can" else word + " not", head, rest)
+    melted = {"do": verb.base, "does": with_s(verb.base), "did": verb.past}
+    return join(who.english, melted.get(word) or join(word, head), rest)
+
+
+def finish(japanese: str, english: str, *, asks: bool = False) -> Pair:
+    """Close a sentence in both languages."""
+    english = english[0].upper() + english[1:].replace(" ,", ",") + ".?"[asks]
+    return japanese + ("か。" if asks else "。"), english
+
+
+def subject(rng: Random, verb: Verb, *, asks: bool, wants: bool = False) -> Person:
+    """Choose who acts. Of ourselves and our families we tell; about others we may ask."""
+    if "a" in verb.uses:
+        return Person(*determined(rng, described(rng, rng.choice(nouns("猫 犬")))))
+    if wants:  # Japanese does not tell what goes on in the hearts of others
+        return rng.choice(people("listener" if asks else "speaker"))
+    circles = "other name pair" + (" listener" if asks else " speaker family")
+    return rng.choice(people(circles + " child" * ("k" in verb.uses)))
+
+
+def moment(rng: Random, tense: str, verb: Verb, text: str) -> Time:
+    """Choose a time that fits: no breakfast at night, nothing small "last year"."""
+    parts = {part for word, part in PARTS_OF_DAY.items() if word in text} or {"morning", "night"}
+    allowed = {"", *parts} if len(parts) < 2 or "noon" not in parts else {""}
+    if "h" not in verb.uses or verb.particle == "へ":
+        allowed |= {"week", "year"} if any(n.japanese in text for n in nouns("city")) else {"week"}
+    return rng.choice([time for time in TIMES if time.tense == tense and time.part in allowed])
+
+
+def action(rng: Random) -> Pair:
+    """Somebody does, can, must, likes or wants to do something; or: who, what, where, when?"""
+    verb = rng.choice(VERBS)
+    moods = [mood for mood in MOODS if mood.uses in verb.uses]
+    mood = rng.choice(moods if set("sf") & set(verb.uses) else [*moods, FACT, FACT, FACT, FACT])
+    # Habits have their verbs, and only what we control can be announced.
+    barred = {"present": "h" not in verb.uses, "future": "p" not in verb.uses}
+    tense = rng.choice([t for t in mood.tenses.split() if mood != FACT or not barred.get(t)])
+    asks = mood.auxiliary != "must" and rng.random() < 0.3
+    negative = mood.auxiliary != "must" and not asks and rng.random() < 0.25
+
+    asked = ["", ""]
+    if asks:
+        first = next(other for other in VERBS if other.japanese == verb.japanese)
+        asked += ["object", "count"] if verb is first else []
+        asked += ["place"] if verb.places else []
+        asked += ["when"] if mood is FACT and tense != "present" else []
+        asked += ["who"] if mood.helper is None and not set("af") & set(verb.uses) else []
+    ask = rng.choice(asked)
+    if ask == "object" and (verb.base == "play" or (verb.places and rng.random() < 0.3)):
+        verb = DO._replace(places=verb.places, uses=verb.uses)  # 何をしていますか
+    verb = verb._replace(uses=verb.uses + "o" * negative)  # nobody does not buy six books
+    who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood.helper is WANT)
+    bare = "often" if mood is FACT and tense == "present" else mood.bare
+    japanese, english, front = middle(rng, verb, who.japanese, bare, ask=ask)
+    if "w" in verb.uses and rng.random() < 0.2:
+        friend = rng.choice(people("name family", who.japanese))
+        japanese, english = f"{friend.japanese}と{japanese}", join(english, "with", friend.form(0))
+    if ask == "when":
+        japanese, front = "いつ" + japanese, "when"
+
+    time, said = None, japanese + stems(verb)[1]
+    if mood is FACT and ask != "when":
+        due = tense == "future" or (tense == "present" and not (asks or negative))
+        time = moment(rng, tense, verb, said) if due or rng.random() < 0.5 else None
+    elif mood.uses == "p" and tense == "present" and rng.random() < 0.3:
+        time = moment(rng, "future", verb, said)
+    elif mood.auxiliary == "be" and tense == "present" and rng.random() < 0.3:
+        time = Time("今", "now", tense, "")
+    also = not asks and rng.random() < 0.07
+
+    particle = "が" if who is WHO else "も" if also else "は"
+    when = f"{time.japanese}、" if time else ""
+    japanese = when + who.japanese + particle + japanese
+    japanese += mood.stem(verb) + ending(mood.endings, tense, negative)
+    if mood.helper:
+        preposition = mood.helper.preposition
+        english = join(preposition, verb.base if preposition else verb.ing, english)
+        verb = mood.helper
+    echo = ("either" if negative else ", too") if also else ""
+    english = join(english, time.english if time else "", echo)
+    clause = tell(
+        who, verb, english, mood.auxiliary, tense, negative=negative, asks=asks, asked=front
+    )
+    return finish(japanese, clause, asks=asks)
+
+
+def sequence(rng: Random) -> Pair:
+    """Join two actions, the first in its て-form: 図書館へ行って、本を二冊借りました."""
+    go, back = (next(v for v in VERBS if v.japanese == name) for name in ("行く", "帰る"))
+    outings = spelled_out(go.objects)
+    verb = rng.choice(
+        [v for v in VERBS if "p" in v.uses and {"家", *outings} & set(v.places.split())]
+    )
+    asks, tense = rng.random() < 0.2, rng.choice(("past", "past", "future"))
+    who = subject(rng, verb, asks=asks)
+    act = middle(rng, verb, who.japanese, "the", places="")
+    place = rng.choice([place for place in verb.places.split() if place in ("家", *outings)])
+    acts_first = place == "家" and rng.random() < 0.5  # at home, and then goes out
+    place = rng.choice(["駅", "店", "公園", "学校", "会社"]) if acts_first else place
+    move = Middle(place + "へ", where(place, "to"))
+    steps = [(back if place == "家" else go, move), (verb, act)]
+    (first, before), (then, after) = reversed(steps) if acts_first else steps
+
+    time = moment(rng, tense, verb, move.japanese + act.japanese)
+    japanese = f"{time.japanese}、{who.japanese}は{before.japanese}{stems(first)[2]}、"
+    japanese += after.japanese + stems(then)[1] + ending(MASU, tense, False)
+    form = then.past if tense == "past" and not asks else then.base
+    english = join(before.english, "and", form, after.english, time.english)
+    return finish(japanese, tell(who, first, english, "do", tense, asks=asks), asks=asks)
+
+
+# What is said to someone: the Japanese form, the English words, who can be told so, ``bare``.
+ORDERS: tuple[tuple[Callable[[Verb], str], str, str, str], ...] = (
+    (lambda verb: stems(verb)[2] + "ください", "please", "p", "the"),
+    (lambda verb: stems(verb)[0] + "ないでください", "please do not", "pd", "the"),
+    (lambda verb: stems(verb)[1] + "ましょう", "let's", "p", "the"),
+    (lambda verb: stems(verb)[2] + "もいいです", "you may", "p", "a"),
+    (lambda verb: stems(verb)[2] + "もいいですか", "may I", "p", "a"),
+    (lambda verb: stems(verb)[2] + "はいけません", "you must not", "p", "often"),
+)
+REASONS = {  # each with the words that call for it; the first that fits is given
+    ("寒い", "it is cold"): "窓を閉めて 窓を閉めま 窓を開けない コーヒーを飲 お茶を飲 泳がない",
+    ("暑い", "it is hot"): "窓を開けて 窓を開けま 窓を閉めない 水を飲 牛乳を飲 泳ぎ 泳い",
+    ("雨が降っている", "it is raining"): "傘を貸 傘を使 傘を忘れない 図書館へ 公園へ行かない",
+    ("もう遅い", "it is late"): "帰っ 帰り 寝て 寝ま 歌わない 弾かない 踊らない",
+    ("天気がいい", "the weather is good"): "公園 庭 海へ",
+}
+
+
+def order(rng: Random) -> Pair:
+    """Ask, propose, allow or forbid; sometimes with the reason."""
+    form, english, uses, bare = rng.choice(ORDERS)
+    verb = rng.choice([v for v in VERBS if set(uses) & set(v.uses)])
+    places = join(verb.places, "ここ") if verb.places and bare != "the" else None
+    verb = verb._replace(uses=verb.uses + "o" * ("not" in english))
+    japanese, rest, _ = middle(rng, verb, "私", bare, places=places)
+    japanese += form(verb)
+    english = join(english, verb.base, rest)
+    for (reason, because), words in REASONS.items() if bare == "the" else ():
+        fitting = [word for word in words.split() if word in japanese]
+        if any(("ない" in word) == ("ない" in japanese) for word in fitting):
+            japanese, english = f"{reason}から、{japanese}", f"{because}, so {english}"
+            break
+    return finish(japanese.removesuffix("か"), english, asks=japanese.endswith("か"))
+
+
+# ------------------------------------------------------------------ being: です, いる, ある
+
+
+def be(
+    rng: Random, who: Person, predicate: Callable[[str, bool], str], english: str,
+    tenses: str = "present present past",
+) -> Pair:  # fmt: skip
+    """Say that someone or something is so, is not so, was so; or ask whether."""
+    tense = rng.choice(tenses.split())
+    chance = {"speaker": 0.0, "family": 0.0, "listener": 1.0}.get(who.circle, 0.25)
+    asks = rng.random() < chance
+    negative = not asks and rng.random() < 0.3
+    clause = tell(who, BE, english, "be", tense, negative=negative, asks=asks)
+    return finish(f"{who.japanese}は{predicate(tense, negative)}", clause, asks=asks)
+
+
+def describe(adjective: Adjective, tense: str, negative: bool) -> str:
+    """Inflect an adjective as a predicate.
+
+    Example:
+        >>> describe(Adjective("静かな", "quiet", "quieter", ""), "past", False)
+        '静かでした'
+        >>> describe(Adjective("いい", "good", "better", ""), "past", False)
+        'よかったです'
+    """
+    if adjective.japanese.endswith("な"):
+        return adjective.japanese[:-1] + ending(DESU, tense, negative)
+    irregular = adjective.japanese == "いい" and (negative or tense == "past")
+    return ("よ" if irregular else adjective.japanese[:-1]) + ending(KU, tense, negative)
+
+
+def topic(rng: Random, noun: Noun, bare: float = 0.3) -> Person:
+    """Name a thing to speak about: the cat, that cat, Mary's cat; tea, this tea, Kyoto."""
+    if noun.kind in ONLY_BARE or (not noun.is_mass and rng.random() < bare):
+        return Person(noun.japanese, noun.english if noun.is_mass else f"the {noun.english}")
+    return Person(*determined(rng, noun[1:3]))
+
+
+def quality(rng: Random) -> Pair:
+    """Describe, or compare two of a kind: この本は面白いです, この犬はあの猫より大きいです."""
+    adjective = rng.choice(ADJECTIVES)
+    kinds = nouns(adjective.kinds)
+    compares = adjective.comparative != "-" and rng.random() < 0.4
+    if "people" in adjective.kinds and (not kinds or rng.random() < 0.6):
+        known = people("name family" if compares else "speaker listener other name family child")
+        who = rng.choice(known)
+        than = rng.choice([other for other in people("name family") if other != who])
+    else:
+        noun, bare = rng.choice(kinds), 0.0 if compares else 0.3
+        who = topic(rng, noun, bare)
+        than = topic(rng, rng.choice([other for other in kinds if other.kind == noun.kind]), bare)
+    if compares and who != than:
+        more = adjective.comparative.replace("more", f"more {adjective.english}")
+        before = (f"{than.japanese}より",) * 2
+        english = f"{more} than {than.english}"
+    else:
+        very = rng.random() < 0.3
+        before = ("とても", "あまり") if very else ("", "")
+        english = join("very" * very, adjective.english)
+    return be(rng, who, lambda *how: before[how[1]] + describe(adjective, *how), english)
+
+
+def identity(rng: Random) -> Pair:
+    """Say what somebody is, what something is, or whose: 母は医者です, これは誰の傘ですか."""
+    if rng.random() < 0.5:
+        who = rng.choice(people("speaker listener name family pair"))
+        japanese, english = described(rng, rng.choice(nouns("job")), 0.5)
+        plural = who.agreement == 2 and who.circle != "listener"
+        english = with_s(english) if plural else with_article(english)
+        return be(rng, who, lambda *how: japanese + ending(DESU, *how), english)
+    this = rng.choice((Person("これ", "this"), Person("あれ", "that")))
+    noun = rng.choice(nouns("tool machine carried clothes vehicle box image room dish reading"))
+    japanese, english = described(rng, noun, 0.6)
+    choice = rng.random()
+    if choice < 0.2:
+        question = f"whose {english} is {this.english}"
+        return finish(f"{this.japanese}は誰の{japanese}です", question, asks=True)
+    if choice < 0.6:
+        owner = rng.choice(people("speaker other name family"))
+        japanese, english = f"{owner.japanese}の{japanese}", f"{owner.form(1)} {english}"
+    else:
+        english = with_article(english)
+    return be(rng, this, lambda *how: japanese + ending(DESU, *how), english, "present")
+
+
+FOUND = {  # where things are
+    "animal": "公園 庭 台所 椅子の上 机の下 ドアの前",
+    "job child": "公園 図書館 駅 病院 教室 空港",
+    "fruit grocery bakery meat drink": "冷蔵庫の中 台所 机の上",
+    "reading letter image tool small carried clothes": "机の上 椅子の上 箱の中 かばんの中 部屋",
+    "vehicle": "駅 店 ホテル",
+    "flower dish box": "窓のそば 台所 机の上",
+}
+
+
+def existence(rng: Random) -> Pair:
+    """Tell what there is, or where it is: いる of the living, ある of things."""
+    kinds, places = rng.choice(list(FOUND.items()))
+    place = rng.choice(places.split())
+    noun = rng.choice([noun for noun in nouns(kinds) if noun.japanese not in place])
+    stem = "い" if noun.counter in ("匹", "羽", "人") else "あり"
+    tense = rng.choice(("present", "present", "past"))
+    verb = stem + ending(MASU, tense, False)
+    japanese, english = described(rng, noun, 0.2)
+    one, many = AUXILIARY[f"be {tense}"][1:]
+    number = rng.choice("一二三四五六")
+    shape = rng.choice(("who is", "where", "at", "at", "no", "how many", "count", "count", "count"))
+
+    if shape == "who is" and noun.kind != "animal":
+        what, question = ("何", "what") if stem == "あり" else ("誰", "who")
+        return finish(f"{place}に{what}が{verb}", f"{question} {one} {where(place)}", asks=True)
+    if shape in ("where", "at"):
+        who = rng.choice(people("other name family child")) if stem == "い" else topic(rng, noun)
+        who = topic(rng, noun) if noun.kind == "animal" else who
+        if shape == "where":
+            question = tell(who, BE, "", "be", tense, asks=True, asked="where")
+            return finish(f"{who.japanese}はどこに{verb}", question, asks=True)
+        return be(rng, who, lambda *how: f"{place}に{stem}{ending(MASU, *how)}", where(place))
+    if shape == "no":
+        no = f"{one} no {english}" if noun.is_mass else f"{many} no {with_s(english)}"
+        absent = stem + ending(MASU, tense, True)
+        return finish(f"{place}に{japanese}は{absent}", f"there {no} {where(place)}")
+    if noun.counter == "-":
+        return finish(f"{place}に{japanese}が{verb}", f"there {one} {english} {where(place)}")
+    if shape == "how many":
+        question = f"{counted('何', noun, english)} {many} there {where(place)}"
+        return finish(f"{place}に{japanese}が何{noun.counter}{verb}", question, asks=True)
+    there_is = f"there {one if number == '一' else many} {counted(number, noun, english)}"
+    japanese = f"{place}に{japanese}が{number}{noun.counter}{verb}"
+    return finish(japanese, f"{there_is} {where(place)}")
+
+
+def relative(rng: Random) -> Pair:
+    """Describe a thing by what was done with it: 母が作ったケーキはおいしかったです."""
+    verb = rng.choice([v for v in VERBS if v.particle == "を" and not set("ats") & set(v.uses)])
+    done = [n for n in nouns(verb.objects) if n.kind not in ONLY_BARE and qualities(n)]
+    if not done:
+        return relative(rng)
+    noun = rng.choice(done)
+    adjective = rng.choice(qualities(noun))
+    who = rng.choice(people("speaker other name family"))
+    te = stems(verb)[2]
+    did = te[:-1] + {"て": "た", "で": "だ"}[te[-1]]  # the plain past is the て-form with た
+    that = f"the {noun.english} that {who.english} {join(verb.past, verb.preposition)}"
+    what = Person(f"{who.japanese}が{did}{noun.japanese}", that, 1, who.circle)
+    return be(rng, what, lambda *how: describe(adjective, *how), adjective.english, "past")
+
+
+# ------------------------------------------------------------------ the corpus
+
+GRAMMAR = (
+    *(action,) * 16, *(sequence,) * 2, *(order,) * 5, *(quality,) * 3, identity, *(existence,) * 4,
+    *(relative,) * 2,
+)  # fmt: skip
+
+# Words that never meet in one training sentence, as they are written in every inflection.
+HELD_OUT = (
+    ("白い", "犬"), ("黒い", "猫"), ("赤い", "自転車"), ("青い", "シャツ"), ("古い", "カメラ"),
+    ("小さい", "箱"), ("難しい", "歌"), ("新しい", "雑誌"), ("若い", "医者"), ("甘い", "みかん"),
+    ("三匹", "猫"), ("二冊", "雑誌"), ("四個", "卵"), ("五人", "学生"), ("二本", "ペン"),
+    ("六枚", "写真"), ("二台", "パソコン"), ("三杯", "お茶"), ("四羽", "鳥"), ("五個", "りんご"),
+    ("読", "手紙"), ("飲", "牛乳"), ("買", "パン"), ("乗", "電車"), ("洗", "皿"),
+    ("閉め", "ドア"), ("探", "鍵"), ("食べ", "すし"), ("話", "フランス語"), ("貸", "傘"),
+)  # fmt: skip
+
+
+def joined(japanese: str) -> Pair | None:
+    """Return the pair of ``HELD_OUT`` whose words meet in a sentence, if any."""
+    return next((pair for pair in HELD_OUT if pair[0] in japanese and pair[1] in japanese), None)
+
+
+def toy_corpus(*, seed: int = 0) -> dict[str, list[Pair]]:
+    """Speak until there are 27,500 different sentences, and split them.
+
+    No sentence is in two splits, in either language. A third of the test set (333 pairs) joins two
+    words of ``HELD_OUT``, each pair of words up to 15 times; training and validation have none.
+
+    Args:
+        seed: Chooses the sentences. The same seed gives the same corpus, everywhere.
+
+    Returns:
+        (Japanese, English) pairs: "train" 26,000, "validation" 500, "test" 1,000.
+    """
+    rng = Random(seed)
+    familiar: dict[str, str] = {}
+    novel: dict[str, str] = {}
+    meetings: Counter[Pair] = Counter()
+    while len(familiar) < 27_167 or len(novel) < 333:
+        japanese, english = rng.choice(GRAMMAR)(rng)
+        if not 3 <= len(english.split()) <= 14:
+            continue
+        pair = joined(japanese)
+        if pair is None:
+            familiar[japanese] = english
+        elif japanese not in novel and len(novel) < 333 and meetings[pair] < 15:
+            novel[japanese] = english
+            meetings[pair] += 1
+    pairs = list(familiar.items())[:27_167]
+    test = pairs[500:1167] + list(novel.items())
+    rng.shuffle(test)
+    return {"train": pairs[1167:], "validation": pairs[:500], "test": test}

@@ -1,0 +1,123 @@
+r"""The Transformer of figure 1: an encoder that reads, a decoder that writes.
+
+The paper's figure, from the bottom to the top: tokens become vectors, vectors learn their position,
+the encoder reads the source, the decoder writes the target while looking at it, and a last linear
+map scores every word of the vocabulary for the next place.
+"""
+
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    PostNorm,
+    Residual,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    build_decoder,
+    build_encoder,
+    padding_mask,
+)
+
+
+class Transformer(nn.Module):
+    """An encoder-decoder Transformer (section 3), with the paper's base sizes as defaults.
+
+    Args:
+        source_vocabulary: Number of source token ids; id 0 is padding.
+        target_vocabulary: Number of target token ids; id 0 is padding.
+        num_layers: Layers of the encoder, and of the decoder.
+        d_model: Width of the model.
+        num_heads: Heads of each attention.
+        d_ff: Inner width of the feed-forward networks.
+        dropout: Of sublayer outputs and of embedded tokens (section 5.4).
+        max_length: Most tokens of a sentence.
+        residual: ``PostNorm``, the paper's, or ``PreNorm``, easier to train.
+        tie_embeddings: Let one table embed target tokens and score them (section 3.4).
+
+    Example:
+        >>> model = Transformer(100, 100, num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> source = torch.tensor([[5, 6, 7, 0]])  # 0 is padding
+        >>> target = torch.tensor([[2, 8, 9]])
+        >>> model(source, target).shape  # a score for each word, after each target token
+        torch.Size([1, 3, 100])
+    """
+
+    def __init__(
+        self,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        *,
+        num_layers: int = 6,
+        d_model: int = 512,
+        num_heads: int = 8,
+        d_ff: int = 2048,
+        dropout: float = 0.1,
+        max_length: int = 512,
+        residual: type[Residual] = PostNorm,
+        tie_embeddings: bool = True,
+    ) -> None:
+        super().__init__()
+        self.source_embedding = TokenEmbedding(source_vocabulary, d_model)
+        self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
+        self.positions = SinusoidalPositionalEncoding(d_model, max_length=max_length)
+        self.dropout = nn.Dropout(dropout)
+        self.encoder = build_encoder(
+            num_layers=num_layers,
+            d_model=d_model,
+            num_heads=num_heads,
+            d_ff=d_ff,
+            dropout=dropout,
+            residual=residual,
+        )
+        self.decoder = build_decoder(
+            num_layers=num_layers,
+            d_model=d_model,
+            num_heads=num_heads,
+            d_ff=d_ff,
+            dropout=dropout,
+            residual=residual,
+        )
+        self.output = nn.Linear(d_model, target_vocabulary, bias=False)
+        if tie_embeddings:
+            self.output.weight = self.target_embedding.weight
+
+    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Read the source.
+
+        Args:
+            source: Token ids, padded with 0. Shape (B, S).
+
+        Returns:
+            The memory, shape (B, S, d_model), and its mask, shape (B, 1, 1, S).
+        """
+        mask = padding_mask(source)
+        x = self.dropout(self.positions(self.source_embedding(source)))  # (B, S, d_model)
+        return self.encoder(x, mask=mask), mask
+
+    def decode(self, target: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+        """Look at the target so far and at the memory.
+
+        Padding of the target needs no mask: it stands at the end, where causality hides it.
+
+        Args:
+            target: Token ids, begin-of-sentence first. Shape (B, L).
+            memory: What :meth:`encode` returned. Shape (B, S, d_model).
+            memory_mask: Its mask. Shape (B, 1, 1, S).
+
+        Returns:
+            What each position knows of the next token. Shape (B, L, d_model).
+        """
+        x = self.dropout(self.positions(self.target_embedding(target)))  # (B, L, d_model)
+        return self.decoder(x, memory, memory_mask=memory_mask)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Score every next token of a known translation.
+
+        Args:
+            source: Token ids, padded with 0. Shape (B, S).
+            target: Token ids, begin-of-sentence first, padded with 0. Shape (B, L).
+
+        Returns:
+            Logits. Shape (B, L, V).
+        """
+        memory, memory_mask = self.encode(source)
+        return self.output(self.decode(target, memory, memory_mask))

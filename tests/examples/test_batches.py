@@ -1,0 +1,63 @@
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from translation.batches import Example, collate, encode_pairs, make_batches
+from translation.corpus import Pair
+from translation.errors import UserError
+from translation.tokenizer import BOS, EOS, PAD
+from translation.training import Training
+
+sentences = st.lists(st.integers(4, 9), max_size=12)
+examples = st.lists(st.builds(Example, sentences, sentences), min_size=1, max_size=60)
+
+
+@given(examples, st.integers(1, 80), st.integers(0, 3))
+def test_an_epoch_has_every_example_once(examples: list[Example], budget: int, epoch: int) -> None:
+    batches = make_batches(examples, batch_tokens=budget, seed=0, epoch=epoch)
+    count = Counter(str(example) for batch in batches for example in batch)
+    assert count == Counter(map(str, examples))
+
+
+@given(examples, st.integers(1, 80))
+def test_no_batch_passes_the_budget_unless_it_is_one_sentence(
+    examples: list[Example], budget: int
+) -> None:
+    for batch in make_batches(examples, batch_tokens=budget, seed=0, epoch=1):
+        collated = collate(batch)
+        size = max(collated.source.numel(), collated.target.numel())
+        assert size <= budget or len(batch) == 1
+
+
+def test_batches_depend_on_seed_and_epoch_alone() -> None:
+    examples = [Example([5] * (i % 7), [6] * (i % 5)) for i in range(100)]
+    first = make_batches(examples, batch_tokens=30, seed=1, epoch=1)
+    assert first == make_batches(examples, batch_tokens=30, seed=1, epoch=1)
+    assert first != make_batches(examples, batch_tokens=30, seed=1, epoch=2)
+    assert first != make_batches(examples, batch_tokens=30, seed=2, epoch=1)
+
+
+def test_sorting_leaves_little_padding() -> None:
+    lengths = torch.randint(3, 20, (2000,)).tolist()
+    examples = [Example([5] * length, [6] * length) for length in lengths]
+    batches = [collate(b) for b in make_batches(examples, batch_tokens=200, seed=0, epoch=1)]
+    cells = sum(batch.target.numel() for batch in batches)
+    padding = sum(int((batch.target == PAD).sum()) for batch in batches)
+    assert padding / cells < 0.02
+
+
+def test_the_decoder_is_given_the_translation_one_place_late() -> None:
+    batch = collate([Example([7, 8], [9, 10, 11]), Example([7], [9])])
+    assert batch.source.tolist() == [[7, 8, EOS], [7, EOS, PAD]]
+    assert batch.target.tolist() == [[BOS, 9, 10, 11], [BOS, 9, PAD, PAD]]
+    assert batch.next_token.tolist() == [[9, 10, 11, EOS], [9, EOS, PAD, PAD]]
+
+
+def test_pairs_too_long_for_the_model_are_left_out(trained: Training) -> None:
+    pairs = [Pair("犬が走る。", "The dog runs."), Pair("犬" * 50, "dog " * 50)]
+    assert len(encode_pairs(pairs, *trained.tokenizers, max_length=32)) == 1
+    with pytest.raises(UserError, match="no sentence pair is shorter than 32 tokens"):
+        encode_pairs(pairs[1:], *trained.tokenizers, max_length=32)

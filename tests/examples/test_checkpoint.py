@@ -1,0 +1,988 @@
+"""Laws of the checkpoints: what was saved comes back, or an error names the file that changed.
+
+Run as a program, this file is the process that gets killed inside a save.
+"""
+
+import copy
+import doctest
+import errno
+import hashlib
+import io
+import json
+import logging
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from translation import checkpoint as module
+from translation.checkpoint import (
+    Checkpoint,
+    DamagedCheckpointError,
+    latest_checkpoint,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+)
+from translation.errors import UserError
+
+FILES = ["average.safetensors", "manifest.json", "model.safetensors", "state.json"]
+FILES += ["state.safetensors"]
+
+
+class Tied(nn.Module):
+    """A small model whose output layer is its embedding."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(6, width)
+        self.norm = nn.BatchNorm1d(width)  # brings float and integer buffers
+        self.output = nn.Linear(width, 6, bias=False)
+        self.output.weight = self.embedding.weight
+
+
+def numbers(step: int) -> dict[str, dict[str, Tensor]]:
+    """Weights that tell which step they belong to."""
+    weight = torch.full((4, 3), float(step))
+    return {"model": {"weight": weight, "bias": weight[0] + 1}, "average": {"weight": weight / 2}}
+
+
+def save_step(folder: Path, step: int, keep: int = 2) -> Path:
+    state = {"moments": [torch.full((5,), float(step))], "epoch": step, "loss": float("inf")}
+    return save_checkpoint(folder, step=step, tensors=numbers(step), state=state, keep=keep)
+
+
+def assert_is_step(checkpoint: Checkpoint | None, step: int) -> None:
+    assert checkpoint is not None
+    assert checkpoint.step == checkpoint.state["epoch"] == step
+    assert_same(checkpoint.tensors, numbers(step))
+    assert_same(checkpoint.state["moments"], [torch.full((5,), float(step))])
+
+
+def assert_same(left: Any, right: Any) -> None:
+    """Same types, same keys, and tensors and floats of the same bits."""
+    if isinstance(right, Tensor):
+        assert isinstance(left, Tensor)
+        assert left.dtype == right.dtype
+        assert left.shape == right.shape
+        assert bits(left) == bits(right)
+    elif isinstance(right, dict):
+        assert isinstance(left, dict)
+        assert {(type(key), key) for key in left} == {(type(key), key) for key in right}
+        for key in right:
+            assert_same(left[key], right[key])
+    elif isinstance(right, list | tuple):
+        assert type(left) is type(right)
+        for one, other in zip(left, right, strict=True):
+            assert_same(one, other)
+    else:
+        assert type(left) is type(right)
+        assert repr(left) == repr(right)  # NaN is NaN, and -0.0 is not 0.0
+
+
+def bits(tensor: Tensor) -> bytes:
+    return bytes(tensor.detach().reshape(-1).contiguous().view(torch.uint8).tolist())
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def reseal(path: Path) -> None:
+    """Write a manifest that vouches for whatever lies in ``path``, as an attacker would."""
+    files = {file.name: file.read_bytes() for file in path.iterdir()}
+    files.pop("manifest.json", None)
+    listed = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in sorted(files.items())
+    }
+    manifest = {"format_version": module.FORMAT_VERSION, "files": listed}
+    (path / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+@pytest.fixture(autouse=True)
+def hasty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk, save in the processes that get killed."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def whole(folder: Path) -> Path:
+    """Give one whole checkpoint, of step 1."""
+    return save_step(folder, 1)
+
+
+# What was saved comes back
+
+
+def test_the_example_in_the_docstring_is_true() -> None:
+    results = doctest.testmod(module)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def test_a_checkpoint_is_four_kinds_of_file(whole: Path) -> None:
+    assert whole.name == "step-00000001"
+    assert names(whole) == FILES
+
+
+def test_a_checkpoint_comes_back_bit_for_bit(whole: Path) -> None:
+    assert_is_step(load_checkpoint(whole), 1)
+    assert load_checkpoint(whole).path == whole
+
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32]
+DTYPES += [torch.int16, torch.int8, torch.uint8, torch.bool]
+
+
+@st.composite
+def any_tensor(draw: st.DrawFn) -> Tensor:
+    dtype = draw(st.sampled_from(DTYPES))
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    count = int(np.prod(shape, dtype=int)) * dtype.itemsize
+    data = draw(st.binary(min_size=count, max_size=count))
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    if dtype == torch.bool:
+        data = bytes(byte & 1 for byte in data)
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+STATES = st.dictionaries(
+    st.text(max_size=5),
+    st.recursive(
+        PLAIN | any_tensor(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.tuples(inner, inner)
+            | st.dictionaries(st.text(max_size=5) | st.integers(0, 9), inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["$tensor", "$dict", "$x"]), inner, max_size=2)
+        ),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(state=STATES)
+def test_any_nested_state_comes_back_bit_for_bit(folder: Path, state: dict[str, object]) -> None:
+    path = save_checkpoint(folder, step=0, tensors={}, state=state, keep=1)
+    assert_same(load_checkpoint(path).state, state)
+
+
+def test_random_number_states_come_back_bit_for_bit(folder: Path) -> None:
+    generator = torch.Generator().manual_seed(3)
+    torch.rand(5, generator=generator)
+    state = {
+        "torch": generator.get_state(),
+        "python": random.getstate(),
+        "numpy": np.random.default_rng(5).bit_generator.state,
+    }
+    found = load_checkpoint(save_checkpoint(folder, step=0, tensors={}, state=state)).state
+    assert_same(found, state)
+    other = torch.Generator()
+    other.set_state(found["torch"])
+    assert torch.equal(torch.rand(9, generator=other), torch.rand(9, generator=generator))
+    random.Random().setstate(found["python"])
+
+
+@pytest.mark.parametrize("options", [{"foreach": False}, {"foreach": True}, {"fused": True}])
+def test_an_optimizer_that_was_saved_goes_on_as_if_nothing_had_happened(
+    folder: Path, options: dict[str, Any]
+) -> None:
+    def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad()
+            model(torch.arange(12.0).reshape(3, 4)).square().mean().backward()
+            optimizer.step()
+
+    def start() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01, **options)
+
+    model, optimizer = start()
+    steps(model, optimizer, 3)
+    saved = copy.deepcopy(optimizer.state_dict())
+    path = save_checkpoint(
+        folder,
+        step=3,
+        tensors={"model": model.state_dict()},
+        state={"optimizer": optimizer.state_dict()},
+    )
+    steps(model, optimizer, 2)
+
+    resumed, its_optimizer = start()
+    found = load_checkpoint(path)
+    assert_same(found.state["optimizer"], saved)
+    load_weights(resumed, found.tensors["model"], path=path)
+    its_optimizer.load_state_dict(found.state["optimizer"])
+    steps(resumed, its_optimizer, 2)
+    assert_same(dict(resumed.state_dict()), dict(model.state_dict()))
+    assert_same(its_optimizer.state_dict(), optimizer.state_dict())
+
+
+def test_tied_embeddings_are_stored_once_and_still_tied_after_a_round_trip(folder: Path) -> None:
+    model = Tied()
+    path = save_checkpoint(folder, step=0, tensors={"model": model.state_dict()}, state={})
+    weights = load_checkpoint(path).tensors["model"]
+    assert weights["embedding.weight"] is weights["output.weight"]
+    untied = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    other = save_checkpoint(folder, step=1, tensors={"model": untied}, state={})
+    sizes = [(place / "model.safetensors").stat().st_size for place in (path, other)]
+    assert sizes[1] - sizes[0] >= model.embedding.weight.nbytes
+    fresh = Tied()
+    load_weights(fresh, weights, path=path)
+    assert fresh.embedding.weight is fresh.output.weight
+    assert_same(dict(fresh.state_dict()), dict(model.state_dict()))
+
+
+def test_views_and_strides_are_saved_by_value(folder: Path) -> None:
+    base = torch.arange(12.0).reshape(3, 4)
+    views = {"all": base, "row": base[1], "turned": base.T, "spread": base[:1].expand(5, 4)}
+    path = save_checkpoint(folder, step=0, tensors={"model": views}, state={"column": base[:, 2]})
+    found = load_checkpoint(path)
+    assert_same(found.tensors["model"], views)
+    assert_same(found.state["column"], base[:, 2])
+
+
+def test_later_changes_to_the_model_do_not_reach_what_was_loaded(folder: Path) -> None:
+    model = Tied()
+    path = save_checkpoint(folder, step=0, tensors={"model": model.state_dict()}, state={})
+    weights = load_checkpoint(path).tensors["model"]
+    load_weights(model, weights, path=path)
+    before = weights["embedding.weight"].clone()
+    with torch.no_grad():
+        model.embedding.weight.add_(1)
+    assert torch.equal(weights["embedding.weight"], before)
+
+
+# Which checkpoints stay
+
+
+def test_no_folder_and_an_empty_folder_hold_no_checkpoint(folder: Path) -> None:
+    assert latest_checkpoint(folder) is None
+    folder.mkdir()
+    assert latest_checkpoint(folder) is None
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 6, 9])
+def test_the_newest_few_stay(folder: Path, keep: int) -> None:
+    for step in range(1, 6):
+        save_step(folder, step, keep=keep)
+        assert_is_step(latest_checkpoint(folder), step)
+        assert len(names(folder)) == min(keep, step)
+    assert names(folder)[-1] == "step-00000005"
+
+
+def test_a_step_of_many_digits_is_newer_than_one_of_few(folder: Path) -> None:
+    for step in (99_999_999, 100_000_000):
+        save_step(folder, step)
+    assert_is_step(latest_checkpoint(folder), 100_000_000)
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_saving_a_step_again_replaces_it(folder: Path, keep: int) -> None:
+    save_step(folder, 1, keep=keep)
+    for loss in (0.5, 0.25, 0.125):
+        state = {"loss": loss}
+        save_checkpoint(folder, step=7, tensors=numbers(7), state=state, keep=keep)
+        newest = latest_checkpoint(folder)
+        assert newest is not None
+        assert newest.state == state
+        assert len(names(folder)) == keep
+    save_step(folder, 8, keep=1)
+    assert names(folder) == ["step-00000008"]
+
+
+def test_the_last_save_counts_even_after_going_back(folder: Path) -> None:
+    for step in (1, 2, 3, 4):
+        save_step(folder, step, keep=4)
+    save_step(folder, 2, keep=2)
+    assert_is_step(latest_checkpoint(folder), 2)
+    assert len(names(folder)) == 2
+    assert_is_step(load_checkpoint(folder / "step-00000001"), 1)
+
+
+def test_leftovers_of_a_killed_save_are_ignored_and_then_swept(folder: Path, whole: Path) -> None:
+    shutil.copytree(whole, folder / ".partial-step-00000002")
+    assert_is_step(latest_checkpoint(folder), 1)
+    save_step(folder, 2)
+    assert names(folder) == ["step-00000001", "step-00000002"]
+
+
+def test_foreign_things_in_the_folder_are_left_alone(folder: Path, whole: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    (folder / "step-00000009").symlink_to(whole)
+    (folder / "step-00000008").write_text("a file")
+    (folder / "step-00000001-copy").mkdir()
+    before = names(folder)
+    assert_is_step(latest_checkpoint(folder), 1)
+    save_step(folder, 2, keep=1)
+    assert names(folder) == sorted({*before, "step-00000002"} - {"step-00000001"})
+
+
+def test_a_reader_never_finds_the_best_missing_while_it_is_replaced(folder: Path) -> None:
+    save_step(folder, 0, keep=1)
+    done = threading.Event()
+    errors: list[Exception] = []
+
+    def replace() -> None:
+        try:
+            for step in range(1, 60):
+                save_step(folder, step, keep=1)
+        except Exception as error:
+            errors.append(error)
+        done.set()
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    seen = []
+    while not done.is_set():
+        best = latest_checkpoint(folder)
+        assert best is not None
+        assert_is_step(best, best.step)
+        seen.append(best.step)
+    writer.join()
+    assert not errors
+    assert seen == sorted(seen)
+
+
+def test_a_checkpoint_removed_while_it_is_read_is_no_error(
+    folder: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = load_checkpoint
+
+    def replaced_first(path: Path) -> Checkpoint:
+        if path == whole:
+            save_step(folder, 2, keep=1)
+        return read(path)
+
+    monkeypatch.setattr(module, "load_checkpoint", replaced_first)
+    assert_is_step(latest_checkpoint(folder), 2)
+
+
+# Damage is found and named
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_truncated_or_longer_file_is_named(whole: Path, name: str) -> None:
+    data = (whole / name).read_bytes()
+    word = "truncated" if name != "manifest.json" else "truncated or altered"
+    for length in {0, 1, 8, len(data) // 2, len(data) - 1}:
+        (whole / name).write_bytes(data[:length])
+        with pytest.raises(DamagedCheckpointError, match=f"{name}' is {word}"):
+            load_checkpoint(whole)
+    (whole / name).write_bytes(data + b"\n")
+    word = "too long" if name != "manifest.json" else "truncated or altered"
+    with pytest.raises(DamagedCheckpointError, match=f"{name}' is {word}"):
+        load_checkpoint(whole)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(whole: Path, name: str) -> None:
+    (whole / name).unlink()
+    with pytest.raises(DamagedCheckpointError, match=f"{name}' is missing"):
+        load_checkpoint(whole)
+
+
+def test_an_extra_file_is_named(whole: Path) -> None:
+    (whole / "extra.safetensors").write_bytes(b"")
+    with pytest.raises(DamagedCheckpointError, match=r"'extra.safetensors' is not in the manifest"):
+        load_checkpoint(whole)
+
+
+def test_directories_symlinks_and_pipes_are_no_part_of_a_checkpoint(
+    whole: Path, tmp_path: Path
+) -> None:
+    shutil.move(whole / "model.safetensors", tmp_path / "elsewhere")
+    (whole / "model.safetensors").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedCheckpointError, match=r"'model.safetensors' is not a plain file"):
+        load_checkpoint(whole)
+    (whole / "model.safetensors").unlink()
+    (whole / "model.safetensors").mkdir()
+    with pytest.raises(DamagedCheckpointError, match=r"'model.safetensors' is not a plain file"):
+        load_checkpoint(whole)
+    (whole / "model.safetensors").rmdir()
+    os.mkfifo(whole / "model.safetensors")
+    with pytest.raises(DamagedCheckpointError, match=r"'model.safetensors' is not a plain file"):
+        load_checkpoint(whole)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_any_flipped_bit_is_found_and_its_file_named(whole: Path, data: st.DataObject) -> None:
+    file = whole / data.draw(st.sampled_from(FILES))
+    clean = file.read_bytes()
+    bit = data.draw(st.integers(0, 8 * len(clean) - 1))
+    dirty = bytearray(clean)
+    dirty[bit // 8] ^= 1 << bit % 8
+    file.write_bytes(dirty)
+    try:
+        with pytest.raises(UserError) as caught:
+            load_checkpoint(whole)
+    finally:
+        file.write_bytes(clean)
+    if file.name != "manifest.json":  # a damaged manifest may accuse the file it describes
+        assert f"{file.name}' fails its SHA-256 checksum" in str(caught.value)
+    assert str(whole) in str(caught.value)
+
+
+def test_a_flipped_bit_in_any_byte_of_a_manifest_is_found(whole: Path) -> None:
+    clean = (whole / "manifest.json").read_bytes()
+    for place in range(len(clean)):
+        dirty = bytearray(clean)
+        dirty[place] ^= 1 << place % 8
+        (whole / "manifest.json").write_bytes(dirty)
+        with pytest.raises(UserError):
+            load_checkpoint(whole)
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 1234\n"
+HTML = b"\n<!DOCTYPE HTML>\n<html><body>404 Not Found</body></html>\n"
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("content", "guise"),
+    [(LFS, "git-lfs pointer"), (HTML, "HTML page"), (b"<html>", "HTML page")],
+)
+def test_a_pointer_or_a_web_page_is_called_what_it_looks_like(
+    whole: Path, name: str, content: bytes, guise: str
+) -> None:
+    (whole / name).write_bytes(content)
+    with pytest.raises(DamagedCheckpointError, match=f"{name}' looks like .*{guise}") as caught:
+        load_checkpoint(whole)
+    assert not any(
+        word in str(caught.value).lower() for word in ("weights_only", "unsafe", "trust")
+    )
+
+
+class Trap:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("resealed", [False, True])
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_a_hostile_pickle_is_refused_and_nothing_is_executed(
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    zipped: bool,
+    resealed: bool,
+) -> None:
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    mark = tmp_path / "executed"
+    if zipped:
+        torch.save({"weight": Trap(mark)}, whole / name)
+    else:
+        (whole / name).write_bytes(pickle.dumps({"weight": Trap(mark)}))
+    if resealed and name != "manifest.json":
+        reseal(whole)
+    with pytest.raises(DamagedCheckpointError) as caught:
+        load_checkpoint(whole)
+    assert not mark.exists()
+    assert "weights_only" not in str(caught.value)
+    if zipped:
+        with pytest.warns(UserWarning, match="forcing weights_only=False"):
+            torch.load(io.BytesIO((whole / name).read_bytes()))
+    else:
+        pickle.loads((whole / name).read_bytes())
+    assert mark.exists()  # the trap was armed
+
+
+def test_the_source_never_unpickles() -> None:
+    source = Path(module.__file__).read_text().split('"""', 2)[2]
+    assert "pickle" not in source
+    assert "torch.load" not in source
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        *("", "null", "[]", "{}", "3", '"text"', DEEP, '{"format_version": NaN, "files": {}}'),
+        *('{"format_version": 1e999, "files": {}}', '{"format_version": 1, "files": []}'),
+        *('{"format_version": 1, "files": {}}', '{"format_version": 1, "files": {"a": 1}}'),
+        '{"format_version": 1, "files": {"state.json": {"bytes": NaN, "sha256": "0"}}}',
+        '{"format_version": 1, "files": {"state.json": {"bytes": "x", "sha256": 7}}}',
+        '{"format_version": 1, "files": {"state.json": {"bytes": ' + "9" * 5000 + "}}}",
+    ],
+)
+def test_a_malformed_manifest_is_an_error_without_a_traceback(whole: Path, manifest: str) -> None:
+    (whole / "manifest.json").write_text(manifest)
+    with pytest.raises(DamagedCheckpointError, match=str(whole)):
+        load_checkpoint(whole)
+
+
+def test_names_in_a_manifest_are_never_opened(whole: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    manifest = json.loads((whole / "manifest.json").read_text())
+    claim = {"bytes": 6, "sha256": hashlib.sha256(b"secret").hexdigest()}
+    for name in ("../../secret", str(secret), "sub/../../../secret", "two\nlines"):
+        files = {**manifest["files"], name: claim}
+        (whole / "manifest.json").write_text(json.dumps({**manifest, "files": files}, indent=1))
+        with pytest.raises(DamagedCheckpointError, match="is missing") as caught:
+            load_checkpoint(whole)
+        assert "\n" not in str(caught.value)
+
+
+def other_state(whole: Path, **changes: object) -> str:
+    return json.dumps(json.loads((whole / "state.json").read_text()) | changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"tied": {}}, {"tied": 3}),
+        *({"tied": {"../x": {}, "state": {}}}, {"tied": {"model": {"a": "b"}, "state": {}}}),
+        *({"state": {"$tensor": "nowhere"}}, {"state": {"$dict": [[[], 1]]}}, {"state": 3}),
+        *(
+            {"state": {"$tuple": 3}},
+            {"state": {"x": {"$float": "many"}}},
+            {"state": {"x": float("nan")}},
+            {"state": {"$dict": 1}},
+        ),
+    ],
+)
+def test_a_state_that_was_written_by_another_program_is_refused(
+    whole: Path, changes: dict[str, object]
+) -> None:
+    (whole / "state.json").write_text(other_state(whole, **changes))
+    reseal(whole)
+    with pytest.raises(DamagedCheckpointError, match="is no checkpoint of ours"):
+        load_checkpoint(whole)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("{}", "[]", '{"w":3}', '{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,8]}}'),
+        '{"w":{"dtype":"F32","shape":[99999999999],"data_offsets":[0,399999999996]}}',
+        '{"w":{"dtype":"Q7","shape":[2],"data_offsets":[0,8]}}',
+        '{"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}',
+    ],
+)
+def test_a_hostile_weight_file_is_refused(whole: Path, header: str) -> None:
+    data = len(header).to_bytes(8, "little") + header.encode() + bytes(8)
+    (whole / "model.safetensors").write_bytes(data)
+    reseal(whole)
+    with pytest.raises(DamagedCheckpointError, match="is no checkpoint of ours"):
+        load_checkpoint(whole)
+
+
+def test_a_newer_format_is_named_and_never_passed_over(folder: Path, whole: Path) -> None:
+    newest = save_step(folder, 2)
+    manifest = json.loads((newest / "manifest.json").read_text())
+    (newest / "manifest.json").write_text(json.dumps({**manifest, "format_version": 2}))
+    message = r"format version 2, newer than the 1 .* update the program"
+    with pytest.raises(UserError, match=message):
+        load_checkpoint(newest)
+    with pytest.raises(UserError, match=message):
+        latest_checkpoint(folder)
+
+
+def test_a_path_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    for name, problem in [
+        ("absent", "No such file"),
+        ("file", "Not a directory"),
+        ("empty", "'manifest.json' is missing"),
+    ]:
+        with pytest.raises(UserError, match=f"{tmp_path / name}.*{problem}"):
+            load_checkpoint(tmp_path / name)
+    with pytest.raises(UserError, match=f"{tmp_path / 'file'}.*Not a directory"):
+        latest_checkpoint(tmp_path / "file")
+
+
+def test_resume_warns_of_a_damaged_newest_and_takes_the_older(
+    folder: Path, whole: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    newest = save_step(folder, 2)
+    (newest / "state.json").write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        assert_is_step(latest_checkpoint(folder), 1)
+    (record,) = caplog.records
+    assert "'state.json' is truncated" in record.getMessage()
+    assert str(newest) in record.getMessage()
+    assert f"taking the older {whole}" in record.getMessage()
+    save_step(folder, 2)  # the run goes on and comes past the damaged step
+    caplog.clear()
+    assert_is_step(latest_checkpoint(folder), 2)
+    assert not caplog.records
+    assert len(names(folder)) == 2
+
+
+def test_where_every_checkpoint_is_damaged_an_error_says_so(folder: Path, whole: Path) -> None:
+    newest = save_step(folder, 2)
+    for path in (whole, newest):
+        (path / "model.safetensors").unlink()
+    before = snapshot(folder)
+    with pytest.raises(DamagedCheckpointError, match=f"{newest}: .*no older .*{folder} is whole"):
+        latest_checkpoint(folder)
+    assert snapshot(folder) == before
+
+
+# Weights that do not fit leave the model as it was
+
+
+def spoil(tensor: Tensor, value: float) -> Tensor:
+    spoiled = tensor.clone()
+    spoiled[-1, -1] = value
+    return spoiled
+
+
+WEIGHT = "embedding.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.pop("norm.bias"), r"lacks tensor 'norm\.bias' \(1 missing"),
+        (lambda w: w.update(gate=torch.ones(2)), r"no tensor 'gate' \(1 extra"),
+        (lambda w: w.update({WEIGHT: torch.ones(4, 6)}), r"\(6, 4\), got .* \(4, 6\)"),
+        (lambda w: w.update({WEIGHT: w[WEIGHT].double()}), r"torch\.float32 .* torch\.float64"),
+        (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], float("nan"))}), "NaN or infinity"),
+        (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], -float("inf"))}), "NaN or infinity"),
+        (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], 9.0)}), "are one in the model but differ"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named_and_leave_the_model_untouched(
+    change: Callable[[dict[str, Tensor]], object], message: str
+) -> None:
+    model = Tied()
+    weights = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    change(weights)
+    before = copy.deepcopy(dict(model.state_dict()))
+    with pytest.raises(UserError, match=message) as caught:
+        load_weights(model, weights, path=Path("runs/first"))
+    assert "runs/first" in str(caught.value)
+    assert_same(dict(model.state_dict()), before)
+
+
+def test_a_model_of_another_width_is_refused_before_anything_is_copied() -> None:
+    narrow, wide = Tied(width=32), Tied(width=64)
+    before = copy.deepcopy(dict(wide.state_dict()))
+    with pytest.raises(UserError, match=r"'embedding.weight' must be .*64.* got .*32.*sizes"):
+        load_weights(wide, narrow.state_dict(), path=Path("runs/first"))
+    assert_same(dict(wide.state_dict()), before)
+
+
+# A save that fails leaves everything as it was
+
+
+def attempt(work: Callable[[], object]) -> UserError | None:
+    try:
+        work()
+    except UserError as error:
+        return error
+    return None
+
+
+def test_a_missing_parent_or_a_file_in_the_way_is_an_error_with_the_path(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{tmp_path}/gone/checkpoints .*No such file"):
+        save_step(tmp_path / "gone" / "checkpoints", 1)
+    assert names(tmp_path) == []
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "file" / "checkpoints"):
+        with pytest.raises(UserError, match=str(path)):
+            save_step(path, 1)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("call", ["mkdir", "open", "fsync", "rename"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
+def test_wherever_the_disk_refuses_the_old_checkpoint_stays(
+    folder: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    before = snapshot(folder)
+    owner: Any = Path if call == "open" else os
+    work = getattr(owner, call)
+    for allowed in range(20):
+        left = allowed
+
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                raise OSError(code, os.strerror(code))
+            left -= 1
+            return work(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, call, refuse)
+            error = attempt(lambda: save_step(folder, 2, keep=1))
+        if error is None:
+            break
+        assert str(folder) in str(error)
+        assert os.strerror(code) in str(error)
+        if call == "fsync" and allowed >= 6:  # it has its name, which may not outlast the power
+            assert_is_step(latest_checkpoint(folder), 2)
+            shutil.rmtree(folder / "step-00000002")
+        assert snapshot(folder) == before
+    assert allowed == {"mkdir": 2, "open": 5, "fsync": 8, "rename": 1}[call]
+    assert_is_step(latest_checkpoint(folder), 2)
+
+
+@pytest.mark.parametrize("limit", [0, 10, 100, 1000])
+def test_a_full_disk_leaves_the_old_checkpoint(folder: Path, whole: Path, limit: int) -> None:
+    before = snapshot(folder)
+    big = {"model": {"weight": torch.zeros(1000)}}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(UserError, match=f"cannot save step 2 in {folder} .*: File too large"):
+            save_checkpoint(folder, step=2, tensors=big, state={})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_could_not_be_loaded_are_not_saved(
+    folder: Path, whole: Path, value: float
+) -> None:
+    before = snapshot(folder)
+    tensors = {"model": {"weight": torch.tensor([1.0, value])}}
+    with pytest.raises(UserError, match="step 2 is not saved: model: tensor 'weight' holds NaN"):
+        save_checkpoint(folder, step=2, tensors=tensors, state={}, keep=1)
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ({"a": [1, {"b": object()}]}, r"object at state\['a'\]\[1\]\['b'\]"),
+        ({"a": np.zeros(3)}, r"ndarray at state\['a'\]"),
+        ({"a": {(1, 2): 3}}, r"dict at state\['a'\]"),
+        ({"a": {1, 2}}, r"set at state\['a'\]"),
+    ],
+)
+def test_what_is_not_plain_data_is_refused_with_its_place(
+    folder: Path, state: dict[str, object], place: str
+) -> None:
+    with pytest.raises(TypeError, match=place):
+        save_checkpoint(folder, step=0, tensors={}, state=state)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("group", ["", "state", "../model", "a.b", "Model"])
+def test_a_group_is_named_like_a_file_of_ours(folder: Path, group: str) -> None:
+    with pytest.raises(ValueError, match=f"named by a-z .*got '{group}'"):
+        save_checkpoint(folder, step=0, tensors={group: {}}, state={})
+
+
+@pytest.mark.parametrize(("step", "keep"), [(-1, 2), (0, 0)])
+def test_step_and_keep_have_a_range(folder: Path, step: int, keep: int) -> None:
+    with pytest.raises(ValueError, match=f"got step={step} and keep={keep}"):
+        save_checkpoint(folder, step=step, tensors={}, state={}, keep=keep)
+
+
+# Losing power or being killed
+
+
+def test_all_is_on_the_disk_before_the_name_and_the_name_before_the_old_goes(
+    folder: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, rename, inodes = os.fsync, os.rename, dict[int, str]()
+
+    def label(path: Path) -> str:
+        return path.name.removeprefix(".partial-")
+
+    def record_sync(descriptor: int) -> None:
+        inode = os.fstat(descriptor).st_ino
+        places = [folder.parent, folder, *folder.rglob("*")]
+        inodes.update({place.stat().st_ino: label(place) for place in places})
+        size = os.fstat(descriptor).st_size
+        events.append(f"sync {inodes[inode]}" + ("" if size else " while empty"))
+        sync(descriptor)
+
+    def record_rename(source: Any, target: Any, **more: Any) -> None:
+        hide = Path(target).name.startswith(".partial-")
+        events.append(f"hide {Path(source).name}" if hide else f"name {Path(target).name}")
+        rename(source, target, **more)
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "rename", record_rename)
+    save_step(folder, 2, keep=1)
+    named = events.index("name step-00000002")
+    assert sorted(events[:named]) == sorted(f"sync {name}" for name in [*FILES, "step-00000002"])
+    assert events[named - 2 : named] == ["sync manifest.json", "sync step-00000002"]
+    assert events[named + 1 :] == [
+        "sync checkpoints",
+        f"sync {folder.parent.name}",
+        "hide step-00000001",
+    ]
+
+
+def run_victims(*arguments: str) -> None:
+    """Run this file as a program: see the end of it."""
+    examples = Path(module.__file__).parents[1]
+    subprocess.run(
+        [sys.executable, __file__, *arguments],
+        env={**os.environ, "PYTHONPATH": str(examples)},
+        check=True,
+        timeout=500,
+    )
+
+
+def assert_survived(folder: Path, steps: tuple[int, ...], keep: int) -> None:
+    """A whole checkpoint of one of ``steps`` loads, and the next save finds order."""
+    newest = latest_checkpoint(folder)
+    assert newest is not None
+    assert newest.step in steps
+    assert_is_step(newest, newest.step)
+    save_step(folder, steps[-1] + 1, keep=keep)
+    assert_is_step(latest_checkpoint(folder), steps[-1] + 1)
+    assert len(names(folder)) <= keep
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize(("keep", "step"), [(2, 3), (1, 2)])
+def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: int, step: int
+) -> None:
+    start = tmp_path / "start"
+    for earlier in (1, 2):
+        save_step(start, earlier, keep=keep)
+    run_victims("operations", str(tmp_path), str(step), str(keep))
+    killed = sorted(tmp_path.glob("killed-*"))
+    assert len(killed) > 20
+    leftovers = [names(folder) for folder in killed]
+    assert any(name.startswith(".partial") for listed in leftovers for name in listed)
+    assert len({tuple(listed) for listed in leftovers}) >= 3  # before, within and after
+    for folder in killed:
+        assert_survived(folder, (2, step), keep)
+    assert not caplog.records
+
+
+def test_kill_9_at_a_few_random_moments_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    run_victims("moments", str(tmp_path), "5")
+
+
+@pytest.mark.slow
+def test_kill_9_at_many_random_moments_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    run_victims("moments", str(tmp_path), "500")
+
+
+def fork(work: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+    return child
+
+
+def kill_at_every_operation(place: Path, step: int, keep: int) -> None:
+    """Copy ``start`` and kill a save into the copy, at its first file operation, its second ..."""
+    for count in range(1000):
+        folder = place / f"killed-{count:03d}"
+        shutil.copytree(place / "start", folder)
+
+        def save_and_die(folder: Path = folder, left: int = count) -> None:
+            def audit(event: str, arguments: tuple[Any, ...]) -> None:
+                nonlocal left
+                if event == "open" or event.startswith(("os.", "shutil.")):
+                    left -= 1
+                    if left == -1:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            sys.addaudithook(audit)
+            save_step(folder, step, keep=keep)
+
+        _, status = os.waitpid(fork(save_and_die), 0)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0
+            return
+        assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def kill_at_random_moments(folder: Path, times: int) -> None:
+    """Save and save again, be killed, look at what is there, go on from it; ``times`` over."""
+    dice = random.Random(0)
+    step, folder = 0, folder / "checkpoints"
+    save_step(folder, 0)
+
+    def save_for_ever() -> None:
+        at = step
+        while True:
+            at += 1
+            save_step(folder, at)
+            (folder.parent / "committed").write_text(str(at))
+
+    for _ in range(times):
+        child = fork(save_for_ever)
+        time.sleep(dice.uniform(0.0, 0.15))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        newest = latest_checkpoint(folder)
+        assert newest is not None
+        assert_is_step(newest, newest.step)
+        report = folder.parent / "committed"
+        if report.exists() and report.read_text():
+            assert newest.step >= int(report.read_text())
+            report.unlink()
+        assert newest.step >= step
+        step = newest.step
+
+
+def main(arguments: Iterator[str]) -> None:
+    what, place = next(arguments), Path(next(arguments))
+    if what == "operations":
+        kill_at_every_operation(place, int(next(arguments)), int(next(arguments)))
+    else:
+        kill_at_random_moments(place, int(next(arguments)))
+
+
+if __name__ == "__main__":
+    main(iter(sys.argv[1:]))

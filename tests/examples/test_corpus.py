@@ -1,0 +1,356 @@
+import hashlib
+import logging
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from translation import corpus as corpus_module
+from translation.corpus import (
+    MAX_CHARACTERS,
+    SMALL_PARALLEL_ENJA,
+    Corpus,
+    Pair,
+    clean,
+    download_small_parallel_enja,
+    load_corpus,
+    read_lines,
+    read_pairs,
+    seen_targets,
+)
+from translation.errors import UserError
+
+# Where cleaning might not settle: marks that join what a space has parted, quotes, dots, case.
+NASTY = (
+    "aİßσΣI.'’´`｀\"“!?1,-… \t\u3000\u200b\u0085\u2028\0\ud800か゛\u3099\u0323\u0307カﾞ１ｶ時々。〜▁"
+)
+anything = st.one_of(st.text(), st.text(NASTY), st.text(st.characters()))
+languages = st.sampled_from(["ja", "en", "zh", "de"])
+corpora = st.sampled_from(["toy", SMALL_PARALLEL_ENJA, "files"])
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+# ------------------------------------------------------------------ cleaning
+
+
+@given(anything, languages, corpora)
+@example("Q \u0323 \u3099", "ja", "toy")  # the second mark goes before the first, to the space
+def test_cleaning_clean_text_changes_nothing(text: str, language: str, corpus: str) -> None:
+    once = clean(text, language, corpus=corpus)
+    assert clean(once, language, corpus=corpus) == once
+
+
+@given(anything, languages, corpora)
+def test_clean_text_is_one_utf8_line_without_anything_invisible(
+    text: str, language: str, corpus: str
+) -> None:
+    cleaned = clean(text, language, corpus=corpus)
+    assert cleaned == " ".join(cleaned.split())
+    assert not {unicodedata.category(c) for c in cleaned} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    cleaned.encode()
+
+
+@given(st.text(st.sampled_from("彼はテニスー々。、「」？"), min_size=1), st.data())
+def test_spaces_inside_japanese_make_no_difference(text: str, data: st.DataObject) -> None:
+    spaces = data.draw(st.lists(st.sampled_from(["", " ", "\u3000", "\t"]), min_size=len(text)))
+    spaced = "".join(c + space for c, space in zip(text, spaces, strict=False))
+    assert clean(spaced, "ja", corpus="toy") == clean(text, "ja", corpus="toy")
+
+
+@pytest.mark.parametrize("corpus", ["toy", SMALL_PARALLEL_ENJA, "files"])
+@pytest.mark.parametrize(
+    ("raw", "cleaned"),
+    [
+        ("彼 は １０ 時 前 に 戻 っ た 。", "彼は10時前に戻った。"),
+        ("髪 が めちゃくちゃ ！ ！", "髪がめちゃくちゃ!!"),
+        ("ﾃﾆｽ と　ＣＤ", "テニスとCD"),
+        ("か\u3099 か ゛", "がが"),
+        ("New York と Los Angeles", "New YorkとLos Angeles"),
+        ("\ufeff猫\u200bが\0いる\ud800", "猫がいる"),
+        ("one\ttwo\x85three\u2028four", "one two three four"),
+        (" \u200b\t", ""),
+    ],
+)
+def test_japanese_has_one_spelling_on_every_corpus(raw: str, cleaned: str, corpus: str) -> None:
+    assert clean(raw, "ja", corpus=corpus) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("raw", "cleaned"),
+    [
+        ("I can't tell who will arrive first.", "i can 't tell who will arrive first ."),
+        ("I’ll come at two o’clock, won’t I?", "i 'll come at two o 'clock , won 't i ?"),
+        ('He said, "Stop."', "he said , '' stop . ''"),
+        ("“Hello,” she said.", "'' hello , '' she said ."),
+        ("Mr. Brown is taller than I.", "mr. brown is taller than i."),
+        ("He lives in the U.S. now.", "he lives in the u.s. now ."),
+        ("It's ten minutes' walk.", "it 's ten minutes ' walk ."),
+        ("Here's $5, not 1,000.", "here 's $ 5 , not 1,000 ."),
+        ("A part-time job...", "a part-time job ..."),
+        ("So do I... maybe.", "so do i ... maybe ."),
+        ("You cannot have two; choose!", "you cannot have two ; choose !"),
+    ],
+)
+def test_raw_english_becomes_like_the_tokenised_corpus(raw: str, cleaned: str) -> None:
+    assert clean(raw, "en", corpus=SMALL_PARALLEL_ENJA) == cleaned
+
+
+def test_english_elsewhere_keeps_its_case_and_punctuation() -> None:
+    assert clean(" I can’t  tell. ", "en", corpus="toy") == "I can't tell."
+
+
+# ------------------------------------------------------------------ reading
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "猫\n犬\n",
+        "猫\n犬",
+        "猫\r\n犬\r\n",
+        "\ufeff猫\n犬\n",
+        "\ufeff猫\r\n犬",
+    ],
+)
+def test_the_way_a_file_was_saved_makes_no_difference(tmp_path: Path, content: str) -> None:
+    assert read_lines(write(tmp_path / "a, b.txt", content)) == ["猫", "犬"]
+
+
+@pytest.mark.parametrize("inside", ["\u2028", "\u2029", "\x85", "\v", "\f", "\x1c", "\r"])
+def test_only_a_newline_ends_a_line(tmp_path: Path, inside: str) -> None:
+    source = write(tmp_path / "source", f"猫{inside}猫\n犬\n")
+    target = write(tmp_path / "target", "a cat\na dog\n")
+    assert read_pairs(source, target) == [(f"猫{inside}猫", "a cat"), ("犬", "a dog")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("猫\n犬\n".encode("shift-jis"), ":1 is not UTF-8: byte 0x94 at position 0;"),
+        (b"a cat\n" + "犬\n".encode("euc-jp"), ":2 is not UTF-8: byte 0xb8 at position 0;"),
+        ("猫\n".encode("utf-16"), ":1 is not UTF-8: byte 0xff at position 0;"),
+        ("cat\n".encode("utf-16-le"), ":1 holds a NUL byte (0x00);"),
+        (b"ok\nok \xed\xa0\x80\n", ":2 is not UTF-8: byte 0xed at position 3;"),
+        (b"ok\nok\nN\0L\n", ":3 holds a NUL byte (0x00);"),
+    ],
+)
+def test_other_encodings_are_refused_with_line_and_byte(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = write(tmp_path / "text", content)
+    with pytest.raises(UserError) as error:
+        read_lines(path)
+    assert str(error.value).startswith(f"{path}{message}")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read .*nowhere: No such file"):
+        read_lines(tmp_path / "nowhere")
+
+
+def test_a_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"cannot read {tmp_path}: Is a directory"):
+        read_lines(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "\ufeff", "\n", " \n\u3000\n\u200b\n"])
+def test_a_corpus_without_pairs_is_refused(tmp_path: Path, content: str) -> None:
+    source, target = write(tmp_path / "s", content), write(tmp_path / "t", content)
+    with pytest.raises(UserError) as error:
+        read_pairs(source, target)
+    assert str(error.value) == f"{source} and {target} hold no sentence pair"
+
+
+def test_files_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "s", "a\n" * 5), write(tmp_path / "t", "a\n" * 4)
+    with pytest.raises(UserError) as error:
+        read_pairs(source, target)
+    assert str(error.value) == (
+        f"both files must have the same number of lines, got {source} with 5 and {target} with 4"
+    )
+
+
+def test_pairs_that_teach_nothing_are_counted_and_the_rest_stays_aligned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endless = "x" * (MAX_CHARACTERS + 1)
+    source = write(tmp_path / "s", f"one\n\ntwo\n\u200b\n{endless}\nthree\nfour\n")
+    target = write(tmp_path / "t", "1\n2\n3\n4\n5\n \u3000\n6\n")
+    assert read_pairs(source, target) == [("one", "1"), ("two", "3"), ("four", "6")]
+    assert caplog.messages == [
+        f"{source} and {target}: left out 3 of 7 pairs with a blank side and 1 longer than "
+        "10,000 characters"
+    ]
+
+
+# ------------------------------------------------------------------ corpora
+
+
+def sources(pairs: list[Pair]) -> set[str]:
+    return {pair.source for pair in pairs}
+
+
+def check_disjoint(corpus: Corpus) -> None:
+    train, validation, test = map(sources, (corpus.train, corpus.validation, corpus.test))
+    assert all((train, validation, test))
+    assert not any((train & validation, train & test, validation & test))
+
+
+def own_files(folder: Path, numbers: list[int]) -> tuple[Path, Path]:
+    return (
+        write(folder / "mine.ja", "".join(f"猫 は {n % 300} 匹\n" for n in numbers)),
+        write(folder / "mine.en", "".join(f"{n % 300} cats, {n}\n" for n in numbers)),
+    )
+
+
+def test_own_files_are_split_by_source_sentence(tmp_path: Path) -> None:
+    corpus = load_corpus("files", files=own_files(tmp_path, list(range(900))))
+    check_disjoint(corpus)
+    assert len(corpus.train) + len(corpus.validation) + len(corpus.test) == 900
+    assert len(sources(corpus.validation)) == len(sources(corpus.test)) == 15
+    assert Pair("猫は7匹", "7 cats, 7") in corpus.train + corpus.validation + corpus.test
+
+
+def test_the_split_depends_on_the_seed_and_not_on_the_order(tmp_path: Path) -> None:
+    def tests(numbers: list[int], seed: int) -> set[str]:
+        files = own_files(tmp_path, numbers)
+        return sources(load_corpus("files", files=files, seed=seed).test)
+
+    forward = tests(list(range(300)), 0)
+    assert tests(list(range(300)), 0) == forward
+    assert tests(list(range(300))[::-1], 0) == forward
+    assert tests(list(range(300)), 1) != forward
+
+
+def test_two_different_sentences_cannot_fill_three_splits(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"three different sentences, got 2: .*mine\.ja and .*"):
+        load_corpus("files", files=own_files(tmp_path, [1, 2, 301]))
+    check_disjoint(load_corpus("files", files=own_files(tmp_path, [1, 2, 3])))
+
+
+@pytest.mark.parametrize(("source", "target"), [("ja", "en"), ("en", "ja")])
+def test_the_toy_corpus_is_disjoint_clean_and_repeatable(source: str, target: str) -> None:
+    corpus = load_corpus("toy", source_language=source, target_language=target)
+    check_disjoint(corpus)
+    assert corpus == load_corpus("toy", source_language=source, target_language=target)
+    for pair in corpus.test:
+        assert pair.source == clean(pair.source, source, corpus="toy")
+        assert pair.target == clean(pair.target, target, corpus="toy")
+        assert pair.source.isascii() == (source == "en")
+
+
+TINY = {
+    "train.ja": "猫 が い る 。\n犬 が い る 。\n鳥 が い る 。\n",
+    "train.en": "there is a cat .\nthere is a dog .\nthere is a bird .\n",
+    "dev.ja": "馬 が い る 。\n魚 が い る 。\n",
+    "dev.en": "there is a horse .\nthere is a pet .\n",
+    "test.ja": "ペット が い る 。\nネコ が い る 。\n",
+    "test.en": "there is a pet .\nthere is a cat .\n",
+}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a small_parallel_enja of a few lines into a folder."""
+    folder = tmp_path / "my data, here"
+    folder.mkdir()
+    for name, text in TINY.items():
+        write(folder / name, text)
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in TINY.items()}
+    monkeypatch.setattr(corpus_module, "SHA256", hashes)
+    return folder
+
+
+def test_a_given_data_folder_is_only_read_and_the_network_left_alone(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_module, "fetch", None)
+    before = sorted(tiny.rglob("*"))
+    corpus = load_corpus(SMALL_PARALLEL_ENJA, data_dir=tiny)
+    assert corpus.train[0] == ("猫がいる。", "there is a cat .")
+    assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (3, 2, 2)
+    assert sorted(tiny.rglob("*")) == before
+
+
+def test_source_sentences_of_the_test_set_leave_the_other_splits(
+    tiny: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    corpus = load_corpus(
+        SMALL_PARALLEL_ENJA, source_language="en", target_language="ja", data_dir=tiny
+    )
+    check_disjoint(corpus)
+    assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (2, 1, 2)
+    assert caplog.messages == [
+        "left 1 validation pairs out: their source is in a later split",
+        "left 1 train pairs out: their source is in a later split",
+    ]
+
+
+def test_targets_seen_in_training_are_found(tiny: Path) -> None:
+    assert seen_targets(load_corpus(SMALL_PARALLEL_ENJA, data_dir=tiny)) == [1]
+
+
+def test_a_changed_data_file_is_refused(tiny: Path) -> None:
+    write(tiny / "dev.en", "there is a horse .\nthere is a fish .\n")
+    with pytest.raises(UserError, match=r"dev\.en has SHA-256 [0-9a-f]{64}, expected "):
+        load_corpus(SMALL_PARALLEL_ENJA, data_dir=tiny)
+
+
+def test_without_a_data_folder_the_corpus_is_downloaded_into_the_repository(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Path(__file__).resolve().parents[2]
+    assert repository / "data" / SMALL_PARALLEL_ENJA == corpus_module.DATA_DIR
+    calls = []
+    monkeypatch.setattr(corpus_module, "DATA_DIR", tiny)
+    monkeypatch.setattr(
+        corpus_module, "fetch", lambda *args, **options: calls.append((*args, options))
+    )
+    assert len(load_corpus(SMALL_PARALLEL_ENJA).train) == 3
+    assert calls == [(corpus_module.SHA256, tiny, {"base_url": corpus_module.BASE_URL})]
+
+
+def test_the_download_asks_for_the_six_known_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:9/dev\.en .* dev\.en, dev\.ja, test\.en"):
+        download_small_parallel_enja(tmp_path, base_url="http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("name", "target_language", "tokenizer"),
+    [
+        (SMALL_PARALLEL_ENJA, "en", "none"),
+        (SMALL_PARALLEL_ENJA, "ja", "char"),
+        ("toy", "en", "13a"),
+        ("toy", "ja", "char"),
+        ("files", "zh", "char"),
+        ("files", "de", "13a"),
+    ],
+)
+def test_scores_cut_words_as_the_target_language_does(
+    name: str, target_language: str, tokenizer: str
+) -> None:
+    assert Corpus(name, "xx", target_language, [], [], []).bleu_tokenizer == tokenizer
+
+
+def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    files = (tmp_path / "a", tmp_path / "b")
+    with pytest.raises(UserError, match="toy, small_parallel_enja or files, got 'wmt'"):
+        load_corpus("wmt")
+    with pytest.raises(UserError, match="belongs to small_parallel_enja, not to the corpus toy"):
+        load_corpus("toy", data_dir=tmp_path)
+    with pytest.raises(UserError, match="needs a source file and a target file"):
+        load_corpus("files")
+    with pytest.raises(UserError, match="needs a source file and a target file"):
+        load_corpus("toy", files=files)
+    with pytest.raises(UserError, match=r"toy translates from ja to en or .*, got ja to de"):
+        load_corpus("toy", target_language="de")

@@ -1,0 +1,232 @@
+import hashlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from translation import download
+from translation.download import fetch, verify
+from translation.errors import UserError
+
+FILES = {"train.ja": "猫がいる。\n".encode() * 5000, "train.en": b"there is a cat .\n" * 100}
+SHA256 = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
+
+
+class Server(ThreadingHTTPServer):
+    """Serve ``files`` from memory and remember who asked for what."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files = dict(FILES)
+        self.ranges = True
+        self.cut: int | None = None  # how many bytes of a body go out ...
+        self.stall = threading.Event()  # ... before it ends, or once cleared, hangs
+        self.stall.set()
+        self.requests: list[tuple[str, str | None]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/here"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        name = self.path.removeprefix("/here/")
+        wanted = self.headers["Range"]
+        self.server.requests.append((name, wanted))
+        content = self.server.files.get(name)
+        if content is None:
+            return self.send_error(404)
+        start = 0
+        if wanted and self.server.ranges:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                return self.send_error(416)
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        self.wfile.write(content[start:][: self.server.cut])
+        self.wfile.flush()
+        self.server.stall.wait()
+        return None
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.stall.set()
+        server.shutdown()
+        thread.join()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_what_arrives_is_what_was_sent(server: Server, tmp_path: Path) -> None:
+    fetch(SHA256, tmp_path / "new" / "folder, too", base_url=server.url)
+    assert contents(tmp_path / "new" / "folder, too") == FILES
+
+
+def test_files_that_are_there_are_not_asked_for_again(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "train.ja").write_bytes(FILES["train.ja"])
+    fetch(SHA256, tmp_path, base_url=server.url)
+    fetch(SHA256, tmp_path, base_url=server.url)
+    assert server.requests == [("train.en", None)]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_download_goes_on_where_it_stopped(
+    server: Server, tmp_path: Path, ranges: bool
+) -> None:
+    server.cut, server.ranges = 30_000, ranges
+    with pytest.raises(UserError, match=r"train\.ja .* 50,000 bytes too early; run again"):
+        fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == {"train.ja.part": FILES["train.ja"][:30_000]}
+    server.cut = None
+    fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == FILES
+    assert server.requests[1] == ("train.ja", "bytes=30000-")
+
+
+def test_a_killed_download_goes_on_where_it_stopped(server: Server, tmp_path: Path) -> None:
+    server.cut = 1_000
+    server.stall.clear()
+    program = (
+        "import sys; from pathlib import Path; from translation.download import fetch\n"
+        f"fetch({SHA256!r}, Path(sys.argv[1]), base_url={server.url!r})"
+    )
+    examples = str(Path(download.__file__).parents[1])
+    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=examples)
+    part = tmp_path / "train.ja.part"
+    deadline = time.monotonic() + 30
+    while not (part.exists() and part.stat().st_size == 1_000) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    server.cut = None
+    server.stall.set()
+    fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == FILES
+    assert server.requests[1] == ("train.ja", "bytes=1000-")
+
+
+def test_a_download_killed_before_its_rename_needs_no_network(tmp_path: Path) -> None:
+    (tmp_path / "train.ja.part").write_bytes(FILES["train.ja"])
+    fetch({"train.ja": SHA256["train.ja"]}, tmp_path, base_url="http://127.0.0.1:9")
+    assert contents(tmp_path) == {"train.ja": FILES["train.ja"]}
+
+
+def test_a_part_that_is_too_long_is_thrown_away(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "train.en.part").write_bytes(b"x" * 100_000)
+    fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == FILES
+
+
+def test_a_part_of_another_file_spoils_one_run_only(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "train.ja.part").write_bytes(b"<html>please log in</html>")
+    with pytest.raises(UserError, match="SHA-256"):
+        fetch(SHA256, tmp_path, base_url=server.url)
+    fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == FILES
+
+
+def test_a_wrong_file_is_refused_with_both_checksums(server: Server, tmp_path: Path) -> None:
+    page = b"<html>please log in</html>"
+    server.files["train.ja"] = page
+    with pytest.raises(UserError) as error:
+        fetch(SHA256, tmp_path, base_url=server.url)
+    assert str(error.value) == (
+        f"{server.url}/train.ja has SHA-256 {hashlib.sha256(page).hexdigest()}, "
+        f"expected {SHA256['train.ja']}; it was not kept as {tmp_path / 'train.ja'}"
+    )
+    assert contents(tmp_path) == {}
+
+
+def test_a_wrong_file_on_disk_stays_until_the_right_one_is_here(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "train.ja").write_bytes(b"my own")
+    server.cut = 10
+    with pytest.raises(UserError):
+        fetch(SHA256, tmp_path, base_url=server.url)
+    assert (tmp_path / "train.ja").read_bytes() == b"my own"
+    server.cut = None
+    fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == FILES
+
+
+def test_a_missing_page_says_what_to_do(server: Server, tmp_path: Path) -> None:
+    server.files.clear()
+    with pytest.raises(UserError) as error:
+        fetch(SHA256, tmp_path, base_url=server.url)
+    assert str(error.value) == (
+        f"cannot download {server.url}/train.ja into {tmp_path}: HTTP Error 404: Not Found; "
+        "run again to go on from there, or name a folder that holds train.ja, train.en with "
+        "--data-dir"
+    )
+
+
+def test_a_refused_connection_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(UserError, match=r"Connection refused; run again .* --data-dir"):
+        fetch(SHA256, tmp_path, base_url=f"http://127.0.0.1:{port}")
+
+
+def test_a_silent_server_is_left_after_a_while(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "TIMEOUT", 0.1)
+    server.cut = 10
+    server.stall.clear()
+    with pytest.raises(UserError, match="timed out"):
+        fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == {"train.ja.part": FILES["train.ja"][:10]}
+
+
+def test_a_folder_that_cannot_be_made_is_named(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot download .*file/folder"):
+        fetch(SHA256, tmp_path / "file" / "folder", base_url=server.url)
+
+
+def test_verify_accepts_the_right_files_and_writes_nothing(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    verify(SHA256, tmp_path)
+    assert contents(tmp_path) == FILES
+
+
+def test_verify_names_a_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "train.ja").mkdir()
+    with pytest.raises(UserError, match=r"train\.ja is missing; .* must hold train\.ja, train\.en"):
+        verify(SHA256, tmp_path)
+
+
+def test_verify_names_a_wrong_file_and_both_checksums(tmp_path: Path) -> None:
+    (tmp_path / "train.ja").write_bytes(FILES["train.en"])
+    wrong, right = SHA256["train.en"], SHA256["train.ja"]
+    with pytest.raises(UserError, match=rf"train\.ja has SHA-256 {wrong}, expected {right}"):
+        verify(SHA256, tmp_path)

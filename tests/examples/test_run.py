@@ -1,0 +1,58 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from translation.errors import UserError
+from translation.run import Run
+from translation.training import Training
+
+
+@pytest.fixture
+def run(tmp_path: Path, trained: Training) -> Run:
+    """A copy of a finished run, to be damaged."""
+    shutil.copytree(trained.run.folder, tmp_path / "run")
+    return Run(tmp_path / "run")
+
+
+def test_a_configuration_reads_back_as_it_was_written(run: Run) -> None:
+    config = run.read_config()
+    run.write_config(config)
+    assert run.read_config() == config
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"format_version": 1}', "{", "\x00"])
+def test_a_damaged_configuration_is_named(run: Run, text: str) -> None:
+    run.config_file.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        run.read_config()
+
+
+def test_a_newer_format_is_refused(run: Run) -> None:
+    content = json.loads(run.config_file.read_text(encoding="utf-8"))
+    content["format_version"] = 2
+    run.config_file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match="format version 2, newer than this program's 1"):
+        run.read_config()
+
+
+def test_the_tokenizer_of_another_run_is_refused(run: Run) -> None:
+    shutil.copy(run.tokenizer_file("target"), run.tokenizer_file("source"))
+    with pytest.raises(UserError, match="is not the tokenizer that this run was trained with"):
+        run.load_best(torch.device("cpu"))
+
+
+def test_a_run_without_weights_says_so(run: Run) -> None:
+    shutil.rmtree(run.best)
+    with pytest.raises(UserError, match="holds no weights yet"):
+        run.load_best(torch.device("cpu"))
+
+
+def test_weights_of_another_size_are_refused(run: Run) -> None:
+    content = json.loads(run.config_file.read_text(encoding="utf-8"))
+    content["settings"]["d_ff"] = 128
+    run.config_file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=r"feed_forward\.widen\.weight.*\(128, 32\).*\(64, 32\)"):
+        run.load_best(torch.device("cpu"))

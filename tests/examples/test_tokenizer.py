@@ -1,0 +1,227 @@
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor
+
+from translation.corpus import clean
+from translation.errors import UserError
+from translation.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+
+JAPANESE = [
+    f"{who}は{what}{verb}。"
+    for who in ("私", "彼", "彼女", "太郎", "先生")
+    for what in ("本を", "手紙を", "New Yorkで新聞を")
+    for verb in ("読みます", "読みません", "書きました")
+]
+ENGLISH = [
+    f"{who} {verb} {what}{end}"
+    for who in ("i", "he", "she", "this boy", "my teacher")
+    for verb in ("read", "wrote", "didn 't read")
+    for what in ("a book", "this letter", "the newspaper")
+    for end in (" .", " ?", "")
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("a folder, with a comma")
+
+
+@pytest.fixture(scope="module")
+def japanese(folder: Path) -> Tokenizer:
+    return Tokenizer.train(JAPANESE, vocab_size=50, path=folder / "ja.model")
+
+
+@pytest.fixture(scope="module")
+def english(folder: Path) -> Tokenizer:
+    return Tokenizer.train(ENGLISH, vocab_size=70, path=folder / "en.model")
+
+
+def characters(sentences: list[str]) -> list[str]:
+    return sorted(set("".join(sentences)))
+
+
+def test_training_text_survives_the_round_trip(japanese: Tokenizer, english: Tokenizer) -> None:
+    for tokenizer, text in ((japanese, JAPANESE), (english, ENGLISH)):
+        assert [tokenizer.decode(ids) for ids in tokenizer.encode_many(text)] == text
+
+
+@given(st.text(st.sampled_from(characters(JAPANESE))))
+def test_any_clean_text_of_known_characters_survives(japanese: Tokenizer, text: str) -> None:
+    text = clean(text, "ja", corpus="files")
+    ids = japanese.encode(text)
+    assert japanese.decode([BOS, *ids, EOS, PAD, PAD]) == text
+    assert not {PAD, UNK, BOS, EOS} & set(ids)
+
+
+@given(st.text(st.sampled_from(characters(ENGLISH))))
+def test_any_clean_text_with_spaces_survives(english: Tokenizer, text: str) -> None:
+    text = " ".join(text.split())
+    assert english.decode(english.encode(text)) == text
+
+
+@given(st.text(st.characters()))
+def test_no_text_crashes_or_writes_a_special_token(japanese: Tokenizer, text: str) -> None:
+    assert not {PAD, BOS, EOS} & set(japanese.encode(text))
+
+
+@pytest.mark.parametrize("text", ["<pad>", "<s>", "</s>", "<unk>"])
+def test_the_names_of_special_tokens_are_plain_text(folder: Path, text: str) -> None:
+    alphabet = " ".join("<>/padsunk")
+    tokenizer = Tokenizer.train([alphabet, text], vocab_size=50, path=folder / "special.model")
+    assert not {PAD, UNK, BOS, EOS} & set(tokenizer.encode(text))
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_special_tokens_have_the_ids_that_the_model_relies_on(japanese: Tokenizer) -> None:
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+    assert japanese.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+@pytest.mark.parametrize("unknown", ["龍", "\ud800", "\0", "🦀"])
+def test_an_unknown_character_is_one_unknown_token(japanese: Tokenizer, unknown: str) -> None:
+    ids = japanese.encode(f"彼は{unknown}。")
+    assert ids.count(UNK) == 1
+    assert japanese.decode(ids) == "彼は⁇。"
+
+
+def test_nothing_is_nothing(japanese: Tokenizer, english: Tokenizer) -> None:
+    for tokenizer in (japanese, english):
+        assert tokenizer.encode("") == [] == tokenizer.encode_many([])
+        assert tokenizer.decode([]) == ""
+        assert tokenizer.pieces([]) == []
+
+
+def test_pieces_spell_the_sentence(english: Tokenizer) -> None:
+    pieces = english.pieces(english.encode("she wrote this letter ."))
+    assert "".join(pieces).replace("▁", " ") == " she wrote this letter ."
+
+
+def test_the_commonest_neighbours_become_the_first_piece(folder: Path) -> None:
+    text = ["読みます。", "書きます。", "泳ぎます。"]
+    smallest = len(characters(text)) + 4
+    tokenizer = Tokenizer.train(text, vocab_size=smallest + 1, path=folder / "masu.model")
+    assert tokenizer.pieces(tokenizer.encode("書きます。")) == ["書", "き", "ます", "。"]
+
+
+def test_a_word_that_always_stands_between_spaces_becomes_one_piece(english: Tokenizer) -> None:
+    assert english.pieces(english.encode("this newspaper .")) == ["▁this", "▁newspaper", "▁."]
+
+
+def test_an_id_outside_the_vocabulary_is_refused(japanese: Tokenizer) -> None:
+    for wrong in (-1, japanese.vocab_size, 2**40):
+        for method in (japanese.decode, japanese.pieces):
+            with pytest.raises(IndexError, match=rf"must be in \[0, 50\), got {wrong}"):
+                method([5, wrong])
+
+
+# ------------------------------------------------------------------ training
+
+
+def test_training_again_writes_the_same_bytes_and_no_noise(
+    folder: Path, japanese: Tokenizer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Tokenizer.train(iter(JAPANESE), vocab_size=50, path=folder / "again.model")
+    assert (folder / "again.model").read_bytes() == (folder / "ja.model").read_bytes()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_small_text_gives_a_small_vocabulary_and_says_so(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = folder / "small.model"
+    tokenizer = Tokenizer.train(JAPANESE, vocab_size=32_000, path=path)
+    assert len(characters(JAPANESE)) + 4 < tokenizer.vocab_size < 1000
+    assert caplog.messages == [f"{path}: {tokenizer.vocab_size} pieces, 32,000 asked for"]
+
+
+@pytest.mark.parametrize("text", [JAPANESE, ENGLISH, ["a"], ["あ"]])
+def test_the_smallest_vocabulary_works_and_one_less_names_the_range(
+    tmp_path: Path, text: list[str]
+) -> None:
+    path = tmp_path / "m.model"
+    smallest = len(characters(text)) + 4
+    tokenizer = Tokenizer.train(text, vocab_size=smallest, path=path)
+    assert tokenizer.vocab_size == smallest
+    assert [tokenizer.decode(tokenizer.encode(sentence)) for sentence in text] == text
+    saved = path.read_bytes()
+    for wrong in (smallest - 1, 0, -1, 1_000_001):
+        with pytest.raises(UserError) as error:
+            Tokenizer.train(text, vocab_size=wrong, path=path)
+        assert str(error.value) == (
+            f"the vocabulary size must be from {smallest} ({smallest - 4} different characters "
+            f"and 4 special pieces) to 1,000,000, got {wrong:,}"
+        )
+    assert path.read_bytes() == saved
+
+
+@pytest.mark.parametrize(
+    "text", [["a"], ["a b"], ["あ" * 9000], ["x"] * 50, ["a\ud800\0b"], ["", "a"]]
+)
+def test_hardly_any_text_is_enough(tmp_path: Path, text: list[str]) -> None:
+    tokenizer = Tokenizer.train(text, vocab_size=100, path=tmp_path / "m.model")
+    assert UNK not in tokenizer.encode(text[-1].replace("\ud800", "").replace("\0", ""))
+
+
+@pytest.mark.parametrize("text", [[], [""], [" ", "  "]])
+def test_no_text_is_not_enough(tmp_path: Path, text: list[str]) -> None:
+    with pytest.raises(UserError, match="the training split holds no text"):
+        Tokenizer.train(text, vocab_size=100, path=tmp_path / "m.model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "m.model"
+    with pytest.raises(UserError, match=rf"cannot write {path}: No such file or directory"):
+        Tokenizer.train(ENGLISH, vocab_size=60, path=path)
+
+
+# ------------------------------------------------------------------ loading
+
+
+def test_a_loaded_tokenizer_is_the_one_that_was_saved(folder: Path, japanese: Tokenizer) -> None:
+    loaded = Tokenizer.load(folder / "ja.model")
+    assert loaded.encode_many(JAPANESE) == japanese.encode_many(JAPANESE)
+    assert loaded.vocab_size == japanese.vocab_size == 50
+
+
+def test_the_file_is_an_ordinary_sentencepiece_model(folder: Path, japanese: Tokenizer) -> None:
+    processor = SentencePieceProcessor(model_file=str(folder / "ja.model"))
+    assert [processor.encode(text) for text in JAPANESE] == japanese.encode_many(JAPANESE)
+
+
+def test_every_truncation_and_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "m.model"
+    Tokenizer.train(["猫がいる。"], vocab_size=20, path=path)
+    saved = path.read_bytes()
+    damaged = [saved[:length] for length in range(len(saved))]
+    damaged += [
+        saved[:i] + bytes([saved[i] ^ 1 << i % 8]) + saved[i + 1 :] for i in range(len(saved))
+    ]
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(
+            UserError, match=f"{path} is no tokenizer .* empty, truncated or damaged"
+        ):
+            Tokenizer.load(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"<html></html>", b"version https://git-lfs.github.com/spec/v1\n"]
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.model"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{path} is no tokenizer of this program"):
+        Tokenizer.load(path)
+
+
+def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read the tokenizer .*m\.model: No such file"):
+        Tokenizer.load(tmp_path / "m.model")
+    with pytest.raises(UserError, match=rf"cannot read the tokenizer {tmp_path}: Is a directory"):
+        Tokenizer.load(tmp_path)

@@ -1,0 +1,197 @@
+"""The program, run as a person runs it: most tests in this process, some in one of their own."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import translate
+from tiny_run import make_corpus
+from translation.training import Training
+
+PROGRAM = str(Path(translate.__file__))
+TINY = ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Two files of thirty aligned lines, in a folder with a comma and a space in its name."""
+    corpus = make_corpus()
+    folder = tmp_path / "my, files"
+    folder.mkdir()
+    pairs = [*corpus.train, *corpus.validation, *corpus.test]
+    source, target = folder / "ja.txt", folder / "en.txt"
+    source.write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
+    target.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
+    return ["--source-file", str(source), "--target-file", str(target)]
+
+
+def run(
+    *arguments: str, stdin: bytes | None = None, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, PROGRAM, *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=120,
+        env=os.environ | environment,
+    )
+
+
+def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    lines = captured.err.rstrip("\n").split("\n")
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def test_train_translate_and_evaluate_in_one_folder(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "first, try"
+    assert translate.main(["train", "--run", str(folder), *files, *TINY]) == 0
+    assert "Sentences it has never seen" in capsys.readouterr().out
+    present = {path.name for path in folder.iterdir()}
+    assert present == {
+        *("config.json", "source.model", "target.model", "checkpoints", "best"),
+        *("metrics.jsonl", "loss.png", "attention.png"),
+    }
+    assert translate.main(["translate", "--run", str(folder), "犬が走る。", "", "猫が眠る。"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert len(lines) == 4
+    assert lines[1] == lines[3] == ""
+    output = tmp_path / "test.txt"
+    assert translate.main(["evaluate", "--run", str(folder), "--output", str(output)]) == 0
+    report = capsys.readouterr().out
+    assert "BLEU" in report
+    assert "tok:13a" in report
+    assert "nc:6" in report
+    assert output.read_text(encoding="utf-8").count("\n") == 1  # five in a hundred of thirty
+
+
+def test_a_run_is_never_written_over(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    assert translate.main(["train", "--run", folder, *files, *TINY]) == 0
+    before = {p: p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert translate.main(["train", "--run", folder, *files, *TINY]) == 2
+    assert "go on with --resume" in one_error_line(capsys)
+    assert translate.main(["train", "--run", folder, "--resume", "--seed", "3"]) == 2
+    assert "was begun with seed=0, got 3" in one_error_line(capsys)
+    assert before == {p: p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+
+
+def test_resume_trains_on_for_more_epochs(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert translate.main(["train", "--run", str(folder), *files, *TINY]) == 0
+    assert translate.main(["train", "--run", str(folder), "--resume", "--epochs", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "going on after epoch 2" in out
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")
+    assert [json.loads(line)["epoch"] for line in lines if line] == [1, 2, 3, 4]
+
+
+def test_lines_from_a_file_and_from_standard_input_come_out_alike(
+    tmp_path: Path,
+    trained: Training,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "\ufeff犬が走る。\r\n\r\n犬が\u2028走る。\n猫が眠る。".encode()
+    file = tmp_path / "in.txt"
+    file.write_bytes(text)
+    folder = str(trained.run.folder)
+    assert translate.main(["translate", "--run", folder, "--file", str(file)]) == 0
+    of_file = capfd.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert translate.main(["translate", "--run", folder]) == 0
+    assert capfd.readouterr().out == of_file
+    assert of_file.count("\n") == 4
+    assert of_file.split("\n")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--corpus", "nothing"], "invalid choice"),
+        (["train", "--epochs", "0"], "must be a number above 0, got '0'"),
+        (["train", "--minutes", "nan"], "must be a number above 0"),
+        (["train", "--dropout", "1.5"], "--dropout must be in [0, 1), got 1.5"),
+        (["train", "--source-file", "a.txt"], "--source-file and --target-file"),
+        (["train", "--device", "cuda"], "no CUDA device"),
+        (["translate", "--run", "nowhere", "犬"], "nowhere holds no run"),
+        (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
+        (["translate", "--run", "x", "--file", "y", "犬"], "not both"),
+        ([], "required"),
+        (["dance"], "invalid choice"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert translate.main(arguments) == 2
+    assert message in one_error_line(capsys)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_unequal_length_are_refused_and_nothing_is_written(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path(files[1]).open("a", encoding="utf-8") as file:
+        file.write("犬が走る。\n")
+    assert translate.main(["train", "--run", str(tmp_path / "run"), *files]) == 2
+    message = one_error_line(capsys)
+    assert files[1] in message
+    assert "31" in message
+    assert "30" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_bytes_on_standard_input_are_named_by_line(trained: Training) -> None:
+    result = run(
+        "translate", "--run", str(trained.run.folder), stdin="犬。\n".encode() + b"\x8c\xa2\n"
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"error: standard input:2 is not UTF-8")
+
+
+def test_output_is_utf_8_whatever_the_locale_says(tmp_path: Path, files: list[str]) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    result = run("train", "--run", str(tmp_path / "run"), *files, *TINY, **ascii_only)
+    assert result.returncode == 0, result.stderr
+    assert "。\n" in result.stdout.decode("utf-8")
+    result = run("translate", "--file", "猫.txt", "--run", str(tmp_path / "run"), **ascii_only)
+    assert (result.returncode, "猫.txt" in result.stderr.decode("utf-8")) == (2, True)
+
+
+def test_sentences_on_the_command_line_are_read_in_any_locale(trained: Training) -> None:
+    arguments = ("translate", "--run", str(trained.run.folder), "猫が眠る。")
+    plain = run(*arguments)
+    assert plain.returncode == 0, plain.stderr
+    again = run(*arguments, LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert (again.returncode, again.stdout) == (0, plain.stdout)
+
+
+def test_a_reader_that_leaves_early_is_no_error(trained: Training) -> None:
+    command = f'"{sys.executable}" "{PROGRAM}" translate --run "{trained.run.folder}" | true'
+    result = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        input="犬が走る。\n".encode() * 5000,
+        capture_output=True,
+        timeout=120,
+    )
+    assert (result.returncode, result.stderr) == (0, b"")

@@ -1,0 +1,326 @@
+"""Both kernels against the loop, each other, and the rules they promise."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference import attention_loop, to_numpy
+from torch import Tensor
+
+from transformer_blocks import (
+    attention_weights,
+    causal_mask,
+    fused_attention,
+    padding_mask,
+    scaled_dot_product_attention,
+)
+
+Kernel = Callable[..., Tensor]
+
+
+def readable(*args: Tensor, **kwargs: Any) -> Tensor:
+    return scaled_dot_product_attention(*args, **kwargs)[0]
+
+
+both_kernels = pytest.mark.parametrize("kernel", [readable, fused_attention])
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
+every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+
+
+class Case(NamedTuple):
+    """A call of attention, small enough to print."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+    mask_shape: tuple[int, ...] | None
+    hidden: float
+    causal: bool
+    scale: float | None
+    seed: int
+
+    def tensors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        torch.manual_seed(self.seed)
+        lengths = (self.queries, self.width), (self.keys, self.width), (self.keys, self.value_width)
+        query, key, value = (torch.randn(self.batch, self.heads, *size) for size in lengths)
+        return query.to(dtype), key.to(dtype), value.to(dtype)
+
+    def options(self) -> dict[str, Any]:
+        torch.manual_seed(self.seed + 1)
+        mask = None if self.mask_shape is None else torch.rand(self.mask_shape) < self.hidden
+        return {"mask": mask, "causal": self.causal, "scale": self.scale}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    queries, keys = draw(st.integers(0, 4)), draw(st.integers(0, 5))
+    broadcast = [(*leading, keys) for leading in product({1, batch}, {1, heads}, {1, queries})]
+    return Case(
+        batch,
+        heads,
+        queries,
+        keys,
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 4)),
+        draw(st.sampled_from([None, (queries, keys), *broadcast])),
+        draw(st.sampled_from([0.0, 0.3, 0.8, 1.0])),
+        draw(st.booleans()),
+        draw(st.sampled_from([None, 1.0, 0.3])),
+        draw(st.integers(0, 1000)),
+    )
+
+
+@every_dtype
+@both_kernels
+@given(case=cases())
+def test_both_kernels_compute_what_the_loop_computes(
+    kernel: Kernel, dtype: torch.dtype, case: Case
+) -> None:
+    query, key, value = case.tensors(dtype)
+    mixed = kernel(query, key, value, **case.options())
+    expected, _ = attention_loop(query, key, value, **case.options())
+    assert mixed.dtype == dtype
+    np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+@every_dtype
+@given(case=cases())
+def test_weights_are_the_loops_and_rows_sum_to_one_or_to_zero(
+    dtype: torch.dtype, case: Case
+) -> None:
+    query, key, value = case.tensors(dtype)
+    weights = attention_weights(query, key, **case.options())
+    _, expected = attention_loop(query, key, value, **case.options())
+    np.testing.assert_allclose(to_numpy(weights), expected, rtol=0, atol=TOLERANCE[dtype])
+    assert (to_numpy(weights)[expected == 0.0] == 0.0).all()  # hidden is zero, not almost zero
+    returned = scaled_dot_product_attention(query, key, value, **case.options())[1]
+    assert torch.equal(weights, returned)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@given(case=cases())
+def test_both_kernels_agree_in_outputs_and_gradients(dtype: torch.dtype, case: Case) -> None:
+    results = []
+    for kernel in (readable, fused_attention):
+        inputs = [tensor.requires_grad_() for tensor in case.tensors(dtype)]
+        mixed = kernel(*inputs, **case.options())
+        upstream = torch.linspace(-1.0, 1.0, mixed.numel(), dtype=dtype).view_as(mixed)
+        mixed.backward(upstream)  # type: ignore[no-untyped-call]
+        results.append([mixed.detach(), *(tensor.grad for tensor in inputs)])
+    torch.testing.assert_close(*results, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+BLIND_ROW = torch.tensor([[False, True, False], [True, True, True], [False, False, True]])
+NOTHING_HIDDEN = torch.zeros(3, 3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("queries", "options"),
+    [
+        (3, {}),
+        (3, {"mask": BLIND_ROW}),
+        (3, {"mask": BLIND_ROW, "causal": True}),
+        (3, {"mask": BLIND_ROW.all(0)[None, None, None].expand(2, 1, 1, 3)}),
+        (5, {"causal": True}),  # the first two of five queries see none of three keys
+    ],
+)
+def test_gradients_are_exact_also_where_a_query_sees_nothing(
+    queries: int, options: dict[str, Any]
+) -> None:
+    inputs = [
+        torch.randn(2, 1, length, 2, dtype=torch.float64, requires_grad=True)
+        for length in (queries, 3, 3)
+    ]
+    for kernel in (readable, fused_attention):
+        assert torch.autograd.gradcheck(partial(kernel, **options), inputs)
+    # Fast mode compares along random directions instead of every number with every other.
+    assert torch.autograd.gradgradcheck(partial(readable, **options), inputs, fast_mode=True)
+
+
+@every_dtype
+@both_kernels
+@pytest.mark.parametrize(
+    ("blind", "options"),
+    [
+        ([1], {"mask": BLIND_ROW}),
+        ([1], {"mask": BLIND_ROW.expand(2, 1, 3, 3)}),
+        ([1], {"mask": BLIND_ROW, "causal": True}),
+        ([0], {"mask": torch.eye(3, dtype=torch.bool), "causal": True}),  # only both together
+        ([0, 1, 2], {"mask": torch.ones(1, 1, 1, 3, dtype=torch.bool)}),
+        ([0, 1], {"causal": True, "keys": 1}),
+    ],
+)
+def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
+    kernel: Kernel, dtype: torch.dtype, blind: list[int], options: dict[str, Any]
+) -> None:
+    options = dict(options)
+    keys = options.pop("keys", 3)
+    query, key, value = (
+        torch.randn(2, 2, length, 4, dtype=dtype, requires_grad=True) for length in (3, keys, keys)
+    )
+    with torch.autograd.set_detect_anomaly(True):
+        mixed = kernel(query, key, value, **options)
+        mixed.float().square().sum().backward()  # type: ignore[no-untyped-call]
+    sees = [row for row in range(3) if row not in blind]
+    assert (mixed[:, :, blind] == 0.0).all()
+    assert (mixed[:, :, sees] != 0.0).any(-1).all()
+    for tensor in (query, key, value):
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
+    assert query.grad is not None
+    assert (query.grad[:, :, blind] == 0.0).all()
+
+
+@every_dtype
+@both_kernels
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "queries", "keys"),
+    [(0, 3, 3), (0, 1, 3), (2, 0, 3), (2, 3, 0), (2, 1, 0), (2, 0, 0)],
+)
+def test_nothing_to_ask_or_nothing_to_see_is_no_error(
+    kernel: Kernel,
+    dtype: torch.dtype,
+    causal: bool,
+    masked: bool,
+    batch: int,
+    queries: int,
+    keys: int,
+) -> None:
+    query, key, value = (
+        torch.randn(batch, 2, length, 4, dtype=dtype, requires_grad=True)
+        for length in (queries, keys, keys)
+    )
+    mask = torch.zeros(queries, keys, dtype=torch.bool) if masked else None
+    mixed = kernel(query, key, value, mask=mask, causal=causal)
+    mixed.sum().backward()  # type: ignore[no-untyped-call]
+    assert mixed.shape == (batch, 2, queries, 4)
+    assert (mixed == 0.0).all()
+    for tensor in (query, key, value):
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
+
+
+@both_kernels
+@pytest.mark.parametrize(("queries", "keys"), [(2, 5), (4, 4), (5, 2), (1, 5)])
+def test_causal_is_the_causal_mask_and_joins_any_other(
+    kernel: Kernel, queries: int, keys: int
+) -> None:
+    query, key, value = (
+        torch.randn(2, 2, n, 4, dtype=torch.float64) for n in (queries, keys, keys)
+    )
+    future = causal_mask(queries, keys)
+    torch.testing.assert_close(
+        kernel(query, key, value, causal=True), kernel(query, key, value, mask=future)
+    )
+    padding = padding_mask(torch.randint(0, 2, (2, keys)))
+    torch.testing.assert_close(
+        kernel(query, key, value, mask=padding, causal=True),
+        kernel(query, key, value, mask=padding | future),
+    )
+
+
+def test_the_last_of_two_queries_sees_all_of_five_keys() -> None:
+    weights = attention_weights(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 5, 4), causal=True)
+    assert (weights[0, 0] > 0.0).tolist() == [[True, True, True, True, False], [True] * 5]
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "mask_free"), [(4, 4, True), (1, 5, True), (3, 5, False)]
+)
+def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
+    monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, mask_free: bool
+) -> None:
+    seen: list[Tensor | None] = []
+    torch_kernel = F.scaled_dot_product_attention
+
+    def spy(*args: Any, **kwargs: Any) -> Tensor:
+        seen.append(kwargs.get("attn_mask"))
+        return torch_kernel(*args, **kwargs)
+
+    def refuse(*_: object) -> Tensor:
+        raise AssertionError("a mask was built")
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    if mask_free:
+        monkeypatch.setattr("transformer_blocks.attention.hide_future", refuse)
+    query, key, value = (torch.randn(2, 2, n, 4) for n in (queries, keys, keys))
+    fused_attention(query, key, value, causal=True)
+    assert [mask is None for mask in seen] == [mask_free]
+
+
+@both_kernels
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_drops_whole_weights_and_scales_up_the_rest(kernel: Kernel, causal: bool) -> None:
+    query, key = torch.randn(2, 3, 2, 5, 4, dtype=torch.float64)
+    see_weights = torch.eye(5, dtype=torch.float64).expand(3, 2, 5, 5)  # mixing unit vectors
+    whole = attention_weights(query, key, causal=causal)
+    dropped = kernel(query, key, see_weights, causal=causal, dropout=0.4)
+    gone = (dropped == 0.0) & (whole > 0.0)
+    assert gone.any()
+    torch.testing.assert_close(dropped, (whole / 0.6).masked_fill(gone, 0.0))
+
+
+@both_kernels
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"mask": BLIND_ROW}])
+def test_dropout_changes_no_average(kernel: Kernel, options: dict[str, Any]) -> None:
+    query, key, value = (torch.rand(1, 1, 3, 4).expand(8000, 1, 3, 4) for _ in range(3))
+    mean = kernel(query, key, value, dropout=0.3, **options).mean(0)
+    once = kernel(query[:1], key[:1], value[:1], **options)[0]
+    # One draw is off by at most sqrt(0.3 / 0.7) = 0.65; the mean of 8000 by 0.007.
+    torch.testing.assert_close(mean, once, rtol=0, atol=0.04)
+
+
+def test_returned_weights_are_those_before_dropout() -> None:
+    query, key, value = torch.randn(3, 2, 2, 4, 8).unbind()
+    _, weights = scaled_dot_product_attention(query, key, value, dropout=0.5)
+    assert torch.equal(weights, attention_weights(query, key))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 4))
+
+
+@both_kernels
+def test_dropout_is_reproduced_by_the_seed_and_off_by_default(kernel: Kernel) -> None:
+    query, key, value = torch.randn(3, 2, 2, 4, 8).unbind()
+    draws = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        draws.append(kernel(query, key, value, dropout=0.5))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert torch.equal(kernel(query, key, value), kernel(query, key, value))
+
+
+@both_kernels
+def test_large_half_precision_scores_do_not_overflow(kernel: Kernel) -> None:
+    query = torch.full((1, 1, 2, 64), 40.0, dtype=torch.float16)  # q k = 102400, past 65504
+    value = torch.rand(1, 1, 2, 64, dtype=torch.float16)
+    mixed = kernel(query, query, value)
+    torch.testing.assert_close(mixed, value.mean(-2, keepdim=True).expand_as(value))
+
+
+@both_kernels
+def test_a_nan_is_not_hidden(kernel: Kernel) -> None:
+    query, key, value = torch.randn(3, 1, 1, 3, 4).unbind()
+    query[0, 0, 1, 0] = torch.nan
+    mixed = kernel(query, key, value, mask=NOTHING_HIDDEN)
+    assert mixed.isnan().any(-1).tolist() == [[[False, True, False]]]
+
+
+@both_kernels
+def test_inputs_and_masks_are_left_as_they_were(kernel: Kernel) -> None:
+    inputs = (*torch.randn(3, 1, 1, 3, 4).unbind(), BLIND_ROW.clone())
+    before = [tensor.clone() for tensor in inputs]
+    kernel(*inputs[:3], mask=inputs[3], causal=True, dropout=0.5)
+    assert all(map(torch.equal, inputs, before))

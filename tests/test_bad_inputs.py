@@ -1,0 +1,363 @@
+"""What bad input gets: an error of the right kind that says what was wrong and what would be right.
+
+Each table is a row (or a few) of the project's list of bad inputs, pinned with the message's text.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer_blocks import (
+    FeedForward,
+    LearnedPositionalEncoding,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    SingleHeadAttention,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    attention_weights,
+    build_decoder,
+    build_encoder,
+    causal_mask,
+    format_mask,
+    fused_attention,
+    greedy_search,
+    padding_mask,
+    paper_rate,
+    record_attention,
+    scaled_dot_product_attention,
+    warmup_schedule,
+)
+
+SGD = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+STACK: dict[str, Any] = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
+
+
+class Nobody:
+    """A model that is never asked."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def select(self, rows: Tensor) -> None:
+        raise NotImplementedError
+
+
+def greedy(**sizes: Any) -> Any:
+    return greedy_search(Nobody(), torch.tensor([1]), end_id=0, **sizes)
+
+
+SIZED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (TokenEmbedding, {"vocabulary_size": 10, "d_model": 8}),
+    (SinusoidalPositionalEncoding, {"d_model": 8, "max_length": 9}),
+    (LearnedPositionalEncoding, {"d_model": 8, "max_length": 9}),
+    (causal_mask, {"query_length": 3, "key_length": 4}),
+    (SingleHeadAttention, {"d_model": 8}),
+    (MultiHeadAttention, {"d_model": 8, "num_heads": 2, "key_width": 6, "value_width": 6}),
+    (FeedForward, {"d_model": 8, "d_ff": 12}),
+    (PostNorm, {"d_model": 8}),
+    (PreNorm, {"d_model": 8}),
+    (build_encoder, STACK),
+    (build_decoder, STACK),
+    (paper_rate, {"step": 1, "d_model": 8, "warmup_steps": 10}),
+    (lambda **sizes: warmup_schedule(SGD, **sizes), {"d_model": 8, "warmup_steps": 10}),
+    (greedy, {"max_length": 3}),
+]
+EVERY_SIZE = [
+    pytest.param(make, sizes, name, id=f"{getattr(make, '__name__', '')}-{name}")
+    for make, sizes in SIZED
+    for name in sizes
+]
+
+
+@pytest.mark.parametrize(("make", "sizes", "name"), EVERY_SIZE)
+def test_a_size_is_a_positive_integer(
+    make: Callable[..., Any], sizes: dict[str, Any], name: str
+) -> None:
+    for bad in (0, -1):
+        with pytest.raises(ValueError, match=rf"^{name} must be positive, got {name}={bad}$"):
+            make(**sizes | {name: bad})
+    for other in (2.0, "8", True, math.nan):
+        with pytest.raises(TypeError, match=rf"^{name} must be an int, got {name}={other!r}$"):
+            make(**sizes | {name: other})
+
+
+DROPPING: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
+    (MultiHeadAttention, {"d_model": 8, "num_heads": 2}, ["dropout"]),
+    (FeedForward, {"d_model": 8, "d_ff": 12}, ["dropout"]),
+    (PostNorm, {"d_model": 8}, ["dropout"]),
+    (PreNorm, {"d_model": 8}, ["dropout"]),
+    (build_encoder, STACK, ["dropout", "attention_dropout"]),
+    (build_decoder, STACK, ["dropout", "attention_dropout"]),
+    (
+        fused_attention,
+        dict.fromkeys(("query", "key", "value"), torch.ones(1, 1, 1, 1)),
+        ["dropout"],
+    ),
+    (
+        scaled_dot_product_attention,
+        dict.fromkeys(("query", "key", "value"), torch.ones(1, 1, 1, 1)),
+        ["dropout"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "name"),
+    [(make, arguments, name) for make, arguments, names in DROPPING for name in names],
+)
+def test_a_dropout_is_a_probability_below_one(
+    make: Callable[..., Any], arguments: dict[str, Any], name: str
+) -> None:
+    for bad in (-0.1, 1.0, 1.5, math.nan, math.inf):
+        message = rf"^{name} must be in \[0, 1\), got {name}={bad}$"
+        with pytest.raises(ValueError, match=message):
+            make(**arguments, **{name: bad})
+    for other in ("0.1", None, True):
+        with pytest.raises(TypeError, match=rf"^{name} must be a number, got {name}={other!r}$"):
+            make(**arguments, **{name: other})
+    make(**arguments, **{name: 0})
+
+
+def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+Q = zeros(2, 4, 5, 8)
+KERNELS = [scaled_dot_product_attention, fused_attention]
+both_kernels = pytest.mark.parametrize("kernel", KERNELS)
+
+
+@both_kernels
+@pytest.mark.parametrize(
+    ("key", "value", "kind", "message"),
+    [
+        (
+            zeros(2, 4, 5, 6),
+            zeros(2, 4, 5, 8),
+            ValueError,
+            "query and key must have the same width d_k, got query (2, 4, 5, 8), "
+            "key (2, 4, 5, 6) and value (2, 4, 5, 8)",
+        ),
+        (
+            zeros(2, 4, 5, 8),
+            zeros(2, 4, 6, 8),
+            ValueError,
+            "key and value must have the same length S, got query (2, 4, 5, 8), "
+            "key (2, 4, 5, 8) and value (2, 4, 6, 8)",
+        ),
+        (
+            zeros(3, 4, 5, 8),
+            zeros(3, 4, 5, 8),
+            ValueError,
+            "query, key and value must agree in batch and heads, got query (2, 4, 5, 8), "
+            "key (3, 4, 5, 8) and value (3, 4, 5, 8)",
+        ),
+        (
+            zeros(2, 1, 5, 8),
+            zeros(2, 4, 5, 8),
+            ValueError,
+            "query, key and value must agree in batch and heads, got query (2, 4, 5, 8), "
+            "key (2, 1, 5, 8) and value (2, 4, 5, 8)",
+        ),
+        (
+            zeros(5, 8),
+            zeros(2, 4, 5, 8),
+            ValueError,
+            "query, key and value must have four dimensions (B, H, L, d_k), "
+            "got query (2, 4, 5, 8), key (5, 8) and value (2, 4, 5, 8)",
+        ),
+        (
+            zeros(2, 4, 5, 8, dtype=torch.float64),
+            zeros(2, 4, 5, 8),
+            TypeError,
+            "query, key and value must have one dtype, "
+            "got torch.float32, torch.float64 and torch.float32",
+        ),
+    ],
+    ids=["width", "length", "batch", "heads", "two dimensions", "dtype"],
+)
+def test_a_kernel_names_what_does_not_fit(
+    kernel: Any, key: Tensor, value: Tensor, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        kernel(Q, key, value)
+
+
+X = zeros(2, 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value", "kind", "message"),
+    [
+        (X, zeros(2, 5, 6), X, ValueError, "key must have shape (B, L, 8), got (2, 5, 6)"),
+        (X, X, zeros(2, 5, 6), ValueError, "value must have shape (B, L, 8), got (2, 5, 6)"),
+        (zeros(5, 8), X, X, ValueError, "query must have shape (B, L, 8), got (5, 8)"),
+        (X, X, zeros(2, 6, 8), ValueError, "key and value must have the same length S, got query"),
+        (X, zeros(3, 5, 8), zeros(3, 5, 8), ValueError, "must agree in batch and heads, got query"),
+        (
+            X,
+            X.double(),
+            X,
+            TypeError,
+            "query, key and value must have one dtype, "
+            "got torch.float32, torch.float64 and torch.float32",
+        ),
+    ],
+    ids=["key width", "value width", "two dimensions", "length", "batch", "dtype"],
+)
+@pytest.mark.parametrize(
+    "layer", [SingleHeadAttention(8), MultiHeadAttention(8, 2)], ids=["single", "multi"]
+)
+def test_a_layer_names_what_does_not_fit(
+    layer: Any, query: Tensor, key: Tensor, value: Tensor, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        layer(query, key, value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [MultiHeadAttention, lambda d, h: build_encoder(**STACK | {"d_model": d, "num_heads": h})],
+)
+def test_heads_must_divide_the_width(make: Any) -> None:
+    message = "d_model must be divisible by num_heads, got d_model=10 and num_heads=3"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        make(10, 3)
+
+
+def decode(**masks: Tensor) -> Tensor:
+    return build_decoder(**STACK | {"num_heads": 4})(X, X, **masks)
+
+
+TAKES_A_MASK: dict[str, Callable[[Tensor], Any]] = {
+    "readable": lambda mask: scaled_dot_product_attention(Q, Q, Q, mask=mask),
+    "fused": lambda mask: fused_attention(Q, Q, Q, mask=mask),
+    "fused causal": lambda mask: fused_attention(Q, Q, Q, mask=mask, causal=True),
+    "weights": lambda mask: attention_weights(Q, Q, mask=mask),
+    "layer": lambda mask: MultiHeadAttention(8, 4)(X, X, X, mask=mask),
+    "encoder": lambda mask: build_encoder(**STACK | {"num_heads": 4})(X, mask=mask),
+    "decoder": lambda mask: decode(mask=mask),
+    "memory": lambda mask: decode(memory_mask=mask),
+}
+every_taker = pytest.mark.parametrize("take", TAKES_A_MASK.values(), ids=TAKES_A_MASK)
+
+
+@every_taker
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32], ids=str)
+def test_a_mask_that_is_not_boolean_is_refused_with_the_meaning_of_true(
+    take: Callable[[Tensor], Any], dtype: torch.dtype
+) -> None:
+    message = rf"^mask must be bool, where True hides a key, got dtype={dtype}; compare to make"
+    with pytest.raises(TypeError, match=message):
+        take(zeros(5, 5, dtype=dtype))
+
+
+@every_taker
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *[(), (5,), (1, 5), (5, 4), (2, 5, 5), (8, 5, 5), (1, 2, 4, 5, 5)],
+        *[(3, 1, 1, 5), (2, 3, 5, 5), (1, 1, 4, 5), (2, 4, 5, 1)],
+    ],
+    ids=str,
+)
+def test_a_mask_that_does_not_fit_is_refused_with_both_shapes_and_its_builders(
+    take: Callable[[Tensor], Any], shape: tuple[int, ...]
+) -> None:
+    message = (
+        "mask must have shape (L, S) = (5, 5) or (B|1, H|1, L|1, S) = (2|1, 4|1, 5|1, 5), "
+        f"got {shape}; padding_mask(tokens) and causal_mask(L, S) build these shapes"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        take(zeros(*shape, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    "kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding], ids=["waves", "learned"]
+)
+def test_positions_end_at_max_length_also_through_an_offset(kind: Any) -> None:
+    positions = kind(8, max_length=9)
+    for length, offset in ((10, 0), (5, 5), (1, 9), (1, 10**9)):
+        message = (
+            f"positions must stay below max_length, "
+            f"got offset={offset} + length={length} > max_length=9"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            positions(zeros(1, length, 8), offset=offset)
+    with pytest.raises(ValueError, match=r"^offset must not be negative, got offset=-1$"):
+        positions(zeros(1, 2, 8), offset=-1)
+    with pytest.raises(ValueError, match=r"^x must have shape \(B, L, 8\), got \(1, 2, 6\)$"):
+        positions(zeros(1, 2, 6))
+    positions(zeros(1, 4, 8), offset=5)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (
+            lambda: TokenEmbedding(10, 8)(zeros(2, 3)),
+            TypeError,
+            "tokens must be int32 or int64 ids, got dtype=torch.float32",
+        ),
+        (
+            lambda: TokenEmbedding(10, 8)(zeros(2, 3, dtype=torch.bool)),
+            TypeError,
+            "tokens must be int32 or int64 ids, got dtype=torch.bool",
+        ),
+        (
+            lambda: TokenEmbedding(10, 8)(zeros(3, dtype=torch.int64)),
+            ValueError,
+            "tokens must have shape (B, L), got (3,)",
+        ),
+        (
+            lambda: padding_mask(zeros(2, 3)),
+            TypeError,
+            "tokens must be integer ids, got dtype=torch.float32",
+        ),
+        (
+            lambda: padding_mask(zeros(2, 3, dtype=torch.bool)),
+            TypeError,
+            "tokens must be integer ids, got dtype=torch.bool",
+        ),
+        (
+            lambda: padding_mask(zeros(3, dtype=torch.int64)),
+            ValueError,
+            "tokens must have shape (B, S), got (3,)",
+        ),
+        (
+            lambda: format_mask(zeros(3, 3)),
+            TypeError,
+            "mask must be bool, where True hides a key, got dtype=torch.float32",
+        ),
+        (
+            lambda: format_mask(zeros(2, 3, 3, dtype=torch.bool)),
+            ValueError,
+            "mask must have shape (L, S) or (B, H, L, S), got (2, 3, 3)",
+        ),
+        (
+            lambda: format_mask(causal_mask(3), queries=["a", "b"]),
+            ValueError,
+            "labels must match the mask's shape (3, 3), got 2 queries and 3 keys",
+        ),
+    ],
+)
+def test_tokens_and_drawn_masks_of_the_wrong_kind_are_refused(
+    call: Callable[[], Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        call()
+
+
+def test_recording_hides_no_error_of_the_model() -> None:
+    layer = MultiHeadAttention(8, 2)
+    with record_attention(layer), pytest.raises(TypeError, match="mask must be bool"):
+        layer(X, X, X, mask=zeros(5, 5))
+    with pytest.raises(TypeError, match="mask must be bool"):
+        layer(X, X, X, mask=zeros(5, 5))

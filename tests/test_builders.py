@@ -1,0 +1,130 @@
+"""Builders compose the parts that their arguments name."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from transformer_blocks import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    Residual,
+    build_decoder,
+    build_encoder,
+    fused_attention,
+    scaled_dot_product_attention,
+)
+
+Builder = Callable[..., Encoder] | Callable[..., Decoder]
+Kind = TypeVar("Kind")
+both_builders = pytest.mark.parametrize("build", [build_encoder, build_decoder])
+SIZES: dict[str, Any] = {"num_layers": 3, "d_model": 8, "num_heads": 2, "d_ff": 12}
+
+
+def modules_of(kind: type[Kind], model: nn.Module) -> list[Kind]:
+    return [module for module in model.modules() if isinstance(module, kind)]
+
+
+def run(model: nn.Module, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = model(x, memory) if isinstance(model, Decoder) else model(x)
+    return result
+
+
+@both_builders
+def test_the_defaults_are_the_base_model_of_the_paper(build: Builder) -> None:
+    with torch.device("meta"):
+        model = build()
+    attention, feed_forward, norm = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 2 * 512
+    sizes = {
+        build_encoder: 6 * (attention + feed_forward + 2 * norm),
+        build_decoder: 6 * (2 * attention + feed_forward + 3 * norm),
+    }
+    assert sum(parameter.numel() for parameter in model.parameters()) == sizes[build]
+    assert {layer.num_heads for layer in modules_of(MultiHeadAttention, model)} == {8}
+    assert {layer.dropout for layer in modules_of(MultiHeadAttention, model)} == {0.0}
+    assert {layer.dropout.p for layer in modules_of(Residual, model)} == {0.1}
+    assert {layer.dropout.p for layer in modules_of(FeedForward, model)} == {0.0}
+    assert {type(layer) for layer in modules_of(Residual, model)} == {PostNorm}
+    assert model.norm is None
+
+
+@both_builders
+def test_every_layer_is_made_anew(build: Builder) -> None:
+    model = build(**SIZES)
+    assert len(model.layers) == 3
+    parameters = [p for name, p in model.named_parameters() if p.dim() == 2]
+    for place, parameter in enumerate(parameters):
+        assert not any(torch.equal(parameter, other) for other in parameters[:place])
+
+
+@both_builders
+def test_every_argument_reaches_every_layer(build: Builder) -> None:
+    model = build(
+        **SIZES,
+        dropout=0.25,
+        attention_dropout=0.5,
+        activation=F.gelu,
+        residual=PreNorm,
+        kernel=scaled_dot_product_attention,
+    )
+    attentions = modules_of(MultiHeadAttention, model)
+    assert len(attentions) == (6 if build is build_decoder else 3)
+    for attention in attentions:
+        assert attention.num_heads == 2
+        assert attention.dropout == 0.5
+        assert attention.kernel is scaled_dot_product_attention
+        assert attention.query_projection.weight.shape == (8, 8)
+    for feed_forward in modules_of(FeedForward, model):
+        assert feed_forward.activation is F.gelu
+        assert feed_forward.widen.weight.shape == (12, 8)
+    for residual in modules_of(Residual, model):
+        assert isinstance(residual, PreNorm)
+        assert residual.dropout.p == 0.25
+    assert isinstance(model.norm, nn.LayerNorm)
+
+
+@both_builders
+@pytest.mark.parametrize("residual", [PostNorm, PreNorm])
+def test_a_fresh_stack_gives_normalised_vectors_in_either_norm_order(
+    build: Builder, residual: type[Residual]
+) -> None:
+    model = build(**SIZES, residual=residual).double()
+    x, memory = torch.randn(2, 2, 5, 8, dtype=torch.float64)
+    y = run(model, 10.0 * x, memory)
+    torch.testing.assert_close(y.mean(-1), torch.zeros(2, 5, dtype=torch.float64))
+    one = torch.ones(2, 5, dtype=torch.float64)
+    torch.testing.assert_close(y.std(-1, unbiased=False), one, rtol=0, atol=1e-3)
+
+
+@both_builders
+def test_the_kernel_changes_no_output(build: Builder) -> None:
+    readable, fused = build(**SIZES, kernel=scaled_dot_product_attention), build(**SIZES)
+    assert modules_of(MultiHeadAttention, fused)[0].kernel is fused_attention
+    fused.load_state_dict(readable.state_dict())
+    x, memory = torch.randn(2, 2, 5, 8, dtype=torch.float64)
+    results = [run(model.double().eval(), x, memory) for model in (readable, fused)]
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+@both_builders
+def test_a_seed_builds_the_same_model_again(build: Builder) -> None:
+    states = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        states.append(torch.cat([p.flatten() for p in build(**SIZES).parameters()]))
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
+
+
+def test_builders_return_the_composed_classes() -> None:
+    assert {type(layer) for layer in build_encoder(**SIZES).layers} == {EncoderLayer}
+    assert {type(layer) for layer in build_decoder(**SIZES).layers} == {DecoderLayer}

@@ -1,0 +1,149 @@
+"""The pages: they build without a warning, show every block, and open without a request."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import transformer_blocks
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+NEEDED = ("sphinx", "furo", "myst_parser", "py_mini_racer", "sentencepiece")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the pages anew, as `make docs` does, and give their folder."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the pages need the extra docs, got no {missing}; `make docs` installs it")
+    folder = tmp_path_factory.mktemp("pages")
+    build = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+        + ["-d", folder / "doctrees", ROOT / "docs", folder / "html"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    assert build.returncode == 0, build.stdout + build.stderr
+    return folder / "html"
+
+
+class Page(HTMLParser):
+    """What a page makes the browser load, and what a reader finds in it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.ids: set[str] = set()
+        self.links: list[str] = []  # followed only by a click
+        self.next = ""
+        self.in_style = False
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.in_style = tag == "style"
+        self.ids.add(values.get("id", ""))
+        if tag == "a":
+            self.links.append(values.get("href", ""))
+            if "next-page" in values.get("class", "").split():
+                self.next = values["href"]
+        elif tag != "link" or not {"next", "prev", "search"} & set(values["rel"].split()):
+            self.loaded += [values[name] for name in ("href", "xlink:href") if name in values]
+        self.loaded += [values[name] for name in ("src", "data", "poster") if name in values]
+        self.loaded += [part.split()[0] for part in values.get("srcset", "").split(",") if part]
+        self.loaded += addresses_in_css(values.get("style", ""))
+        if values.get("http-equiv", "").lower() == "refresh":
+            self.loaded.append(values["content"].partition("=")[2])
+
+    def handle_data(self, data: str) -> None:
+        if self.in_style:
+            self.loaded += addresses_in_css(data)
+            self.in_style = False
+
+
+def addresses_in_css(text: str) -> Iterator[str]:
+    """Find what a style sheet loads: ``url(...)`` and ``@import "..."``."""
+    for match in re.finditer(r"""url\(\s*["']?(.*?)["']?\s*\)|@import\s+["'](.*?)["']""", text):
+        yield match[1] or match[2]
+
+
+def all_loaded(pages: Path) -> Iterator[tuple[Path, str]]:
+    """List (file, address) for whatever a browser loads by itself."""
+    for path in pages.rglob("*.html"):
+        yield from ((path, address) for address in Page(path).loaded)
+    for path in pages.rglob("*.css"):
+        text = path.read_text(encoding="utf-8")
+        yield from ((path, address) for address in addresses_in_css(text))
+
+
+def test_the_search_for_addresses_finds_each_kind(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(
+        """<link rel="stylesheet" href="1"><script src="2"></script><img src="3" srcset="4 1x, 5 2x">
+        <style>@import "6"; @font-face { src: url('7') }</style><p style="background: url(8)">
+        <svg><use xlink:href="9"/></svg><a class="next-page" href="outside">out</a>""",
+        encoding="utf-8",
+    )
+    parsed = Page(page)
+    assert sorted(parsed.loaded) == list("123456789")
+    assert parsed.links == ["outside"]
+    assert parsed.next == "outside"
+
+
+def test_no_page_makes_a_request(pages: Path) -> None:
+    outside = [
+        (str(path.relative_to(pages)), address)
+        for path, address in all_loaded(pages)
+        if address.startswith("//") or urlsplit(address).scheme not in ("", "data")
+    ]
+    assert outside == []
+
+
+def test_every_file_that_a_page_loads_lies_beside_it(pages: Path) -> None:
+    found = [
+        (path, path.parent / unquote(urlsplit(address).path))
+        for path, address in all_loaded(pages)
+        if urlsplit(address).path and not urlsplit(address).scheme
+    ]
+    assert len(found) > 100
+    assert [(path, target) for path, target in found if not target.is_file()] == []
+    assert any(target.suffix == ".woff2" for _, target in found)
+
+
+def test_formulas_are_finished_html(pages: Path) -> None:
+    for path in pages.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert "mathjax" not in text.lower()
+        assert "katex.min.js" not in text
+        assert "katex-error" not in text
+    assert '<span class="katex-display">' in (pages / "blocks/attention.html").read_text("utf-8")
+
+
+def test_every_public_name_has_its_place(pages: Path) -> None:
+    ids = {id for path in pages.glob("blocks/*.html") for id in Page(path).ids}
+    assert {f"transformer_blocks.{name}" for name in transformer_blocks.__all__} <= ids
+
+
+def test_next_links_follow_the_reading_order(pages: Path) -> None:
+    promised = re.findall(
+        r"^\d+\. :mod:`~transformer_blocks\.(\w+)`", transformer_blocks.__doc__, re.M
+    )
+    path, visited = pages / "index.html", []
+    while (following := Page(path).next) and (path := path.parent / following).exists():
+        visited.append(path.stem)
+    assert promised
+    assert visited[: len(promised)] == promised
+
+
+def test_japanese_is_two_columns_wide_in_code(pages: Path) -> None:
+    assert '<span class="wide">猫</span>' in (pages / "blocks/masks.html").read_text("utf-8")

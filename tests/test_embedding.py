@@ -1,0 +1,159 @@
+"""Token vectors and positions."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.reference import to_numpy
+from torch import nn
+
+from transformer_blocks import (
+    LearnedPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    sinusoidal_table,
+)
+
+HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+
+
+def wave(position: int, column: int, d_model: int) -> float:
+    angle = position / 10000 ** ((column - column % 2) / d_model)
+    return math.cos(angle) if column % 2 else math.sin(angle)
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 7, 8])
+def test_the_waves_are_the_paper_s_also_for_an_odd_width(d_model: int) -> None:
+    expected = [[wave(position, i, d_model) for i in range(d_model)] for position in range(50)]
+    table = sinusoidal_table(50, d_model)
+    assert table.dtype == torch.float64
+    np.testing.assert_allclose(to_numpy(table), expected, rtol=0, atol=1e-13)
+    x = torch.randn(2, 50, d_model, dtype=torch.float64)
+    encoded = SinusoidalPositionalEncoding(d_model, max_length=50).double()(x)
+    np.testing.assert_allclose(to_numpy(encoded), to_numpy(x) + expected, rtol=0, atol=1e-13)
+
+
+def test_a_step_along_the_sentence_is_the_same_rotation_everywhere() -> None:
+    table = sinusoidal_table(100, 8).reshape(100, 4, 2)  # a (sine, cosine) pair per frequency
+    as_complex = torch.view_as_complex(table.flip(-1).contiguous())
+    turn = as_complex[7] / as_complex[0]
+    torch.testing.assert_close(as_complex[7:], as_complex[:-7] * turn)
+
+
+@pytest.mark.parametrize("kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding])
+def test_an_offset_is_a_slice_of_the_whole(
+    kind: type[SinusoidalPositionalEncoding] | type[LearnedPositionalEncoding],
+) -> None:
+    positions = kind(6, max_length=9)
+    x = torch.randn(2, 9, 6)
+    whole = positions(x)
+    assert not torch.equal(whole[:, 3:] - x[:, 3:], whole[:, :6] - x[:, :6])
+    for start, end in ((0, 4), (3, 9), (8, 9), (5, 5)):
+        assert torch.equal(positions(x[:, start:end], offset=start), whole[:, start:end])
+
+
+@HALF
+def test_half_precision_models_know_far_positions(dtype: torch.dtype) -> None:
+    full = SinusoidalPositionalEncoding(16)
+    half = copy.deepcopy(full).to(dtype)
+    x = torch.zeros(1, 3, 16)
+    expected = full(x, offset=4096)
+    encoded = half(x.to(dtype), offset=4096)
+    assert encoded.dtype == dtype
+    assert torch.equal(encoded, expected.to(dtype))  # rounded once, at the end
+    torch.testing.assert_close(encoded.float(), expected, rtol=torch.finfo(dtype).eps, atol=1e-7)
+
+
+@HALF
+def test_a_way_through_half_precision_and_back_loses_no_position(dtype: torch.dtype) -> None:
+    x = torch.zeros(1, 3, 16, dtype=torch.float64)
+    expected = torch.tensor([[wave(4096 + row, i, 16) for i in range(16)] for row in range(3)])
+    model = nn.Sequential(SinusoidalPositionalEncoding(16)).to(dtype)
+    back = model.to(torch.float32)[0](x.float(), offset=4096)
+    np.testing.assert_allclose(to_numpy(back)[0], expected, rtol=0, atol=1e-7)
+    exact = model.to(dtype).double()[0](x, offset=4096)
+    np.testing.assert_allclose(to_numpy(exact)[0], to_numpy(expected), rtol=0, atol=1e-7)
+    torch.testing.assert_close(exact[0], sinusoidal_table(4099, 16)[4096:], rtol=0, atol=0)
+
+
+def test_positions_survive_meta_to_empty_and_load() -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(
+            SinusoidalPositionalEncoding(6, max_length=9),
+            LearnedPositionalEncoding(6, max_length=9),
+        )
+
+    original = build()
+    with torch.device("meta"):
+        model = build()
+    model.to_empty(device="cpu").load_state_dict(original.state_dict())
+    x = torch.randn(2, 9, 6)
+    assert torch.equal(model(x), original(x))
+
+
+def test_the_waves_are_not_saved() -> None:
+    assert not SinusoidalPositionalEncoding(6).state_dict()
+    assert not list(SinusoidalPositionalEncoding(6).parameters())
+
+
+def test_learned_positions_learn_where_they_were_used() -> None:
+    positions = LearnedPositionalEncoding(6, max_length=9)
+    positions(torch.zeros(2, 3, 6), offset=4).sum().backward()
+    assert positions.weight.grad is not None
+    assert (positions.weight.grad != 0.0).any(-1).nonzero().flatten().tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_a_token_is_its_row_times_the_root_of_the_width(dtype: torch.dtype) -> None:
+    embedding = TokenEmbedding(10, 16).double()
+    vectors = embedding(torch.tensor([[3, 0, 9], [3, 3, 1]], dtype=dtype))
+    assert vectors.shape == (2, 3, 16)
+    torch.testing.assert_close(vectors[0, 2], 4.0 * embedding.weight[9])
+    assert torch.equal(vectors[0, 0], vectors[1, 1])
+
+
+def test_token_vectors_start_as_large_as_positions() -> None:
+    vectors = TokenEmbedding(1000, 64)(torch.arange(1000)[None])
+    assert 0.95 < vectors.std() < 1.05
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_an_empty_batch_has_no_unknown_ids(shape: tuple[int, int]) -> None:
+    assert TokenEmbedding(10, 16)(torch.zeros(shape, dtype=torch.int64)).shape == (*shape, 16)
+
+
+@pytest.mark.parametrize("unknown", [-1, 10, 2**40])
+@pytest.mark.parametrize("check_ids", [None, True])
+def test_an_unknown_id_is_named_with_its_place_and_the_vocabulary(
+    unknown: int, check_ids: bool | None
+) -> None:
+    tokens = torch.tensor([[1, 2, 9], [0, unknown, 3]])
+    message = rf"0\.\.9 \(vocabulary_size=10\), got id {unknown} at position 1 of sentence 1$"
+    with pytest.raises(IndexError, match=message):
+        TokenEmbedding(10, 16, check_ids=check_ids)(tokens)
+
+
+@pytest.mark.parametrize(
+    ("check_ids", "compiling", "checked"),
+    [(None, False, True), (None, True, False), (True, True, True), (False, False, False)],
+)
+def test_ids_are_checked_on_the_cpu_outside_the_compiler_unless_told(
+    monkeypatch: pytest.MonkeyPatch, check_ids: bool | None, compiling: bool, checked: bool
+) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+    message = "token ids must be in" if checked else "out of range in self"  # torch's own words
+    with pytest.raises(IndexError, match=message):
+        TokenEmbedding(10, 16, check_ids=check_ids)(torch.tensor([[10]]))
+
+
+def test_ids_are_not_checked_on_other_devices() -> None:
+    embedding = TokenEmbedding(10, 16).to("meta")
+    assert embedding(torch.zeros(2, 3, dtype=torch.int64, device="meta")).shape == (2, 3, 16)
+
+
+def test_modules_print_their_sizes() -> None:
+    assert str(TokenEmbedding(10, 16)) == "TokenEmbedding(vocabulary_size=10, d_model=16)"
+    for kind in (SinusoidalPositionalEncoding, LearnedPositionalEncoding):
+        assert str(kind(16, max_length=9)) == f"{kind.__name__}(d_model=16, max_length=9)"

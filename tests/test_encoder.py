@@ -1,0 +1,92 @@
+"""The encoder is its parts in the order of figure 1, and nothing else."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    Residual,
+    causal_mask,
+    padding_mask,
+)
+
+PADDING = padding_mask(torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]))
+
+
+def make_layer(kind: type[Residual] = PostNorm) -> EncoderLayer:
+    return EncoderLayer(
+        MultiHeadAttention(8, 2), FeedForward(8, 12), residual=lambda: kind(8, dropout=0.0)
+    ).double()
+
+
+def sentences() -> Tensor:
+    return torch.randn(2, 4, 8, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("mask", [None, PADDING])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", [PostNorm, PreNorm])
+def test_a_layer_attends_and_then_thinks_both_residual(
+    kind: type[Residual], causal: bool, mask: Tensor | None
+) -> None:
+    layer, x = make_layer(kind), sentences()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    norms = layer.self_attention_residual.norm, layer.feed_forward_residual.norm
+
+    def attend(x: Tensor) -> Tensor:
+        return layer.self_attention(x, x, x, mask=mask, causal=causal)
+
+    if kind is PostNorm:
+        between = norms[0](x + attend(x))
+        expected = norms[1](between + layer.feed_forward(between))
+    else:
+        between = x + attend(norms[0](x))
+        expected = between + layer.feed_forward(norms[1](between))
+    torch.testing.assert_close(layer(x, mask=mask, causal=causal), expected)
+
+
+@pytest.mark.parametrize("norm", [None, nn.LayerNorm(8, dtype=torch.float64)])
+def test_a_stack_applies_its_layers_in_turn_and_then_its_norm(norm: nn.LayerNorm | None) -> None:
+    layers = [make_layer(), make_layer(), make_layer()]
+    encoder, x = Encoder(layers, norm=norm), sentences()
+    expected = x
+    for layer in layers:
+        expected = layer(expected, mask=PADDING, causal=True)
+    if norm is not None:
+        nn.init.normal_(norm.weight)
+        expected = norm(expected)
+    assert torch.equal(encoder(x, mask=PADDING, causal=True), expected)
+
+
+def test_layers_may_come_from_a_generator_and_the_residual_is_made_twice_for_each() -> None:
+    encoder = Encoder(make_layer() for _ in range(2))
+    residuals = [module for module in encoder.modules() if isinstance(module, Residual)]
+    assert len(set(residuals)) == 4
+    assert len(set(encoder.parameters())) == len(list(encoder.parameters()))
+
+
+def test_an_encoder_without_layers_is_the_identity() -> None:
+    x = sentences()
+    assert torch.equal(Encoder([])(x), x)
+
+
+def test_causal_is_the_causal_mask_in_every_layer() -> None:
+    encoder, x = Encoder([make_layer(), make_layer()]), sentences()
+    torch.testing.assert_close(
+        encoder(x, mask=PADDING, causal=True), encoder(x, mask=PADDING | causal_mask(4))
+    )
+
+
+def test_any_module_can_be_the_feed_forward() -> None:
+    layer = EncoderLayer(
+        MultiHeadAttention(8, 2), nn.Identity(), residual=lambda: PreNorm(8, norm=nn.Identity())
+    ).eval()
+    x = torch.randn(2, 4, 8)
+    torch.testing.assert_close(layer(x), 2.0 * (x + layer.self_attention(x, x, x)))

@@ -1,0 +1,141 @@
+"""Greedy search, over a model whose scores depend on all that a row has written."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_blocks import Generation, greedy_search
+
+END, VOCABULARY = 0, 6
+
+
+class Storyteller:
+    """Scores that follow from a row's whole past, so that a mixed-up row changes its story."""
+
+    def __init__(self, rows: int) -> None:
+        self.pasts: list[tuple[int, ...]] = [()] * rows
+        self.batches: list[int] = []
+        self.selections: list[list[int]] = []
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.batches.append(len(tokens))
+        pairs = zip(self.pasts, tokens.tolist(), strict=True)
+        self.pasts = [(*past, token) for past, token in pairs]
+        return torch.stack([self.scores(past) for past in self.pasts])
+
+    def select(self, rows: Tensor) -> None:
+        self.selections.append(rows.tolist())
+        self.pasts = [self.pasts[row] for row in rows.tolist()]
+
+    @staticmethod
+    def scores(past: tuple[int, ...]) -> Tensor:
+        dice = torch.Generator().manual_seed(sum((n + 1) * t for n, t in enumerate(past)))
+        return torch.randn(VOCABULARY, generator=dice, dtype=torch.float64)
+
+
+def tell_alone(first: int, max_length: int) -> Generation:
+    """Greedy search for one row, without batches."""
+    past: tuple[int, ...] = (first,)
+    score = 0.0
+    while len(past) <= max_length:
+        scores = Storyteller.scores(past).tolist()
+        best = max(range(VOCABULARY), key=scores.__getitem__)
+        score += scores[best] - math.log(sum(map(math.exp, scores)))
+        if best == END:
+            return Generation(list(past[1:]), score, ended=True)
+        past = (*past, best)
+    return Generation(list(past[1:]), score, ended=False)
+
+
+@given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
+def test_a_batch_writes_what_each_would_write_alone_in_the_given_order(
+    starts: list[int], max_length: int
+) -> None:
+    together = greedy_search(
+        Storyteller(len(starts)),
+        torch.tensor(starts, dtype=torch.int64),
+        end_id=END,
+        max_length=max_length,
+    )
+    alone = [tell_alone(first, max_length) for first in starts]
+    assert [each.tokens for each in together] == [each.tokens for each in alone]
+    assert [each.ended for each in together] == [each.ended for each in alone]
+    scores = [each.score for each in together]
+    assert scores == pytest.approx([each.score for each in alone], abs=1e-4)
+
+
+def test_sentences_that_ended_leave_the_batch() -> None:
+    starts = range(1, 30)
+    model = Storyteller(len(starts))
+    stories = greedy_search(model, torch.tensor(starts), end_id=END, max_length=6)
+    lengths = [len(story.tokens) + story.ended for story in stories]
+    assert len(set(lengths)) > 3  # they end at different steps
+    assert model.batches == [sum(n >= step for n in lengths) for step in range(1, 7)]
+    shrunk = [rows for rows in model.selections if rows]
+    assert all(rows == sorted(set(rows)) for rows in shrunk)
+
+
+def test_a_model_is_not_asked_again_once_all_have_ended() -> None:
+    class Mute:
+        steps = 0
+
+        def step(self, tokens: Tensor) -> Tensor:
+            self.steps += 1
+            return torch.eye(VOCABULARY)[[END] * len(tokens)]
+
+        def select(self, rows: Tensor) -> None: ...
+
+    model = Mute()
+    stories = greedy_search(model, torch.tensor([3, 4]), end_id=END, max_length=100)
+    assert model.steps == 1
+    assert [(story.tokens, story.ended) for story in stories] == [([], True)] * 2
+
+
+def test_a_sentence_that_never_ends_stops_at_max_length() -> None:
+    model = Storyteller(2)
+    stories = greedy_search(model, torch.tensor([3, 4]), end_id=VOCABULARY, max_length=7)
+    assert [(len(story.tokens), story.ended) for story in stories] == [(7, False)] * 2
+    assert model.selections == []  # nobody left
+
+
+class Broken(Storyteller):
+    """Writes two words, then gives one bad number."""
+
+    def __init__(self, bad: float) -> None:
+        super().__init__(2)
+        self.bad = bad
+
+    def step(self, tokens: Tensor) -> Tensor:
+        logits = super().step(tokens)
+        logits[:, END] = -100.0
+        if len(self.batches) == 3:
+            logits[1, 2] = self.bad
+        return logits
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_logits_that_are_not_numbers_name_the_step(bad: float) -> None:
+    message = r"^logits must be finite, got NaN or infinity at step 3$"
+    with pytest.raises(ValueError, match=message):
+        greedy_search(Broken(bad), torch.tensor([3, 4]), end_id=END, max_length=5)
+
+
+def test_a_forbidden_word_may_score_minus_infinity() -> None:
+    model = Broken(-math.inf)
+    assert len(greedy_search(model, torch.tensor([3, 4]), end_id=END, max_length=5)) == 2
+
+
+def test_searching_builds_no_graph() -> None:
+    class Learner(Storyteller):
+        weight = torch.ones(1, requires_grad=True)
+
+        def step(self, tokens: Tensor) -> Tensor:
+            logits = super().step(tokens) * self.weight
+            assert not logits.requires_grad
+            return logits
+
+    greedy_search(Learner(1), torch.tensor([3]), end_id=END, max_length=3)

@@ -1,0 +1,164 @@
+"""The recorder sees everything and touches nothing."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    MultiHeadAttention,
+    PreNorm,
+    SingleHeadAttention,
+    attention_weights,
+    build_decoder,
+    build_encoder,
+    fused_attention,
+    padding_mask,
+    record_attention,
+    scaled_dot_product_attention,
+)
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
+PADDING = padding_mask(torch.tensor([[1, 1, 1, 0], [0, 0, 0, 0]]))
+
+
+class Translator(nn.Module):
+    """An encoder and a decoder, as they are used together."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.encoder: Encoder = build_encoder(**SIZES, **options)
+        self.decoder: Decoder = build_decoder(**SIZES, **options)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory = self.encoder(source, mask=PADDING)
+        return self.decoder(target, memory, memory_mask=PADDING)
+
+
+def hooks_of(model: nn.Module) -> list[Any]:
+    return [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
+
+
+@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("training", [True, False])
+def test_recording_changes_no_bit_of_outputs_gradients_or_the_dice(
+    kernel: Any, training: bool
+) -> None:
+    model = Translator(dropout=0.3, attention_dropout=0.3, kernel=kernel).train(training)
+    source, target = torch.randn(2, 4, 8), torch.randn(2, 3, 8)
+    results = []
+    for recording in (False, True):
+        torch.manual_seed(1)
+        model.zero_grad()
+        if recording:
+            with record_attention(model):
+                output = model(source, target)
+        else:
+            output = model(source, target)
+        output.sum().backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        results.append([output, torch.rand(1), *gradients])
+    assert all(map(torch.equal, *results))
+
+
+def test_every_attention_is_recorded_under_its_name_once_for_each_call() -> None:
+    model = Translator()
+    with record_attention(model) as maps:
+        for _ in range(3):
+            model(torch.randn(2, 4, 8), torch.randn(2, 3, 8))
+    shapes = {name: [tuple(weights.shape) for weights in calls] for name, calls in maps.items()}
+    assert shapes == {
+        f"{part}.layers.{layer}.{kind}_attention": [(2, 2, *size)] * 3
+        for part, kind, size in (
+            ("encoder", "self", (4, 4)),
+            ("decoder", "self", (3, 3)),
+            ("decoder", "cross", (3, 4)),
+        )
+        for layer in (0, 1)
+    }
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_recorded_weights_are_those_of_the_formula_before_dropout(training: bool) -> None:
+    decoder = build_decoder(**SIZES, attention_dropout=0.9, residual=PreNorm).train(training)
+    x, memory = torch.randn(2, 3, 8), torch.randn(2, 4, 8)
+    with record_attention(decoder) as maps:
+        decoder(x, memory, memory_mask=PADDING)
+    layer = decoder.layers[0]
+    assert isinstance(layer, DecoderLayer)
+    inner: MultiHeadAttention = layer.self_attention
+    normed = layer.self_attention_residual.norm(x)
+    q, k = (
+        torch.stack(projection(normed).split(4, dim=-1), dim=1)  # heads of width 4, side by side
+        for projection in (inner.query_projection, inner.key_projection)
+    )
+    expected = attention_weights(q, k, causal=True)
+    torch.testing.assert_close(maps["layers.0.self_attention"][0], expected)
+    cross = maps["layers.1.cross_attention"][0]
+    torch.testing.assert_close(cross[0].sum(-1), torch.ones(2, 3))
+    assert (cross[0, :, :, 3] == 0.0).all()
+    assert (cross[1] == 0.0).all()  # the whole second source is padding
+
+
+@pytest.mark.parametrize("kind", [SingleHeadAttention, MultiHeadAttention])
+def test_a_lone_layer_is_recorded_however_it_is_called(kind: Any) -> None:
+    layer = kind(8) if kind is SingleHeadAttention else kind(8, 2)
+    query, memory = torch.randn(2, 3, 8), torch.randn(2, 4, 8)
+    with record_attention(layer) as maps:
+        layer(query, memory, memory, mask=PADDING, causal=True)
+        layer(query, memory, value=memory, mask=PADDING, causal=True)
+        layer(query=query, key=memory, value=memory, mask=PADDING, causal=True)
+    assert list(maps) == [""]
+    expected = layer.attention_weights(query, memory, mask=PADDING, causal=True)
+    assert [torch.equal(weights, expected) for weights in maps[""]] == [True] * 3
+
+
+def test_the_single_head_is_recorded_with_its_scale() -> None:
+    layer = SingleHeadAttention(8, scale=2.0)
+    x = torch.randn(1, 4, 8)
+    with record_attention(layer) as maps:
+        layer(x, x, x)
+    q, k = layer.query_projection(x)[:, None], layer.key_projection(x)[:, None]
+    torch.testing.assert_close(maps[""][0], attention_weights(q, k, scale=2.0))
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_recorded_weights_carry_no_gradient_in_any_mode(mode: Any) -> None:
+    encoder = build_encoder(**SIZES)
+    with mode(), record_attention(encoder) as maps:
+        encoder(torch.randn(1, 3, 8, requires_grad=True))
+    assert [len(calls) for calls in maps.values()] == [1, 1]
+    assert not any(weights.requires_grad for calls in maps.values() for weights in calls)
+
+
+def test_recording_ends_with_the_block_also_after_an_error() -> None:
+    encoder = build_encoder(**SIZES)
+    x = torch.randn(1, 3, 8)
+    with record_attention(encoder) as maps:
+        encoder(x)
+    assert hooks_of(encoder) == []
+    with pytest.raises(RuntimeError, match="inside"), record_attention(encoder):
+        raise RuntimeError("inside")
+    assert hooks_of(encoder) == []
+    encoder(x)
+    assert [len(calls) for calls in maps.values()] == [1, 1]
+
+
+def test_recordings_may_be_nested_and_leave_foreign_hooks_alone() -> None:
+    encoder = build_encoder(**SIZES)
+    x = torch.randn(1, 3, 8)
+    encoder.get_submodule("layers.0.self_attention").register_forward_pre_hook(lambda *_: None)
+    with record_attention(encoder) as outer, record_attention(encoder.layers[1]) as inner:
+        encoder(x)
+    assert torch.equal(outer["layers.1.self_attention"][0], inner["self_attention"][0])
+    assert len(hooks_of(encoder)) == 1
+
+
+def test_a_model_without_attention_records_nothing() -> None:
+    with record_attention(nn.Linear(8, 8)) as maps:
+        pass
+    assert maps == {}

@@ -1,0 +1,274 @@
+"""What a Transformer promises whatever its weights are."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    Residual,
+    SingleHeadAttention,
+    attention_weights,
+    build_decoder,
+    build_encoder,
+    fused_attention,
+    padding_mask,
+    scaled_dot_product_attention,
+)
+
+F64 = torch.float64
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "dropout": 0.0}
+KERNELS = [fused_attention, scaled_dot_product_attention]
+both_kernels = pytest.mark.parametrize("kernel", KERNELS)
+both_orders = pytest.mark.parametrize("residual", [PostNorm, PreNorm])
+Model = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def randn(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=F64)
+
+
+def causal_kernel(kernel: Any) -> Model:
+    def model(x: Tensor, mask: Tensor | None) -> Tensor:
+        mixed = kernel(x[:, None], x[:, None].cos(), x[:, None].sin(), mask=mask, causal=True)
+        mixed = mixed[0] if isinstance(mixed, tuple) else mixed
+        return mixed[:, 0]
+
+    return model
+
+
+def causal_layer(layer: nn.Module) -> Model:
+    layer.double()
+    return lambda x, mask: layer(x, x, x, mask=mask, causal=True)
+
+
+def causal_encoder(**options: Any) -> Model:
+    encoder = build_encoder(**SIZES, **options).double()
+    return lambda x, mask: encoder(x, mask=mask, causal=True)
+
+
+def decoder_of_one_memory(**options: Any) -> Model:
+    decoder, memory = build_decoder(**SIZES, **options).double(), randn(2, 3, 8)
+    return lambda x, mask: decoder(x, memory, mask=mask)
+
+
+CAUSAL_MODELS: dict[str, Callable[[], Model]] = {
+    "readable kernel": lambda: causal_kernel(scaled_dot_product_attention),
+    "fused kernel": lambda: causal_kernel(fused_attention),
+    "single head": lambda: causal_layer(SingleHeadAttention(8)),
+    "multi head": lambda: causal_layer(MultiHeadAttention(8, 2)),
+    "encoder": causal_encoder,
+    "readable pre-norm encoder": lambda: causal_encoder(residual=PreNorm, kernel=KERNELS[1]),
+    "decoder": decoder_of_one_memory,
+    "readable pre-norm decoder": lambda: decoder_of_one_memory(residual=PreNorm, kernel=KERNELS[1]),
+}
+every_causal_model = pytest.mark.parametrize("make", CAUSAL_MODELS.values(), ids=CAUSAL_MODELS)
+MASKS = [None, padding_mask(torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 1, 0]]))]
+
+
+@every_causal_model
+@pytest.mark.parametrize("mask", MASKS, ids=["no mask", "padding"])
+def test_future_tokens_cannot_change_past_outputs(
+    make: Callable[[], Model], mask: Tensor | None
+) -> None:
+    model, x = make(), randn(2, 5, 8)
+    before = model(x, mask)
+    for position in range(5):
+        rewritten = x.clone()
+        rewritten[:, position] += randn(2, 8)
+        after = model(rewritten, mask)
+        assert torch.equal(before[:, :position], after[:, :position])
+        assert not torch.equal(before[0, position:], after[0, position:])
+
+
+@every_causal_model
+@pytest.mark.parametrize("mask", MASKS, ids=["no mask", "padding"])
+def test_no_gradient_flows_back_from_the_past_to_the_future(
+    make: Callable[[], Model], mask: Tensor | None
+) -> None:
+    model, x = make(), randn(2, 5, 8).requires_grad_()
+    outputs = model(x, mask)
+    for position in range(5):
+        (gradient,) = torch.autograd.grad(outputs[:, position].cos().sum(), x, retain_graph=True)
+        assert (gradient[:, position + 1 :] == 0.0).all()
+        assert (gradient[:, : position + 1] != 0.0).any()
+
+
+@every_causal_model
+def test_a_begun_sentence_is_read_as_the_beginning_of_the_whole(make: Callable[[], Model]) -> None:
+    model, x = make(), randn(2, 5, 8)
+    whole = model(x, None)
+    for length in range(1, 5):
+        begun = model(x[:, :length], None)
+        torch.testing.assert_close(begun, whole[:, :length], rtol=1e-12, atol=1e-12)
+
+
+def translate(
+    encoder: nn.Module, decoder: nn.Module, source: Tensor, target: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    memory = encoder(source, mask=mask)
+    return memory, decoder(target, memory, memory_mask=mask)
+
+
+@both_kernels
+@both_orders
+@settings(max_examples=12)
+@given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3), more=st.integers(0, 3))
+def test_neither_content_nor_amount_of_padding_matters(
+    kernel: Any, residual: type[Residual], lengths: list[int], more: int
+) -> None:
+    encoder = build_encoder(**SIZES, kernel=kernel, residual=residual).double()
+    decoder = build_decoder(**SIZES, kernel=kernel, residual=residual).double()
+    batch, longest = len(lengths), max(lengths) + more
+    source, target = randn(batch, longest, 8), randn(batch, 3, 8)
+    is_word = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    mask = padding_mask(is_word.int())
+    memory, written = translate(encoder, decoder, source, target, mask)
+
+    rubbish = torch.where(is_word[..., None], source, 1e3 * randn(batch, longest, 8))
+    other_memory, other_written = translate(encoder, decoder, rubbish, target, mask)
+    assert torch.equal(memory[is_word], other_memory[is_word])
+    assert torch.equal(written, other_written)
+
+    for row, length in enumerate(lengths):
+        alone = source[row : row + 1, :length], target[row : row + 1]
+        own_memory, own_written = translate(encoder, decoder, *alone, None)
+        torch.testing.assert_close(own_memory[0], memory[row, :length], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(own_written[0], written[row], rtol=1e-12, atol=1e-12)
+
+
+def test_padding_at_the_end_of_a_target_needs_no_mask() -> None:
+    decoder, memory, target = build_decoder(**SIZES).double(), randn(1, 3, 8), randn(1, 5, 8)
+    padding = padding_mask(torch.tensor([[1, 1, 1, 0, 0]]))
+    torch.testing.assert_close(
+        decoder(target, memory)[:, :3], decoder(target, memory, mask=padding)[:, :3]
+    )
+
+
+def test_sentences_of_a_batch_do_not_see_each_other() -> None:
+    encoder, decoder = build_encoder(**SIZES).double(), build_decoder(**SIZES).double()
+    source, target = randn(3, 4, 8).requires_grad_(), randn(3, 5, 8).requires_grad_()
+    _, written = translate(encoder, decoder, source, target, None)
+    written[1].cos().sum().backward()  # type: ignore[no-untyped-call]
+    for x in (source, target):
+        assert x.grad is not None
+        assert (x.grad[[0, 2]] == 0.0).all()
+        assert (x.grad[1] != 0.0).all()
+
+
+@both_kernels
+@given(order=st.permutations(range(5)))
+def test_the_order_of_the_keys_changes_nothing(kernel: Any, order: list[int]) -> None:
+    layer = MultiHeadAttention(8, 2, kernel=kernel).double()
+    query, memory = randn(2, 3, 8), randn(2, 5, 8)
+    mask = torch.rand(2, 2, 3, 5) < 0.5
+    shuffled = memory[:, order]
+    torch.testing.assert_close(
+        layer(query, memory, memory, mask=mask),
+        layer(query, shuffled, shuffled, mask=mask[..., order]),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+
+
+@both_orders
+def test_without_positions_an_encoder_reads_a_set(residual: type[Residual]) -> None:
+    encoder, x, order = (
+        build_encoder(**SIZES, residual=residual).double(),
+        randn(2, 4, 8),
+        [2, 0, 3, 1],
+    )
+    torch.testing.assert_close(encoder(x)[:, order], encoder(x[:, order]))
+
+
+@both_kernels
+def test_a_query_that_may_see_nothing_answers_with_the_output_bias_alone(kernel: Any) -> None:
+    layer = MultiHeadAttention(8, 2, kernel=kernel).double()
+    nn.init.normal_(layer.output_projection.bias)
+    query, memory = randn(2, 3, 8).requires_grad_(), randn(2, 5, 8).requires_grad_()
+    mask = torch.zeros(2, 1, 3, 5, dtype=torch.bool)
+    mask[1, :, 2] = True
+    mixed = layer(query, memory, memory, mask=mask)
+    is_bias = (mixed == layer.output_projection.bias).all(-1)
+    assert is_bias.tolist() == [[False, False, False], [False, False, True]]
+    mixed.square().sum().backward()
+    assert query.grad is not None
+    assert memory.grad is not None
+    assert (query.grad == 0.0).all(-1).tolist() == is_bias.tolist()
+    assert memory.grad.isfinite().all()
+
+
+@both_kernels
+@both_orders
+@pytest.mark.parametrize("dtype", [F64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_sentence_of_padding_alone_poisons_nobody(
+    kernel: Any, residual: type[Residual], dtype: torch.dtype
+) -> None:
+    options: dict[str, Any] = {"kernel": kernel, "residual": residual, "attention_dropout": 0.5}
+    encoder = build_encoder(**SIZES, **options).to(dtype)
+    decoder = build_decoder(**SIZES, **options).to(dtype)
+    mask = padding_mask(torch.tensor([[1, 1, 0], [0, 0, 0]]))
+    source, target = torch.randn(2, 2, 3, 8, dtype=dtype)
+    with torch.autograd.set_detect_anomaly(True):
+        _, written = translate(encoder, decoder, source, target, mask)
+        written.float().square().sum().backward()  # type: ignore[no-untyped-call]
+    assert written.isfinite().all()
+    for model in (encoder, decoder):
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            assert parameter.grad.isfinite().all()
+
+
+@given(st.integers(0, 999), st.sampled_from([0.2, 0.5, 0.8]))
+def test_masks_joined_by_or_hide_what_either_hides_and_share_out_the_rest(
+    seed: int, hidden: float
+) -> None:
+    torch.manual_seed(seed)
+    query, key = randn(2, 2, 3, 4), randn(2, 2, 5, 4)
+    one, other = torch.rand(2, 1, 1, 5) < hidden, torch.rand(3, 5) < hidden
+    both = attention_weights(query, key, mask=one | other)
+    left = attention_weights(query, key, mask=one).masked_fill(other, 0.0)
+    expected = left / left.sum(-1, keepdim=True).clamp(min=1e-300)
+    torch.testing.assert_close(both, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(both, attention_weights(query, key, mask=other | one))
+
+
+@both_kernels
+@given(seed=st.integers(0, 999))
+def test_an_answer_lies_among_the_values_that_were_seen(kernel: Any, seed: int) -> None:
+    torch.manual_seed(seed)
+    query, key, value = 3.0 * torch.randn(3, 2, 2, 4, 4, dtype=F64)
+    mask = torch.rand(4, 4) < 0.5
+    mixed = kernel(query, key, value, mask=mask)
+    mixed = mixed[0] if isinstance(mixed, tuple) else mixed
+    for row in range(4):
+        seen = value[:, :, ~mask[row]]
+        if seen.shape[2]:
+            assert (mixed[:, :, row] <= seen.amax(2) + 1e-12).all()
+            assert (mixed[:, :, row] >= seen.amin(2) - 1e-12).all()
+
+
+@pytest.mark.parametrize("build", [build_encoder, build_decoder])
+def test_layers_with_nothing_to_say_leave_a_pre_norm_stream_alone_and_a_post_norm_one_normalised(
+    build: Any,
+) -> None:
+    x, memory = 5.0 * randn(2, 3, 8) + 2.0, randn(2, 4, 8)
+    streams = []
+    for residual in (PreNorm, PostNorm):
+        model = build(**SIZES, residual=residual).double()
+        for name, parameter in model.named_parameters():
+            if "output_projection" in name or "narrow" in name:
+                nn.init.zeros_(parameter)
+        model.norm = None
+        streams.append(model(x) if build is build_encoder else model(x, memory))
+    assert torch.equal(streams[0], x)
+    deviation = x.std(-1, keepdim=True, unbiased=False)
+    normalised = (x - x.mean(-1, keepdim=True)) / deviation
+    torch.testing.assert_close(streams[1], normalised, rtol=0, atol=1e-3)

@@ -1,0 +1,106 @@
+"""What masks hide, which shapes fit, and how they are drawn."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_blocks import causal_mask, format_mask, padding_mask
+from transformer_blocks.masks import check_mask, hide_future
+
+
+@given(queries=st.integers(1, 6), keys=st.integers(1, 6))
+def test_causal_mask_hides_exactly_what_is_later(queries: int, keys: int) -> None:
+    mask = causal_mask(queries, keys)
+    for i, j in product(range(queries), range(keys)):
+        assert mask[i, j] == (j > i + keys - queries)
+    assert not mask[-1].any()  # the last query sees everything
+
+
+def test_causal_mask_is_square_by_default() -> None:
+    assert torch.equal(causal_mask(4), causal_mask(4, 4))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 0), (0, 3), (3, 0)])
+def test_kernels_may_hide_the_future_of_nothing(queries: int, keys: int) -> None:
+    assert hide_future(queries, keys, None).shape == (queries, keys)
+
+
+def test_masks_are_made_where_they_are_asked_for() -> None:
+    assert causal_mask(2, device="meta").is_meta
+    assert padding_mask(torch.zeros(2, 3, dtype=torch.int64, device="meta")).is_meta
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8], ids=str)
+def test_padding_mask_hides_the_padding_and_nothing_else(dtype: torch.dtype) -> None:
+    tokens = torch.tensor([[5, 0, 7], [0, 0, 3]], dtype=dtype)
+    assert padding_mask(tokens).tolist() == [[[[False, True, False]]], [[[True, True, False]]]]
+    assert padding_mask(tokens, padding_id=7).sum() == 1
+
+
+@given(st.data())
+def test_a_mask_fits_as_l_s_or_with_every_other_axis_whole_or_one(data: st.DataObject) -> None:
+    sizes = {
+        name: data.draw(st.integers(0, 3), name) for name in ("batch", "heads", "queries", "keys")
+    }
+    batch, heads, queries, keys = sizes.values()
+    shape = data.draw(st.lists(st.integers(0, 3), max_size=5).map(tuple), "shape")
+    fits = shape == (queries, keys) or (
+        len(shape) == 4
+        and shape[0] in (1, batch)
+        and shape[1] in (1, heads)
+        and shape[2] in (1, queries)
+        and shape[3] == keys
+    )
+    mask = torch.zeros(shape, dtype=torch.bool)
+    if fits:
+        check_mask(mask, **sizes)
+    else:
+        with pytest.raises(ValueError, match="mask must have shape"):
+            check_mask(mask, **sizes)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3), *product((1, 2), (1, 3), (1, 4), (5,))], ids=lambda shape: str(shape)
+)
+def test_every_promised_shape_of_a_mask_is_accepted(shape: tuple[int, ...]) -> None:
+    queries, keys = (2, 3) if len(shape) == 2 else (4, 5)
+    check_mask(torch.zeros(shape, dtype=torch.bool), batch=2, heads=3, queries=queries, keys=keys)
+
+
+def _read(table: str) -> list[list[bool]]:
+    """Read a drawn mask back."""
+    return [[cell == "x" for cell in row.split()[1:]] for row in table.splitlines()[1:]]
+
+
+@given(st.integers(1, 4), st.integers(1, 12), st.integers(0, 99))
+def test_a_drawn_mask_can_be_read_back(queries: int, keys: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    mask = torch.rand(queries, keys) < 0.5
+    assert _read(format_mask(mask)) == mask.tolist()
+
+
+def test_columns_stand_under_their_labels_also_for_wide_letters() -> None:
+    table = format_mask(causal_mask(2), queries=["猫", "is"], keys=["猫", "is"])
+    assert table.splitlines() == ["    猫 is", "猫  .  x", "is  .  ."]
+
+
+@pytest.mark.parametrize(
+    ("mask", "titles"),
+    [
+        (torch.zeros(2, 1, 1, 3), ["sentence 0, every head", "sentence 1, every head"]),
+        (torch.zeros(1, 2, 2, 3), ["every sentence, head 0", "every sentence, head 1"]),
+        (torch.zeros(1, 1, 2, 3), ["every sentence, every head"]),
+        (torch.zeros(0, 1, 2, 3), []),
+    ],
+)
+def test_a_drawn_mask_says_for_whom_it_holds(mask: Tensor, titles: list[str]) -> None:
+    lines = format_mask(mask.bool()).splitlines()
+    assert [line for line in lines if "," in line] == titles
+
+
+def test_the_row_for_every_query_is_starred() -> None:
+    assert format_mask(torch.zeros(1, 1, 1, 2, dtype=torch.bool)).splitlines()[-1] == "*  . ."

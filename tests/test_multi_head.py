@@ -1,0 +1,175 @@
+"""The attention layers: projections and heads around a kernel."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference import Array, attention_loop, to_numpy
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    MultiHeadAttention,
+    SingleHeadAttention,
+    attention_weights,
+    fused_attention,
+    padding_mask,
+    scaled_dot_product_attention,
+)
+
+PADDING = padding_mask(torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
+
+
+def randomise(module: nn.Module) -> None:
+    """Leave no parameter at a value, such as zero, that would hide a mistake."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+
+
+def project(linear: nn.Linear, x: Tensor, rows: slice = slice(None)) -> Array:
+    """Apply some rows of a linear map, in numpy."""
+    bias = 0.0 if linear.bias is None else to_numpy(linear.bias)[rows]
+    return np.asarray(to_numpy(x) @ to_numpy(linear.weight)[rows].T + bias)
+
+
+@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("widths", [(None, None), (6, None), (None, 5), (6, 5)])
+@pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"mask": PADDING, "causal": True}])
+def test_multi_head_attention_is_the_paper_s_formula(
+    kernel: Any, bias: bool, widths: tuple[int | None, int | None], options: dict[str, Any]
+) -> None:
+    layer = MultiHeadAttention(
+        8, 2, key_width=widths[0], value_width=widths[1], bias=bias, kernel=kernel
+    ).double()
+    randomise(layer)
+    query = torch.randn(2, 3, 8, dtype=torch.float64)
+    key = torch.randn(2, 5, widths[0] or 8, dtype=torch.float64)
+    value = torch.randn(2, 5, widths[1] or 8, dtype=torch.float64)
+    heads = []
+    for rows in (slice(0, 4), slice(4, 8)):  # head i owns the i-th four rows of each projection
+        q = torch.from_numpy(project(layer.query_projection, query, rows))[:, None]
+        k = torch.from_numpy(project(layer.key_projection, key, rows))[:, None]
+        v = torch.from_numpy(project(layer.value_projection, value, rows))[:, None]
+        heads.append(attention_loop(q, k, v, **options)[0][:, 0])
+    joined = torch.from_numpy(np.concatenate(heads, axis=-1))
+    expected = project(layer.output_projection, joined)
+    np.testing.assert_allclose(
+        to_numpy(layer(query, key, value, **options)), expected, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"causal": True}])
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_of_many_heads_is_the_single_head(bias: bool, options: dict[str, Any]) -> None:
+    single = SingleHeadAttention(8, bias=bias).double()
+    randomise(single)
+    multi = MultiHeadAttention(8, 1, bias=bias).double()
+    multi.load_state_dict(single.state_dict())
+    query, memory = (torch.randn(2, n, 8, dtype=torch.float64) for n in (3, 5))
+    torch.testing.assert_close(
+        single(query, memory, memory, **options), multi(query, memory, memory, **options)
+    )
+    torch.testing.assert_close(
+        single.attention_weights(query, memory, **options),
+        multi.attention_weights(query, memory, **options),
+    )
+
+
+@pytest.mark.parametrize("scale", [None, 1.0, 0.1])
+def test_the_single_head_obeys_its_scale(scale: float | None) -> None:
+    layer = SingleHeadAttention(8, scale=scale).double()
+    x = torch.randn(2, 4, 8, dtype=torch.float64)
+    q, k, v = (
+        projection(x)[:, None]
+        for projection in (layer.query_projection, layer.key_projection, layer.value_projection)
+    )
+    mixed, weights = attention_loop(q, k, v, scale=scale)
+    np.testing.assert_allclose(
+        to_numpy(layer(x, x, x)),
+        project(layer.output_projection, torch.from_numpy(mixed[:, 0])),
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(to_numpy(layer.attention_weights(x, x)), weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"mask": PADDING, "causal": True}])
+def test_the_kernel_changes_neither_outputs_nor_gradients(options: dict[str, Any]) -> None:
+    query, memory = (torch.randn(2, n, 8, dtype=torch.float64) for n in (3, 5))
+    fused = MultiHeadAttention(8, 2).double()
+    readable = MultiHeadAttention(8, 2, kernel=scaled_dot_product_attention).double()
+    readable.load_state_dict(fused.state_dict())
+    results = []
+    for layer in (fused, readable):
+        mixed = layer(query, memory, memory, **options)
+        mixed.square().sum().backward()
+        results.append([mixed.detach(), *(weight.grad for weight in layer.parameters())])
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("as_pair", [False, True])
+def test_any_function_that_keeps_the_contract_can_be_the_kernel(as_pair: bool) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def sum_of_values(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+        calls.append(options)
+        mixed = value.sum(-2, keepdim=True).expand_as(query)
+        return (mixed, query) if as_pair else mixed
+
+    layer = MultiHeadAttention(8, 2, dropout=0.25, kernel=sum_of_values)
+    x, mask = torch.randn(2, 5, 8), PADDING
+    mixed = layer(x, x, x, mask=mask, causal=True)
+    expected = layer.output_projection(layer.value_projection(x).sum(1, keepdim=True))
+    torch.testing.assert_close(mixed, expected.expand(2, 5, 8))
+    layer.eval()(x, x, x)
+    assert calls == [
+        {"mask": mask, "causal": True, "dropout": 0.25},
+        {"mask": None, "causal": False, "dropout": 0.0},
+    ]
+
+
+@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+def test_attention_dropout_works_in_training_only(kernel: Any) -> None:
+    layer = MultiHeadAttention(8, 2, dropout=0.5, kernel=kernel)
+    x = torch.randn(2, 5, 8)
+    assert not torch.equal(layer(x, x, x), layer(x, x, x))
+    layer.eval()
+    assert torch.equal(layer(x, x, x), layer(x, x, x))
+    undropped = MultiHeadAttention(8, 2, kernel=kernel)
+    undropped.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x, x, x), undropped(x, x, x))
+
+
+def test_weights_of_a_layer_are_those_of_its_heads_and_before_dropout() -> None:
+    layer = MultiHeadAttention(8, 2, dropout=0.9)
+    query, key = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    weights = layer.attention_weights(query, key, mask=PADDING)
+    assert weights.shape == (2, 2, 3, 5)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 3))
+    q, k = layer.query_projection(query), layer.key_projection(key)
+    for head, width in enumerate((slice(0, 4), slice(4, 8))):
+        alone = attention_weights(q[:, None, :, width], k[:, None, :, width], mask=PADDING)
+        torch.testing.assert_close(weights[:, head], alone[:, 0])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **o: MultiHeadAttention(8, 2, **o), lambda **o: SingleHeadAttention(8, **o)]
+)
+def test_projections_start_small_and_without_constants(make: Any) -> None:
+    layer = make()
+    for name, parameter in layer.named_parameters():
+        bound = 0.0 if name.endswith("bias") else (6 / (8 + 8)) ** 0.5  # Xavier's
+        assert parameter.abs().max() <= bound
+    assert sum(name.endswith("bias") for name in layer.state_dict()) == 4
+    assert not any(name.endswith("bias") for name in make(bias=False).state_dict())
+
+
+@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+def test_autocast_brings_mixed_dtypes_together(kernel: Any) -> None:
+    layer = MultiHeadAttention(8, 2, kernel=kernel)
+    query, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8, dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = layer(query, memory, memory)
+    torch.testing.assert_close(
+        mixed.float(), layer(query, memory.float(), memory.float()), rtol=0.05, atol=0.05
+    )
