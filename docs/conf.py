@@ -55,4 +55,4 @@ html_show_copyright = False
 html_use_index = False
 html_domain_indices = False
 pygments_style = "friendly"
-pygments_dark_style = "monokai"
+pygments_dark_style = "github-dark"

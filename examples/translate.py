@@ -169,7 +169,6 @@ def corpus_of(config: Config) -> Corpus:
         target_language=config.target_language,
         data_dir=None if config.data_dir is None else Path(config.data_dir),
         files=files,
-        seed=config.seed,
     )
 
 

@@ -116,13 +116,16 @@ def test_both_kernels_agree_in_outputs_and_gradients(dtype: torch.dtype, case: C
         inputs = [tensor.requires_grad_() for tensor in case.tensors(dtype)]
         mixed = kernel(*inputs, **case.options())
         upstream = torch.linspace(-1.0, 1.0, mixed.numel(), dtype=dtype).view_as(mixed)
-        mixed.backward(upstream)  # type: ignore[no-untyped-call]
+        mixed.backward(upstream)
         results.append([mixed.detach(), *(tensor.grad for tensor in inputs)])
     torch.testing.assert_close(*results, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 BLIND_ROW = torch.tensor([[False, True, False], [True, True, True], [False, False, True]])
 NOTHING_HIDDEN = torch.zeros(3, 3, dtype=torch.bool)
+every_path = pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"mask": BLIND_ROW}, {"mask": BLIND_ROW, "causal": True}]
+)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
     )
     with torch.autograd.set_detect_anomaly(True):
         mixed = kernel(query, key, value, **options)
-        mixed.float().square().sum().backward()  # type: ignore[no-untyped-call]
+        mixed.float().square().sum().backward()
     sees = [row for row in range(3) if row not in blind]
     assert (mixed[:, :, blind] == 0.0).all()
     assert (mixed[:, :, sees] != 0.0).any(-1).all()
@@ -205,12 +208,25 @@ def test_nothing_to_ask_or_nothing_to_see_is_no_error(
     )
     mask = torch.zeros(queries, keys, dtype=torch.bool) if masked else None
     mixed = kernel(query, key, value, mask=mask, causal=causal)
-    mixed.sum().backward()  # type: ignore[no-untyped-call]
+    mixed.sum().backward()
     assert mixed.shape == (batch, 2, queries, 4)
     assert (mixed == 0.0).all()
     for tensor in (query, key, value):
         assert tensor.grad is not None
         assert tensor.grad.isfinite().all()
+
+
+@every_path
+@both_kernels
+def test_a_scale_replaces_the_root_of_the_width_on_every_path(
+    kernel: Kernel, options: dict[str, Any]
+) -> None:
+    query, key, value = torch.randn(3, 2, 2, 3, 4, dtype=torch.float64).unbind()
+    expected, _ = attention_loop(query, key, value, scale=2.0, **options)
+    mixed = kernel(query, key, value, scale=2.0, **options)
+    np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=1e-12)
+    root = kernel(query, key, value, scale=4**-0.5, **options)
+    torch.testing.assert_close(root, kernel(query, key, value, **options))
 
 
 @both_kernels
@@ -237,12 +253,8 @@ def test_the_last_of_two_queries_sees_all_of_five_keys() -> None:
     assert (weights[0, 0] > 0.0).tolist() == [[True, True, True, True, False], [True] * 5]
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys", "mask_free"), [(4, 4, True), (1, 5, True), (3, 5, False)]
-)
-def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
-    monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, mask_free: bool
-) -> None:
+def spy_on_torch(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
+    """Collect the masks that torch's kernel is given, in its sense: True shows."""
     seen: list[Tensor | None] = []
     torch_kernel = F.scaled_dot_product_attention
 
@@ -250,10 +262,30 @@ def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
         seen.append(kwargs.get("attn_mask"))
         return torch_kernel(*args, **kwargs)
 
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    return seen
+
+
+@every_path
+def test_torch_is_never_asked_about_a_row_that_sees_nothing(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    seen = spy_on_torch(monkeypatch)
+    fused_attention(*torch.randn(3, 1, 1, 3, 4).unbind(), **options)
+    assert [mask is None or bool(mask.any(-1).all()) for mask in seen] == [True]
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "mask_free"), [(4, 4, True), (1, 1, True), (1, 5, True), (3, 5, False)]
+)
+def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
+    monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, mask_free: bool
+) -> None:
+    seen = spy_on_torch(monkeypatch)
+
     def refuse(*_: object) -> Tensor:
         raise AssertionError("a mask was built")
 
-    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
     if mask_free:
         monkeypatch.setattr("transformer_blocks.attention.hide_future", refuse)
     query, key, value = (torch.randn(2, 2, n, 4) for n in (queries, keys, keys))
@@ -261,20 +293,22 @@ def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
     assert [mask is None for mask in seen] == [mask_free]
 
 
+@every_path
 @both_kernels
-@pytest.mark.parametrize("causal", [False, True])
-def test_dropout_drops_whole_weights_and_scales_up_the_rest(kernel: Kernel, causal: bool) -> None:
-    query, key = torch.randn(2, 3, 2, 5, 4, dtype=torch.float64)
-    see_weights = torch.eye(5, dtype=torch.float64).expand(3, 2, 5, 5)  # mixing unit vectors
-    whole = attention_weights(query, key, causal=causal)
-    dropped = kernel(query, key, see_weights, causal=causal, dropout=0.4)
+def test_dropout_drops_whole_weights_and_scales_up_the_rest(
+    kernel: Kernel, options: dict[str, Any]
+) -> None:
+    query, key = torch.randn(2, 30, 2, 3, 4, dtype=torch.float64)
+    unit_vectors = torch.eye(3, dtype=torch.float64).expand(30, 2, 3, 3)  # mix to the weights
+    whole = attention_weights(query, key, **options)
+    dropped = kernel(query, key, unit_vectors, dropout=0.4, **options)
     gone = (dropped == 0.0) & (whole > 0.0)
     assert gone.any()
     torch.testing.assert_close(dropped, (whole / 0.6).masked_fill(gone, 0.0))
 
 
+@every_path
 @both_kernels
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"mask": BLIND_ROW}])
 def test_dropout_changes_no_average(kernel: Kernel, options: dict[str, Any]) -> None:
     query, key, value = (torch.rand(1, 1, 3, 4).expand(8000, 1, 3, 4) for _ in range(3))
     mean = kernel(query, key, value, dropout=0.3, **options).mean(0)

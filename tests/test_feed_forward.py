@@ -51,6 +51,5 @@ def test_dropout_falls_between_the_maps_and_in_training_only() -> None:
     x = torch.randn(1, 50, 8)
     kept = layer(x)[0, :, 0] / 2.0  # how many of 200 ones were kept, since each kept one counts 2
     assert torch.equal(kept, kept.round())
-    assert 90 < kept.mean() < 110
-    assert kept.std() > 0.0
+    assert 50 < kept.min() < kept.max() < 150  # 100 on average, give or take 7
     assert (layer.eval()(x) == 200.0).all()

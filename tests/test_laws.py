@@ -156,7 +156,7 @@ def test_sentences_of_a_batch_do_not_see_each_other() -> None:
     encoder, decoder = build_encoder(**SIZES).double(), build_decoder(**SIZES).double()
     source, target = randn(3, 4, 8).requires_grad_(), randn(3, 5, 8).requires_grad_()
     _, written = translate(encoder, decoder, source, target, None)
-    written[1].cos().sum().backward()  # type: ignore[no-untyped-call]
+    written[1].cos().sum().backward()
     for x in (source, target):
         assert x.grad is not None
         assert (x.grad[[0, 2]] == 0.0).all()
@@ -218,7 +218,7 @@ def test_a_sentence_of_padding_alone_poisons_nobody(
     source, target = torch.randn(2, 2, 3, 8, dtype=dtype)
     with torch.autograd.set_detect_anomaly(True):
         _, written = translate(encoder, decoder, source, target, mask)
-        written.float().square().sum().backward()  # type: ignore[no-untyped-call]
+        written.float().square().sum().backward()
     assert written.isfinite().all()
     for model in (encoder, decoder):
         for parameter in model.parameters():

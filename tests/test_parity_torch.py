@@ -98,7 +98,7 @@ def assert_parity(
         leaves = [tensor.clone().requires_grad_() for tensor in inputs]
         output = run(*leaves)
         upstream = torch.linspace(-1.0, 1.0, output.numel(), dtype=output.dtype)
-        output.backward(upstream.view_as(output))  # type: ignore[no-untyped-call]
+        output.backward(upstream.view_as(output))
         outputs.append(output.detach())
         input_gradients.append([leaf.grad for leaf in leaves])
     tolerance = TOLERANCE[inputs[0].dtype]
@@ -147,7 +147,7 @@ def source_and_target(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("widths", [(None, None), (6, 5)])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-def test_multi_head_attention(
+def test_multi_head_attention_equals_torch_s(
     dtype: torch.dtype,
     kernel: Any,
     bias: bool,
@@ -188,7 +188,9 @@ def test_multi_head_attention(
 @both_dtypes
 @every_block
 @pytest.mark.parametrize("causal", [False, True])
-def test_encoder_layer(dtype: torch.dtype, norm_first: bool, activation: Any, causal: bool) -> None:
+def test_encoder_layer_equals_torch_s(
+    dtype: torch.dtype, norm_first: bool, activation: Any, causal: bool
+) -> None:
     theirs = nn.TransformerEncoderLayer(
         D_MODEL, HEADS, **torch_options(dtype, norm_first, activation)
     )
@@ -208,7 +210,9 @@ def test_encoder_layer(dtype: torch.dtype, norm_first: bool, activation: Any, ca
 
 @both_dtypes
 @every_block
-def test_decoder_layer(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
+def test_decoder_layer_equals_torch_s(
+    dtype: torch.dtype, norm_first: bool, activation: Any
+) -> None:
     theirs = nn.TransformerDecoderLayer(
         D_MODEL, HEADS, **torch_options(dtype, norm_first, activation)
     )
@@ -246,7 +250,7 @@ def torch_stacks(
 
 @both_dtypes
 @every_block
-def test_encoder(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
+def test_encoder_equals_torch_s(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
     ours = build_encoder(**our_options(norm_first, activation)).to(dtype)
     theirs, _ = torch_stacks(dtype, norm_first, activation, final_norm=norm_first)
     assert_parity(
@@ -260,7 +264,7 @@ def test_encoder(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
 
 @both_dtypes
 @every_block
-def test_decoder(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
+def test_decoder_equals_torch_s(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
     ours = build_decoder(**our_options(norm_first, activation)).to(dtype)
     _, theirs = torch_stacks(dtype, norm_first, activation, final_norm=norm_first)
     source, target = source_and_target(dtype)
@@ -277,7 +281,9 @@ def test_decoder(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
 
 @both_dtypes
 @every_block
-def test_whole_transformer(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
+def test_whole_transformer_equals_torch_s(
+    dtype: torch.dtype, norm_first: bool, activation: Any
+) -> None:
     """``nn.Transformer`` ends both stacks with a norm, in either norm order."""
     encoder = build_encoder(**our_options(norm_first, activation))
     decoder = build_decoder(**our_options(norm_first, activation))

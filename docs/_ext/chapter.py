@@ -29,7 +29,8 @@ class Chapter(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Translate the module to reStructuredText and parse that."""
         module = import_module(self.arguments[0])
-        self.env.note_dependency(module.__file__ or "")
+        for file in (module.__file__, import_module(PACKAGE).__file__):
+            self.env.note_dependency(file or "")
         opening, *paragraphs = inspect.cleandoc(module.__doc__ or "").split("\n\n")
         has_closing = paragraphs and paragraphs[-1].startswith("Next chapter:")
         closing = paragraphs.pop() if has_closing else ""

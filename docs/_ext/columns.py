@@ -16,7 +16,7 @@ from sphinx.highlighting import PygmentsBridge
 ABOVE_LATIN = re.compile("[\u1100-\U0010ffff]")
 
 
-class ColumnFormatter(HtmlFormatter):  # type: ignore[type-arg]
+class ColumnFormatter(HtmlFormatter):
     """Pygments' HTML, with a box around every wide letter."""
 
     def wrap(self, source: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:

@@ -54,7 +54,7 @@ class PrerenderFormulas(SphinxTransform):
 
 
 def source(formula: nodes.Element) -> str:
-    r"""Read a formula; one of several lines, ``a &= b \\\\ c &= d``, is aligned, as Sphinx does."""
+    r"""Read a formula; one of several lines, ``a &= b \\ c &= d``, is aligned, as Sphinx does."""
     text = formula.astext()
     several_lines = r"\\" in text and r"\begin" not in text
     return rf"\begin{{aligned}}{text}\end{{aligned}}" if several_lines else text

@@ -25,8 +25,12 @@ Example:
     >>> corpus = toy_corpus()
     >>> {split: len(pairs) for split, pairs in corpus.items()}
     {'train': 26000, 'validation': 500, 'test': 1000}
-    >>> for japanese, english in corpus["train"][:4]:
+    >>> for japanese, english in corpus["train"][8:12]:
     ...     print(japanese, english)
+    病院に俳優が三人いました。 There were three actors at the hospital.
+    彼らはいつ子供たちにこの絵を見せますか。 When will they show this picture to the children?
+    このドアを開けてください。 Please open this door.
+    昨日、医者は店で働きました。 The doctor worked at the store yesterday.
 
 Next: ``corpus.py`` offers this corpus and real ones behind one door.
 """
@@ -285,7 +289,7 @@ PLACES = {
 VERBS = [
     Verb(*fields)
     for fields in table("""
-    食べる 一段 eat ate eating を _ meal+fruit+grocery+bakery+meat 家+公園+レストラン hnpwkl
+    食べる 一段 eat ate eating を _ meal+fruit+grocery+bakery+meat 家+公園+レストラン        hnpwkl
     食べる 一段 eat ate eating       を   _    meat                        台所+庭          hna
     飲む 五段 drink drank drinking   を   _    drink                       家+駅+学校       hnpwkl
     飲む 五段 drink drank drinking   を   _    水+牛乳                     台所+庭          hna
@@ -316,7 +320,7 @@ VERBS = [
     送る 五段 send sent sending      を   _    image+letter                _                pt
     貸す 五段 lend lent lending      を   _    reading+tool+carried+vehicle _               pto
     掃除する サ変 clean cleaned cleaning を _  room                        _                hnpk
-    待つ 五段 wait waited waiting    を   for  person+transport            駅+空港+ホテル   np
+    待つ 五段 wait waited waiting    を   for  person+transport            駅+空港          np
     会う 五段 meet met meeting       に   _    person                      駅+公園+東京     p
     乗る 五段 ride rode riding       に   _    自転車+transport            _                hpcklo
     行く 五段 go went going          へ   to   outings                     _                hpw
@@ -325,7 +329,7 @@ VERBS = [
     着く 五段 arrive arrived arriving に  @    駅+空港+ホテル+学校+東京+京都+大阪+日本 _    _
     住む 五段 live lived living      に   @    東京+京都+大阪+日本         _                s
     持つ 五段 have had having        を   _    vehicle+tool+machine+carried+clothes+box+image _ s
-    好き な like liked liking        が   _    liked                       _                f
+    好き な like liked liking        が   _    liked                       _                fo
     起きる 一段 get got getting      に   up+@ 六時+七時+八時              _                hpk
     寝る 一段 go went going          に   to+bed+@ 九時+十時+十一時        _                hpk
     歩く 五段 walk walked walking    まで @    駅から学校+家から駅+公園から病院 _           hpw
@@ -381,6 +385,7 @@ ADJECTIVES = [
     いい     good        better   reading+movie+song+tool+machine+job
     """)
 ]
+
 # Japanese, English, tense, and the part of the day or the stretch of time.
 TIMES = [
     Time(*fields)
@@ -431,8 +436,9 @@ def described(rng: Random, noun: Noun, chance: float = 0.3) -> Pair:
 def determined(rng: Random, words: Pair, but: str = "") -> Pair:
     """Point at something, or name an owner who is not ``but``: this cat, that cat, Mary's cat."""
     owner = rng.choice(people("speaker other name family", but))
-    owned = (owner.japanese + "の", owner.form(1))
-    japanese, english = rng.choice((("この", "this"), ("あの", "that"), owned))
+    pointers = [("この", "this"), ("あの", "that"), (owner.japanese + "の", owner.form(1))]
+    pointers = pointers[:2] if words[0].endswith(tuple(PLACES)) else pointers  # no one's park
+    japanese, english = rng.choice(pointers)
     return japanese + words[0], f"{english} {words[1]}"
 
 
@@ -480,9 +486,8 @@ def thing(rng: Random, noun: Noun, bare: str, but: str, uses: str) -> tuple[str,
 def people(circles: str, but: str = "") -> list[Person]:
     """Return the people of some circles, without oneself (``but``), nor "us" if it is me."""
     known = [who for who in PEOPLE if who.circle in circles.split()]
-    return [
-        who for who in known if who.japanese not in but and {who.japanese[0], but[:1]} != {"私"}
-    ]
+    known = [who for who in known if {who.japanese[0], but[:1]} != {"私"}]
+    return [who for who in known if who.japanese not in but]
 
 
 def where(place: str, preposition: str = "@") -> str:
@@ -544,11 +549,10 @@ def middle(
         ask: What is asked for: "object", "count", "place"; "" for nothing.
         places: Where it may be done; None for the verb's own places.
     """
-    target = acted_on(rng, verb, bare, who, ask)
-    japanese, english, asked = target
+    japanese, english, asked = acted_on(rng, verb, bare, who, ask)
     if "t" in verb.uses:
         friend = rng.choice(people("name child", who))
-        japanese, english = f"{friend.japanese}に{japanese}", f"{english} to {friend.form(0)}"
+        japanese, english = friend.japanese + "に" + japanese, join(english, "to", friend.form(0))
     places = verb.places if places is None else places
     if ask == "place":
         return Middle("どこで" + japanese, english, "where")
@@ -557,7 +561,7 @@ def middle(
         japanese, english = f"{place}で{japanese}", join(english, where(place))
     if verb.particle == "へ" and "日本" not in japanese and rng.random() < 0.25:
         vehicle = rng.choice(nouns("バス 電車 車"))
-        japanese, english = f"{vehicle.japanese}で{japanese}", f"{english} by {vehicle.english}"
+        japanese, english = vehicle.japanese + "で" + japanese, join(english, "by", vehicle.english)
     return Middle(japanese, english, asked)
 
 
@@ -581,14 +585,8 @@ LIKE = Verb("", "", "like", "liked", "liking")
 BE = Verb("", "", "", "", "")
 DO = Verb("する", "サ変", "do", "did", "doing", "を", objects="sport")
 DUTY: Endings = ("ません",) * 4
-FACT = Mood(
-    lambda verb: stems(verb)[1],
-    MASU,
-    "do",
-    "",
-    "past past past future future present present present",
-    "the",
-)
+TENSES = "past past future present present"
+FACT = Mood(lambda verb: stems(verb)[1], MASU, "do", "", TENSES, "the")
 MOODS = (
     Mood(lambda verb: stems(verb)[2] + "い", MASU, "be", "n", "present past", "the"),
     Mood(lambda verb: stems(verb)[2] + "い", MASU, "do", "s", "present past", "a"),
@@ -645,7 +643,7 @@ def moment(rng: Random, tense: str, verb: Verb, text: str) -> Time:
     """Choose a time that fits: no breakfast at night, nothing small "last year"."""
     parts = {part for word, part in PARTS_OF_DAY.items() if word in text} or {"morning", "night"}
     allowed = {"", *parts} if len(parts) < 2 or "noon" not in parts else {""}
-    if "h" not in verb.uses or verb.particle == "へ":
+    if verb.particle == "へ" or (verb.objects and "h" not in verb.uses):
         allowed |= {"week", "year"} if any(n.japanese in text for n in nouns("city")) else {"week"}
     return rng.choice([time for time in TIMES if time.tense == tense and time.part in allowed])
 
@@ -657,20 +655,21 @@ def action(rng: Random) -> Pair:
     mood = rng.choice(moods if set("sf") & set(verb.uses) else [*moods, FACT, FACT, FACT, FACT])
     # Habits have their verbs, and only what we control can be announced.
     barred = {"present": "h" not in verb.uses, "future": "p" not in verb.uses}
-    tense = rng.choice([t for t in mood.tenses.split() if mood != FACT or not barred.get(t)])
+    tense = rng.choice([t for t in mood.tenses.split() if mood is not FACT or not barred.get(t)])
     asks = mood.auxiliary != "must" and rng.random() < 0.3
     negative = mood.auxiliary != "must" and not asks and rng.random() < 0.25
 
     asked = ["", ""]
     if asks:
         first = next(other for other in VERBS if other.japanese == verb.japanese)
-        asked += ["object", "count"] if verb is first else []
+        asked += ["object"] if verb is first and verb.group != "カ変" else []
+        asked += ["count"] if mood.helper is not LIKE else []
         asked += ["place"] if verb.places else []
         asked += ["when"] if mood is FACT and tense != "present" else []
         asked += ["who"] if mood.helper is None and not set("af") & set(verb.uses) else []
     ask = rng.choice(asked)
-    if ask == "object" and (verb.base == "play" or (verb.places and rng.random() < 0.3)):
-        verb = DO._replace(places=verb.places, uses=verb.uses)  # 何をしていますか
+    if ask == "object" and (verb.japanese == "する" or (verb.places and rng.random() < 0.3)):
+        verb = DO._replace(places=verb.places, uses=verb.uses.replace("t", ""))  # 何をしましたか
     verb = verb._replace(uses=verb.uses + "o" * negative)  # nobody does not buy six books
     who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood.helper is WANT)
     bare = "often" if mood is FACT and tense == "present" else mood.bare
@@ -684,7 +683,8 @@ def action(rng: Random) -> Pair:
     time, said = None, japanese + stems(verb)[1]
     if mood is FACT and ask != "when":
         due = tense == "future" or (tense == "present" and not (asks or negative))
-        time = moment(rng, tense, verb, said) if due or rng.random() < 0.5 else None
+        idle = tense == "present" and negative  # "not every day" would be another sentence
+        time = moment(rng, tense, verb, said) if due or (not idle and rng.random() < 0.5) else None
     elif mood.uses == "p" and tense == "present" and rng.random() < 0.3:
         time = moment(rng, "future", verb, said)
     elif mood.auxiliary == "be" and tense == "present" and rng.random() < 0.3:
@@ -711,9 +711,8 @@ def sequence(rng: Random) -> Pair:
     """Join two actions, the first in its て-form: 図書館へ行って、本を二冊借りました."""
     go, back = (next(v for v in VERBS if v.japanese == name) for name in ("行く", "帰る"))
     outings = spelled_out(go.objects)
-    verb = rng.choice(
-        [v for v in VERBS if "p" in v.uses and {"家", *outings} & set(v.places.split())]
-    )
+    doable = [v for v in VERBS if {"家", *outings} & set(v.places.split())]
+    verb = rng.choice([v for v in doable if "p" in v.uses])
     asks, tense = rng.random() < 0.2, rng.choice(("past", "past", "future"))
     who = subject(rng, verb, asks=asks)
     act = middle(rng, verb, who.japanese, "the", places="")
@@ -754,12 +753,15 @@ def order(rng: Random) -> Pair:
     """Ask, propose, allow or forbid; sometimes with the reason."""
     form, english, uses, bare = rng.choice(ORDERS)
     verb = rng.choice([v for v in VERBS if set(uses) & set(v.uses)])
-    places = join(verb.places, "ここ") if verb.places and bare != "the" else None
+    if (english, verb.group) == ("let's", "カ変"):  # whoever says 来る is there already
+        return order(rng)
     verb = verb._replace(uses=verb.uses + "o" * ("not" in english))
+    places = join(verb.places, "ここ") if verb.places and bare != "the" else None
     japanese, rest, _ = middle(rng, verb, "私", bare, places=places)
     japanese += form(verb)
     english = join(english, verb.base, rest)
-    for (reason, because), words in REASONS.items() if bare == "the" else ():
+    reasoned = bare == "the" and rng.random() < 0.7
+    for (reason, because), words in REASONS.items() if reasoned else ():
         fitting = [word for word in words.split() if word in japanese]
         if any(("ない" in word) == ("ない" in japanese) for word in fitting):
             japanese, english = f"{reason}から、{japanese}", f"{because}, so {english}"
@@ -926,8 +928,8 @@ GRAMMAR = (
 HELD_OUT = (
     ("白い", "犬"), ("黒い", "猫"), ("赤い", "自転車"), ("青い", "シャツ"), ("古い", "カメラ"),
     ("小さい", "箱"), ("難しい", "歌"), ("新しい", "雑誌"), ("若い", "医者"), ("甘い", "みかん"),
-    ("三匹", "猫"), ("二冊", "雑誌"), ("四個", "卵"), ("五人", "学生"), ("二本", "ペン"),
-    ("六枚", "写真"), ("二台", "パソコン"), ("三杯", "お茶"), ("四羽", "鳥"), ("五個", "りんご"),
+    ("三匹", "猫"), ("二冊", "雑誌"), ("四枚", "絵"), ("五人", "学生"), ("二本", "ペン"),
+    ("六枚", "写真"), ("二台", "パソコン"), ("三本", "鉛筆"), ("六匹", "犬"), ("五個", "りんご"),
     ("読", "手紙"), ("飲", "牛乳"), ("買", "パン"), ("乗", "電車"), ("洗", "皿"),
     ("閉め", "ドア"), ("探", "鍵"), ("食べ", "すし"), ("話", "フランス語"), ("貸", "傘"),
 )  # fmt: skip

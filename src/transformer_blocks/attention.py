@@ -89,7 +89,7 @@ def attention_weights(
     """
     _check_inputs(query, key, key)
     hidden = _hidden_cells(query, key, mask, causal)
-    scale = _default_scale(query) if scale is None else scale
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     # Scaled before the product, as torch does it: float16 ends at 65504.
     scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, L, S)
     if hidden is None:
@@ -205,10 +205,6 @@ def _hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
         return mask
     future = hide_future(length, key_length, query.device)
     return future if mask is None else mask | future
-
-
-def _default_scale(query: Tensor) -> float:
-    return 1.0 / math.sqrt(query.shape[-1])
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:

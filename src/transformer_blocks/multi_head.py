@@ -240,7 +240,7 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """Cut the width into heads: (B, L, d_model) to (B, H, L, d_k)."""
-        return torch.unflatten(x, -1, (self.num_heads, -1)).transpose(1, 2)
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
 def _initialise(layer: "SingleHeadAttention | MultiHeadAttention") -> None:

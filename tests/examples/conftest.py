@@ -1,8 +1,8 @@
 """A trained run that the tests of this folder share."""
 
 import pytest
+from tests.examples.tiny_run import begin
 
-from tiny_run import begin
 from translation.training import Training
 
 

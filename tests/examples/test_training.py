@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.examples.tiny_run import SETTINGS, begin
 
-from tiny_run import SETTINGS, begin
 from translation.batches import Example, collate
 from translation.checkpoint import latest_checkpoint
 from translation.errors import UserError
@@ -161,7 +161,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from tiny_run import begin
+from tests.examples.tiny_run import begin
 torch.set_num_threads(1)
 training = begin(Path(sys.argv[1]))
 training.resume()
@@ -173,8 +173,8 @@ training.fit()
 def test_killed_again_and_again_a_training_ends_with_the_same_bits(
     tmp_path: Path, trained: Training
 ) -> None:
-    here = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": f"{here}:{here.parents[1] / 'examples'}"}
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{root}:{root / 'examples'}"}
     kills = 0
     for attempt in range(100):
         process = subprocess.Popen(

@@ -1,7 +1,7 @@
 import pytest
 import torch
+from tests.examples.tiny_run import SETTINGS
 
-from tiny_run import SETTINGS
 from translation.presets import BASE, PRESETS, SMALL
 from translation.transformer import Transformer
 
@@ -57,4 +57,9 @@ def test_the_base_preset_is_the_papers_model() -> None:
 def test_every_preset_builds_a_model(preset: str) -> None:
     with torch.device("meta"):
         assert isinstance(PRESETS[preset].build(100, 100), Transformer)
-    assert SMALL.pre_norm and not BASE.pre_norm
+
+
+def test_pre_norm_stacks_end_with_a_norm() -> None:
+    with torch.device("meta"):
+        assert SMALL.build(100, 100).encoder.norm is not None
+        assert BASE.build(100, 100).encoder.norm is None

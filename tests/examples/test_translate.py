@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.examples.tiny_run import make_corpus
 
 import translate
-from tiny_run import make_corpus
 from translation.training import Training
 
+ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 PROGRAM = str(Path(translate.__file__))
 TINY = ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"]
 
@@ -31,14 +32,14 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def run(
-    *arguments: str, stdin: bytes | None = None, **environment: str
+    *arguments: str, stdin: bytes | None = None, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, PROGRAM, *arguments],
         input=stdin,
         capture_output=True,
         timeout=120,
-        env=os.environ | environment,
+        env=os.environ | (environment or {}),
     )
 
 
@@ -170,11 +171,12 @@ def test_bad_bytes_on_standard_input_are_named_by_line(trained: Training) -> Non
 
 
 def test_output_is_utf_8_whatever_the_locale_says(tmp_path: Path, files: list[str]) -> None:
-    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
-    result = run("train", "--run", str(tmp_path / "run"), *files, *TINY, **ascii_only)
+    result = run("train", "--run", str(tmp_path / "run"), *files, *TINY, environment=ASCII_ONLY)
     assert result.returncode == 0, result.stderr
     assert "。\n" in result.stdout.decode("utf-8")
-    result = run("translate", "--file", "猫.txt", "--run", str(tmp_path / "run"), **ascii_only)
+    result = run(
+        "translate", "--file", "猫.txt", "--run", str(tmp_path / "run"), environment=ASCII_ONLY
+    )
     assert (result.returncode, "猫.txt" in result.stderr.decode("utf-8")) == (2, True)
 
 
@@ -182,7 +184,7 @@ def test_sentences_on_the_command_line_are_read_in_any_locale(trained: Training)
     arguments = ("translate", "--run", str(trained.run.folder), "猫が眠る。")
     plain = run(*arguments)
     assert plain.returncode == 0, plain.stderr
-    again = run(*arguments, LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    again = run(*arguments, environment=ASCII_ONLY)
     assert (again.returncode, again.stdout) == (0, plain.stdout)
 
 

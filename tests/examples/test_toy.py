@@ -1,0 +1,373 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from translation import toy
+from translation.toy import ADJECTIVES, GRAMMAR, HELD_OUT, VERBS, describe, stems, toy_corpus
+
+CORPUS = toy_corpus()
+EVERYTHING = [pair for pairs in CORPUS.values() for pair in pairs]
+EXAMPLES = Path(toy.__file__).parent.parent
+
+
+def speak(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    rng = Random(seed)
+    return [rng.choice(GRAMMAR)(rng) for _ in range(count)]
+
+
+LANGUAGE = speak(60_000)  # far beyond the corpus: repetitions, long sentences, held-out pairs
+
+
+def words(english: str) -> list[str]:
+    return re.findall(r"[A-Za-z']+", english)
+
+
+# ------------------------------------------------------------------ the corpus
+
+
+def test_the_corpus_has_27500_pairs() -> None:
+    sizes = {split: len(pairs) for split, pairs in CORPUS.items()}
+    assert sizes == {"train": 26_000, "validation": 500, "test": 1_000}
+
+
+def test_no_sentence_occurs_twice_in_either_language() -> None:
+    assert len({japanese for japanese, _ in EVERYTHING}) == 27_500
+    assert len({english for _, english in EVERYTHING}) == 27_500
+
+
+def test_every_japanese_sentence_has_one_translation() -> None:
+    translations = dict(LANGUAGE)
+    assert all(translations[japanese] == english for japanese, english in LANGUAGE)
+
+
+def test_every_english_sentence_has_one_translation() -> None:
+    translations = {english: japanese for japanese, english in LANGUAGE}
+    assert all(translations[english] == japanese for japanese, english in LANGUAGE)
+
+
+def test_the_splits_share_no_sentence_in_either_language() -> None:
+    for language in (0, 1):
+        train, validation, test = (
+            {pair[language] for pair in CORPUS[split]} for split in ("train", "validation", "test")
+        )
+        assert not train & validation
+        assert not train & test
+        assert not validation & test
+
+
+def test_every_word_of_the_test_set_occurs_in_training() -> None:
+    known = {word for _, english in CORPUS["train"] for word in words(english)}
+    assert {word for _, english in CORPUS["test"] for word in words(english)} <= known
+    kanji = {sign for japanese, _ in CORPUS["train"] for sign in japanese}
+    assert {sign for japanese, _ in CORPUS["test"] for sign in japanese} <= kanji
+
+
+def test_the_corpus_is_the_same_for_the_same_seed() -> None:
+    program = (
+        "import hashlib; from translation.toy import toy_corpus;"
+        "print(hashlib.sha256(repr(toy_corpus(seed=3)).encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(EXAMPLES)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }  # fmt: skip
+    assert len(digests) == 1
+
+
+def test_another_seed_speaks_another_corpus_under_the_same_rules() -> None:
+    other = toy_corpus(seed=1)
+    assert other["train"] != CORPUS["train"]
+    assert {split: len(pairs) for split, pairs in other.items()} == {
+        split: len(pairs) for split, pairs in CORPUS.items()
+    }
+    assert not any(toy.joined(japanese) for japanese, _ in other["train"])
+
+
+# ------------------------------------------------------------------ composition
+
+
+def test_held_out_combinations_never_occur_in_training() -> None:
+    for split in ("train", "validation"):
+        for japanese, _ in CORPUS[split]:
+            assert not any(one in japanese and other in japanese for one, other in HELD_OUT)
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    [
+        r"white dogs?\b", r"black cats?\b", r"red bicycles?\b", r"blue shirts?\b",
+        r"old cameras?\b", r"small box(es)?\b", r"difficult songs?\b", r"new magazines?\b",
+        r"young doctors?\b", r"sweet oranges?\b",
+        r"three (\w+ )?cats", r"two (\w+ )?magazines", r"four (\w+ )?pictures",
+        r"five (\w+ )?students", r"two (\w+ )?pens\b", r"six (\w+ )?photos",
+        r"two (\w+ )?computers", r"three (\w+ )?pencils", r"six (\w+ )?dogs",
+        r"five (\w+ )?apples",
+        r"\b(read|reads|reading) .*letter", r"\b(drink|drinks|drank|drinking) .*milk",
+        r"\b(buy|buys|bought|buying) .*bread", r"\b(ride|rides|rode|riding) the train",
+        r"\b(wash|washes|washed|washing) .*plate", r"\b(close|closes|closed|closing) .*door",
+        r"\blook(s|ed|ing)? for .*key", r"\b(eat|eats|ate|eating) .*sushi",
+        r"\b(speak|speaks|spoke|speaking) .*French", r"\b(lend|lent|lending) .*umbrella",
+    ],
+)  # fmt: skip
+def test_what_training_never_says_in_japanese_it_never_says_in_english(phrase: str) -> None:
+    assert not any(re.search(phrase, english) for _, english in CORPUS["train"])
+    assert any(re.search(phrase, english) for _, english in CORPUS["test"])
+
+
+def test_a_third_of_the_test_set_joins_held_out_words() -> None:
+    novel = [japanese for japanese, _ in CORPUS["test"] if toy.joined(japanese)]
+    assert len(novel) == 333
+    for one, other in HELD_OUT:
+        assert any(one in japanese and other in japanese for japanese in novel)
+
+
+@pytest.mark.parametrize("pair", HELD_OUT)
+def test_training_shows_both_words_of_a_held_out_pair(pair: tuple[str, str]) -> None:
+    for word in pair:
+        assert sum(word in japanese for japanese, _ in CORPUS["train"]) >= 10
+
+
+# ------------------------------------------------------------------ Japanese
+
+COUNTED = {
+    "匹": "猫 犬 うさぎ",
+    "羽": "鳥",
+    "冊": "本 雑誌 辞書",
+    "通": "手紙",
+    "曲": "歌",
+    "枚": "切符 シャツ 皿 写真 絵",
+    "台": "カメラ パソコン 車",
+    "本": "バナナ 映画 ペン 鉛筆 鍵 傘 花",
+    "個": "りんご みかん 卵 トマト かばん 財布 帽子 箱",
+    "杯": "お茶 コーヒー 水 牛乳",
+    "人": "先生 学生 医者 歌手 俳優 子供",
+}
+
+
+def test_counters_agree_with_their_nouns() -> None:
+    counted = 0
+    for japanese, _ in LANGUAGE:
+        for before, counter in re.findall(r"(\w+)[をがに][一二三四五六何](\w)", japanese):
+            if counter in COUNTED:  # and not 何時, "what time", or 何が, "what"
+                assert before.endswith(tuple(COUNTED[counter].split())), japanese
+                counted += 1
+    assert counted > 5_000
+
+
+def test_the_living_are_iru_and_things_are_aru() -> None:
+    living = re.compile(
+        r"\b(cats?|dogs?|rabbits?|birds?|students?|teachers?|doctors?|singers?|actors?"
+        r"|child|children|who|mother|father|brother|sister|grandmother|friend|he|she|they"
+        r"|Taro|Hanako|Tom|Mary)\b(?!')",
+        re.IGNORECASE,
+    )
+    places = "中|上|下|前|そば|庭|園|館|駅|院|教室|空港|台所|部屋|店|ホテル|どこ"
+    found = 0
+    for japanese, english in LANGUAGE:
+        match = re.search(f"({places})に(.*[がは])?.*?(い|あり)(ます|ました|ません)", japanese)
+        if match and re.search(r"\b(is|are|was|were)\b", english) and "ing" not in english:
+            named = english.replace("my friend's", "").replace("the teacher's", "")
+            assert (match[3] == "い") == bool(living.search(named)), (japanese, english)
+            found += 1
+    assert found > 2_000
+
+
+@pytest.mark.parametrize(
+    ("dictionary", "before_nai", "before_masu", "te"),
+    [
+        ("食べる", "食べ", "食べ", "食べて"),
+        ("見る", "見", "見", "見て"),
+        ("寝る", "寝", "寝", "寝て"),
+        ("買う", "買わ", "買い", "買って"),
+        ("歌う", "歌わ", "歌い", "歌って"),
+        ("待つ", "待た", "待ち", "待って"),
+        ("帰る", "帰ら", "帰り", "帰って"),
+        ("走る", "走ら", "走り", "走って"),
+        ("作る", "作ら", "作り", "作って"),
+        ("飲む", "飲ま", "飲み", "飲んで"),
+        ("住む", "住ま", "住み", "住んで"),
+        ("遊ぶ", "遊ば", "遊び", "遊んで"),
+        ("書く", "書か", "書き", "書いて"),
+        ("泣く", "泣か", "泣き", "泣いて"),
+        ("行く", "行か", "行き", "行って"),
+        ("泳ぐ", "泳が", "泳ぎ", "泳いで"),
+        ("話す", "話さ", "話し", "話して"),
+        ("来る", "来", "来", "来て"),
+        ("する", "し", "し", "して"),
+        ("勉強する", "勉強し", "勉強し", "勉強して"),
+    ],
+)
+def test_verbs_inflect(dictionary: str, before_nai: str, before_masu: str, te: str) -> None:
+    verb = next(verb for verb in VERBS if verb.japanese == dictionary)
+    assert stems(verb) == (before_nai, before_masu, te)
+
+
+@pytest.mark.parametrize(
+    ("dictionary", "forms"),
+    [
+        ("白い", "白いです 白くありません 白かったです 白くありませんでした"),
+        ("いい", "いいです よくありません よかったです よくありませんでした"),
+        ("静かな", "静かです 静かではありません 静かでした 静かではありませんでした"),
+        ("きれいな", "きれいです きれいではありません きれいでした きれいではありませんでした"),
+    ],
+)
+def test_adjectives_inflect(dictionary: str, forms: str) -> None:
+    adjective = next(each for each in ADJECTIVES if each.japanese == dictionary)
+    said = [describe(adjective, tense, no) for tense in ("present", "past") for no in (False, True)]
+    assert said == forms.split()
+
+
+def test_japanese_has_no_spaces_and_no_latin_letters() -> None:
+    assert all(re.fullmatch(r"[\u3041-\u30ff\u4e00-\u9fff、]+。", said) for said, _ in LANGUAGE)
+
+
+# ------------------------------------------------------------------ English
+
+PAST = (
+    "went came had ate drank saw bought made found forgot took drew sang did spoke taught lent met "
+    "rode lived got swam ran slept cried"
+)
+
+
+def test_sentences_begin_and_end_well() -> None:
+    for japanese, english in EVERYTHING:
+        assert re.fullmatch(r"[A-Z][A-Za-z', ]+[a-z][.?]", english), english
+        assert "  " not in english
+        assert " ," not in english
+        assert english.endswith("?") == japanese.endswith("か。")
+        assert 3 <= len(english.split()) <= 14
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        r"\ba [aeiou]",
+        r"\ban [^aeiou]",
+        r"\b(one|two|three|four|five|six) ([a-z]+ )?(cat|book|egg|photo|child|key|cup|dish|box)\b",
+        r"\b(He|She|It|My \w+) (am|are|were|do|have|don't)\b",
+        r"\b(I|We|You|They|The students|The children) (is|does|has)\b",
+        r"\b(We|You|They|The students|The children|\w+ and \w+) was\b",
+        r"^(Taro|Hanako|Tom|Mary) (are|were|do|have)\b",
+        r"\b(He|She|The teacher) (go|eat|play|study|watch|swim|like|want|get|walk)\b",
+        r"\b(not|[Dd]id|[Dd]oes|will|must|can|could) (\w+ )?(" + PAST.replace(" ", "|") + r")\b",
+        r"\b(gos|studys|watchs|childs|mans|tomatos|boxs|swimed|goed|buyed|eated|haves|dos)\b",
+        r"\b(he|she|they|we)\b.* (he|she|they|we)\b",
+        r"\b(to|at) (home|here)\b(?<!at home)",
+    ],
+)
+def test_english_makes_no_such_mistake(mistake: str) -> None:
+    said = [english for _, english in LANGUAGE if re.search(mistake, english)]
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("japanese", "english"),
+    [
+        ("昨日、", "yesterday"), ("今朝、", "this morning"), ("昨夜、", "last night"),
+        ("先週、", "last week"), ("去年、", "last year"), ("明日、", "tomorrow"),
+        ("今夜、", "tonight"), ("来週、", "next week"), ("毎日、", "every day"),
+        ("毎朝、", "every morning"), ("毎晩、", "every night"), ("今、", "now"),
+    ],
+)  # fmt: skip
+def test_the_time_moves_from_the_beginning_to_the_end(japanese: str, english: str) -> None:
+    ends = re.compile(rf" {english}(, too| either)?[.?]$")
+    assert any(ends.search(target) for _, target in LANGUAGE)
+    for source, target in LANGUAGE:
+        assert source.startswith(japanese) == bool(ends.search(target)), (source, target)
+
+
+def test_the_tense_follows_the_time() -> None:
+    for source, target in LANGUAGE:
+        if source.startswith(("昨日", "今朝", "昨夜", "先週", "去年")):
+            assert re.search(r"(ました|ませんでした)か?。$", source)
+            assert not re.search(r"\b(will|does|do|Do|Does|must)\b(?! not want)", target) or (
+                "did" in target.lower()
+            )
+        if source.startswith(("明日", "今夜", "来週")):
+            assert re.search(r"(ます|ません|です)か?。$", source)
+            assert re.search(r"\b([Ww]ill|must|want)\b", target)
+
+
+# ------------------------------------------------------------------ checked by hand
+
+KNOWN = """
+トムはいつ踊りますか。                | When will Tom dance?
+彼はいつ泣きましたか。                | When did he cry?
+昨日、トムは図書館へ行きませんでした。| Tom did not go to the library yesterday.
+昨日、私は海へ行って、泳ぎました。    | I went to the sea and swam yesterday.
+妹は大阪に住んでいません。            | My younger sister does not live in Osaka.
+太郎と花子は京都に住んでいます。      | Taro and Hanako live in Kyoto.
+私は傘を持っています。                | I have an umbrella.
+花子は車を持っています。              | Hanako has a car.
+父は本が好きではありません。          | My father does not like books.
+母は牛乳が好きではありません。        | My mother does not like milk.
+祖母は踊ることができます。            | My grandmother can dance.
+私たちは踊ることができませんでした。  | We could not dance.
+兄は泳ぐのが好きです。                | My older brother likes swimming.
+彼らは手紙を書くのが好きではありません。| They do not like writing letters.
+あなたは何を食べたいですか。          | What do you want to eat?
+私は踊りたくありませんでした。        | I did not want to dance.
+私は友達に会いたいです。              | I want to meet my friend.
+トムも笑いませんでした。              | Tom did not laugh either.
+彼も猫を見ました。                    | He saw the cat, too.
+あの猫は牛乳を飲んでいます。          | That cat is drinking milk.
+彼は英語を話しています。              | He is speaking English.
+駅で彼を待ってもいいですか。          | May I wait for him at the station?
+先生は本を三冊借りました。            | The teacher borrowed three books.
+あれは誰の傘ですか。                  | Whose umbrella is that?
+英語は日本語より難しいです。          | English is more difficult than Japanese.
+花子は母より若いですか。              | Is Hanako younger than my mother?
+父が読んだ本はよくありませんでした。  | The book that my father read was not good.
+彼が飲んだ牛乳はおいしかったです。    | The milk that he drank was delicious.
+大阪は静かでした。                    | Osaka was quiet.
+母は有名でした。                      | My mother was famous.
+父は医者ではありませんでした。        | My father was not a doctor.
+私は学生でした。                      | I was a student.
+数学はあまり簡単ではありません。      | Math is not very easy.
+車はとても速いです。                  | The car is very fast.
+私は父と公園で遊びました。            | I played in the park with my father.
+電車で学校へ来てください。            | Please come to school by train.
+花子に手紙を見せましょう。            | Let's show the letter to Hanako.
+部屋に手紙が一通あります。            | There is a letter in the room.
+机の下に猫が一匹います。              | There is a cat under the desk.
+台所にうさぎが五匹いました。          | There were five rabbits in the kitchen.
+教室に誰がいますか。                  | Who is in the classroom?
+鍵はどこにありますか。                | Where is the key?
+彼女は本を何冊借りましたか。          | How many books did she borrow?
+彼は何時に起きますか。                | What time does he get up?
+彼女は何をしていましたか。            | What was she doing?
+今、妹は眠っています。                | My younger sister is sleeping now.
+毎晩、母は走ります。                  | My mother runs every night.
+毎朝、彼女は六時に起きます。          | She gets up at six every morning.
+祖母は八時から四時まで働きました。    | My grandmother worked from eight to four.
+彼女はあの部屋を掃除しなければなりません。| She must clean that room.
+私たちは十一時に寝なければなりません。| We must go to bed at eleven.
+ここで写真を撮ってはいけません。      | You must not take photos here.
+駅から学校まで歩きましょう。          | Let's walk from the station to school.
+泣かないでください。                  | Please do not cry.
+寒いから、窓を閉めてください。        | It is cold, so please close the window.
+もう遅いから、家へ帰りましょう。      | It is late, so let's return home.
+天気がいいから、公園で遊びましょう。  | The weather is good, so let's play in the park.
+"""
+CHECKED = {
+    japanese.strip(): english.strip()
+    for japanese, english in (line.split("|") for line in KNOWN.strip().splitlines())
+}
+
+
+def test_known_sentences_are_translated_as_a_teacher_would() -> None:
+    spoken = dict(LANGUAGE)
+    assert {said: spoken[said] for said in CHECKED if said in spoken}.items() <= CHECKED.items()
+
+
+def test_most_known_sentences_are_spoken() -> None:
+    assert len(CHECKED.keys() & dict(LANGUAGE).keys()) >= 40
