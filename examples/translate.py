@@ -15,6 +15,7 @@ import argparse
 import io
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -54,17 +55,22 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see --help)")
 
 
-def positive(kind: Callable[[str], float]) -> Callable[[str], float]:
-    """Make a reader of numbers above zero for argparse."""
+def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
+    """Make a reader of numbers for argparse: above 0, at least 0, or at least 0 and below 1."""
+    inside: dict[str, Callable[[float], bool]] = {
+        "above 0": lambda x: 0 < x < float("inf"),
+        "at least 0": lambda x: 0 <= x < 2**63,
+        "in [0, 1)": lambda x: 0 <= x < 1,
+    }
 
     def read(text: str) -> float:
         try:
-            number = kind(text)
+            value = kind(text)
         except ValueError:
-            number = 0
-        if not 0 < number < float("inf"):
-            raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
-        return number
+            value = float("nan")
+        if not inside[rule](value):
+            raise argparse.ArgumentTypeError(f"must be a number {rule}, got {text!r}")
+        return value
 
     return read
 
@@ -90,13 +96,23 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     train.add_argument("--source-file", type=Path, help="with --corpus files: sentences to read")
     train.add_argument("--target-file", type=Path, help="with --corpus files: their translations")
     train.add_argument("--preset", choices=PRESETS, help="sizes and plan (default: tiny)")
-    train.add_argument("--seed", type=int, help="of weights, dropout and data order (default: 0)")
-    train.add_argument("--minutes", type=positive(float), help="plan the training for this long")
-    train.add_argument("--epochs", type=positive(int), help="plan for so many passes instead")
-    train.add_argument("--vocabulary", type=positive(int), help="most tokens of each language")
-    train.add_argument("--batch-tokens", type=positive(int), help="most tokens of a batch")
-    train.add_argument("--dropout", type=float)
-    train.add_argument("--peak-rate", type=positive(float), help="highest learning rate")
+    train.add_argument(
+        "--seed",
+        type=number(int, "at least 0"),
+        help="of weights, dropout and data order (default: 0)",
+    )
+    train.add_argument(
+        "--minutes", type=number(float, "above 0"), help="plan the training for this long"
+    )
+    train.add_argument(
+        "--epochs", type=number(int, "above 0"), help="plan for so many passes instead"
+    )
+    train.add_argument(
+        "--vocabulary", type=number(int, "above 0"), help="most tokens of each language"
+    )
+    train.add_argument("--batch-tokens", type=number(int, "above 0"), help="most tokens of a batch")
+    train.add_argument("--dropout", type=number(float, "in [0, 1)"))
+    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
     train.add_argument(
         "--no-tied-embeddings",
         dest="tie_embeddings",
@@ -129,12 +145,11 @@ def choose_device(name: str) -> torch.device:
 
 def new_config(options: argparse.Namespace) -> Config:
     """Make the configuration of a run that begins."""
-    settings = PRESETS[options.preset or "tiny"]
+    preset = options.preset or "tiny"
+    settings = PRESETS[preset]
     for name in ("epochs", "vocabulary", "batch_tokens", "dropout", "peak_rate", "tie_embeddings"):
         if getattr(options, name) is not None:
             settings = replace(settings, **{name: getattr(options, name)})
-    if not 0.0 <= settings.dropout < 1.0:
-        raise UserError(f"--dropout must be in [0, 1), got {settings.dropout}")
     files = [options.source_file, options.target_file]
     corpus = options.corpus or ("files" if any(files) else "toy")
     if (corpus == "files") != all(files) or (corpus != "files" and any(files)):
@@ -147,6 +162,7 @@ def new_config(options: argparse.Namespace) -> Config:
         source_file=as_text(options.source_file),
         target_file=as_text(options.target_file),
         seed=options.seed or 0,
+        preset=preset,
         settings=settings,
         minutes=options.minutes,
         tokenizers={},
@@ -175,58 +191,54 @@ def corpus_of(config: Config) -> Corpus:
 def begin(run: Run, config: Config) -> tuple[Config, Corpus]:
     """Load the corpus, train the tokenizers, and write the configuration, last."""
     corpus = corpus_of(config)
+    is_new = not run.folder.exists()
+    run.folder.mkdir(parents=True, exist_ok=True)
     try:
-        run.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {run.folder}: {error.strerror}") from error
-    for side, sentences in (
-        ("source", [pair.source for pair in corpus.train]),
-        ("target", [pair.target for pair in corpus.train]),
-    ):
-        path = run.tokenizer_file(side)
-        Tokenizer.train(sentences, vocab_size=config.settings.vocabulary, path=path)
-        config.tokenizers[side] = file_hash(path)
-    run.write_config(config)
+        for side, sentences in (
+            ("source", [pair.source for pair in corpus.train]),
+            ("target", [pair.target for pair in corpus.train]),
+        ):
+            path = run.tokenizer_file(side)
+            Tokenizer.train(sentences, vocab_size=config.settings.vocabulary, path=path)
+            config.tokenizers[side] = file_hash(path)
+        run.write_config(config)
+    except UserError:
+        if is_new:
+            shutil.rmtree(run.folder)
+        raise
     return config, corpus
 
 
 def go_on(run: Run, options: argparse.Namespace) -> tuple[Config, Corpus]:
-    """Read the configuration of a run; only the length of the plan may be changed."""
+    """Read the configuration of a run; its plan and the place of its data may be changed."""
     config = run.read_config()
-    fixed = vars(config.settings) | vars(config)
-    for name in (
-        "corpus",
-        "source_language",
-        "target_language",
-        "seed",
-        "vocabulary",
-        "batch_tokens",
-        "dropout",
-        "peak_rate",
-        "tie_embeddings",
-    ):
-        wanted = getattr(options, name)
-        if wanted is not None and wanted != fixed[name]:
+    begun = vars(config.settings) | vars(config)
+    for name, wanted in vars(options).items():
+        wanted = as_text(wanted) if isinstance(wanted, Path) else wanted
+        if name in ("epochs", "minutes", "data_dir") or name not in begun or wanted is None:
+            continue
+        if wanted != begun[name]:
             raise UserError(
-                f"{run.folder} was begun with {name}={fixed[name]}, got {wanted}; "
+                f"{run.folder} was begun with {name}={begun[name]}, got {wanted}; "
                 "leave the option out, or begin another --run"
             )
     if options.epochs is not None:
-        config = replace(
-            config, minutes=None, settings=replace(config.settings, epochs=options.epochs)
-        )
+        settings = replace(config.settings, epochs=options.epochs)
+        config = replace(config, settings=settings, minutes=None)
     if options.minutes is not None:
         config = replace(config, minutes=options.minutes)
+    if options.data_dir is not None:
+        config = replace(config, data_dir=as_text(options.data_dir))
+    corpus = corpus_of(config)
     run.write_config(config)
-    return config, corpus_of(config)
+    return config, corpus
 
 
 def train_command(options: argparse.Namespace) -> None:
     """Train, then show what came of it."""
     device = choose_device(options.device)
-    begun = None if options.run is None else Run(options.run)
     config = new_config(options)
-    run = begun or Run(Path("runs") / config.corpus)
+    run = Run(options.run or Path("runs") / config.corpus)
     if not run.config_file.exists():
         config, corpus = begin(run, config)
     elif options.resume:
@@ -342,10 +354,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
             corpus.bleu_tokenizer,
         )
     if options.output:
-        try:
-            options.output.write_text("".join(f"{line}\n" for line in outputs), encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"cannot write {options.output}: {error.strerror}") from error
+        options.output.write_text("".join(f"{line}\n" for line in outputs), encoding="utf-8")
 
 
 def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> None:
@@ -362,7 +371,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    logging.basicConfig(format="%(message)s", force=True)
+    logging.getLogger("translation").setLevel(logging.INFO)
     try:
         options = parse(arguments)
         options.action(options)
@@ -373,6 +383,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nstopped; a training goes on with --resume", file=sys.stderr)
         return 130

@@ -5,6 +5,7 @@ sentences are sorted by length (a little noise keeps the company changing from e
 into batches of about the same number of tokens, and the batches are shuffled.
 """
 
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from torch import Tensor
 from translation.corpus import Pair
 from translation.errors import UserError
 from translation.tokenizer import BOS, EOS, PAD, Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 class Example(NamedTuple):
@@ -63,6 +66,11 @@ def encode_pairs(
     ]
     if not examples:
         raise UserError(f"no sentence pair is shorter than {max_length} tokens")
+    if len(examples) < len(pairs):
+        log.warning(
+            f"left out {len(pairs) - len(examples):,} of {len(pairs):,} pairs: "
+            f"{max_length} tokens or longer"
+        )
     return examples
 
 

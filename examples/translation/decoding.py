@@ -1,5 +1,6 @@
 """Decoding: the trained model writes translations, many sentences at a time."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from transformer_blocks import greedy_search, record_attention
 from translation.batches import pad
 from translation.tokenizer import BOS, EOS, Tokenizer
 from translation.transformer import Transformer
+
+log = logging.getLogger(__name__)
 
 
 class TransformerSteps:
@@ -70,7 +73,10 @@ def translate(
     """
     device = next(model.parameters()).device
     most = model.positions.max_length - 1  # and the end mark
-    encoded = [ids[:most] for ids in source_tokenizer.encode_many(sentences)]
+    encoded = source_tokenizer.encode_many(sentences)
+    if too_long := sum(len(ids) > most for ids in encoded):
+        log.warning(f"{too_long:,} sentences were cut: the model reads {most} tokens at most")
+        encoded = [ids[:most] for ids in encoded]
     translations = [""] * len(encoded)
     order = sorted((i for i, ids in enumerate(encoded) if ids), key=lambda i: len(encoded[i]))
     was_training = model.training

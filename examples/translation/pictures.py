@@ -79,23 +79,19 @@ def plot_loss(metrics: Path, path: Path) -> None:
     lines = metrics.read_text(encoding="utf-8").split("\n")
     rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line]
     minutes = [row["minutes"] for row in rows]
-    figure = new_figure(7.0, 4.2)
-    losses = figure.add_subplot()
-    losses.plot(minutes, [row["train_loss"] for row in rows], "o-", ms=3, label="training loss")
-    losses.plot(
-        minutes, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation loss"
-    )
-    losses.set_xlabel("minutes of training")
+    figure = new_figure(9.0, 3.6)
+    losses, bleu = figure.subplots(1, 2)
+    losses.plot(minutes, [row["train_loss"] for row in rows], "o-", ms=3, label="training")
+    losses.plot(minutes, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation")
     losses.set_ylabel("loss per token (nats, label-smoothed)")
-    losses.grid(alpha=0.25)
-    bleu = losses.twinx()
-    bleu.plot(minutes, [row["validation_bleu"] for row in rows], "s--", ms=3, c="C2", label="BLEU")
-    bleu.set_ylabel("validation BLEU")
-    bleu.set_ylim(0, 100)
-    handles = [*losses.get_lines(), *bleu.get_lines()]
-    losses.legend(handles=handles, loc="center right", frameon=False)
+    losses.legend(frameon=False)
+    bleu.plot(minutes, [row["validation_bleu"] for row in rows], "o-", ms=3, color="C2")
+    bleu.set_ylabel("BLEU of a validation sample")
+    bleu.set_ylim(bottom=0.0)
     for axes in (losses, bleu):
-        axes.spines["top"].set_visible(False)
+        axes.set_xlabel("minutes of training")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
     save(figure, path)
 
 

@@ -29,6 +29,7 @@ class Config:
         source_file: With "files", the sentences to read.
         target_file: With "files", their translations, line by line.
         seed: Of weights, dropout and data order.
+        preset: Where the settings come from.
         settings: Sizes and training plan.
         minutes: The planned length of the training, if it is not ``settings.epochs``.
         tokenizers: SHA-256 of the two tokenizer models.
@@ -41,6 +42,7 @@ class Config:
     source_file: str | None
     target_file: str | None
     seed: int
+    preset: str
     settings: Settings
     minutes: float | None
     tokenizers: dict[str, str]

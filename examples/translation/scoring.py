@@ -34,8 +34,9 @@ def score(translations: Sequence[str], references: Sequence[str], *, tokenize: s
         BLEU and chrF.
 
     Example:
-        >>> score(["the cat sat on the mat"], ["the cat sat on the mat"], tokenize="13a").bleu
-        100.0...
+        >>> scores = score(["the cat sat on the mat"], ["the cat sat on the mat"], tokenize="13a")
+        >>> round(scores.bleu)
+        100
     """
     bleu = sacrebleu.BLEU(tokenize=tokenize, force=True)
     chrf = sacrebleu.CHRF()

@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from translation import toy
-from translation.toy import ADJECTIVES, GRAMMAR, HELD_OUT, VERBS, describe, stems, toy_corpus
+from translation.toy import GRAMMAR, HELD_OUT, describe, toy_corpus
+from translation.toy_words import ADJECTIVES, VERBS, stems
 
 CORPUS = toy_corpus()
 EVERYTHING = [pair for pairs in CORPUS.values() for pair in pairs]

@@ -134,7 +134,7 @@ def test_training_stops_where_nothing_is_gained(tmp_path: Path) -> None:
 
 
 def test_a_plan_in_minutes_ends_with_them(tmp_path: Path) -> None:
-    training = begin(tmp_path / "run", replace(SETTINGS, epochs=10**6))
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=10**6, patience=10**6))
     training.minutes = 0.02
     training.fit()
     assert 1.2 <= training.progress.seconds < 60.0

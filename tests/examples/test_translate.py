@@ -86,6 +86,8 @@ def test_a_run_is_never_written_over(
     assert "go on with --resume" in one_error_line(capsys)
     assert translate.main(["train", "--run", folder, "--resume", "--seed", "3"]) == 2
     assert "was begun with seed=0, got 3" in one_error_line(capsys)
+    assert translate.main(["train", "--run", folder, "--resume", "--preset", "small"]) == 2
+    assert "was begun with preset=tiny, got small" in one_error_line(capsys)
     assert before == {p: p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
 
 
@@ -126,7 +128,11 @@ def test_lines_from_a_file_and_from_standard_input_come_out_alike(
         (["train", "--corpus", "nothing"], "invalid choice"),
         (["train", "--epochs", "0"], "must be a number above 0, got '0'"),
         (["train", "--minutes", "nan"], "must be a number above 0"),
-        (["train", "--dropout", "1.5"], "--dropout must be in [0, 1), got 1.5"),
+        (["train", "--dropout", "1.5"], "--dropout: must be a number in [0, 1), got '1.5'"),
+        (["train", "--seed", "-1"], "--seed: must be a number at least 0, got '-1'"),
+        (["train", "--vocabulary", "5"], "the vocabulary size must be from"),
+        (["train", "--data-dir", "."], "belongs to small_parallel_enja"),
+        (["train", "--to", "fr"], "from ja to en or from en to ja, got ja to fr"),
         (["train", "--source-file", "a.txt"], "--source-file and --target-file"),
         (["train", "--device", "cuda"], "no CUDA device"),
         (["translate", "--run", "nowhere", "犬"], "nowhere holds no run"),
@@ -146,7 +152,15 @@ def test_what_cannot_be_done_is_told_in_one_line(
     monkeypatch.chdir(tmp_path)
     assert translate.main(arguments) == 2
     assert message in one_error_line(capsys)
-    assert not list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.name != "runs"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert translate.main(["train", "--run", str(tmp_path / "file" / "run"), *files]) == 2
+    assert str(tmp_path / "file") in one_error_line(capsys)
 
 
 def test_files_of_unequal_length_are_refused_and_nothing_is_written(
