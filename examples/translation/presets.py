@@ -94,7 +94,7 @@ TINY = replace(
     batch_tokens=800,
     peak_rate=3e-3,
     warmup_steps=200,
-    epochs=3,
+    epochs=4,
 )
 """For the toy corpus on two cores: minutes."""
 
