@@ -151,10 +151,10 @@ class Training:
     def resume(self) -> bool:
         """Go back to the last checkpoint, if there is one; tell whether there was."""
         checkpoint = latest_checkpoint(self.run.checkpoints)
-        if checkpoint is None:
-            return False
-        self._restore(checkpoint)
-        return True
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        self._forget_later_rows()
+        return checkpoint is not None
 
     def fit(self) -> None:
         """Train until the plan is done or nothing is gained any more."""
@@ -279,7 +279,6 @@ class Training:
         else:
             progress.epochs_without_gain += 1
         progress.seconds = time.monotonic() - started
-        self._save()
         row = {
             "epoch": progress.epoch,
             "step": progress.step,
@@ -292,6 +291,7 @@ class Training:
         with self.run.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         plot_loss(self.run.metrics, self.run.folder / "loss.png")
+        self._save()  # last: an epoch whose row is lost would not be trained again
         print(
             f"epoch {progress.epoch:3d}  step {progress.step:6d}  train {train_loss:.3f}  "
             f"validation {validation_loss:.3f}  BLEU {bleu:4.1f}  {rate:6.0f} tokens/s  "
@@ -328,7 +328,6 @@ class Training:
         if self.device.type == "cuda" and "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"], self.device)
         self.progress = Progress(**state["progress"])
-        self._forget_later_rows()
 
     def _forget_later_rows(self) -> None:
         """Drop lines of ``metrics.jsonl`` that were written after the checkpoint."""

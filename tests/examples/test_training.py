@@ -111,13 +111,19 @@ def test_two_trainings_of_one_seed_are_equal_bit_for_bit(tmp_path: Path, trained
 def test_a_resumed_training_equals_one_that_never_stopped(
     tmp_path: Path, trained: Training
 ) -> None:
-    first = begin(tmp_path / "run")
-    first._train_epoch(time.monotonic())  # an epoch that no checkpoint has seen ...
-    first = begin(tmp_path / "run")
+    folder = tmp_path / "run"
+    first = begin(folder)
+    loss, rate = first._train_epoch(time.monotonic())
+    first._save = lambda: None  # type: ignore[method-assign]
+    first._end_epoch(loss, rate, time.monotonic())  # killed before the first checkpoint ...
+    first = begin(folder)
+    assert not first.resume()
     loss, rate = first._train_epoch(time.monotonic())
     first._end_epoch(loss, rate, time.monotonic())
-    first._train_epoch(time.monotonic())  # ... and another, lost with the process
-    second = begin(tmp_path / "run")
+    loss, rate = first._train_epoch(time.monotonic())
+    first._save = lambda: None  # type: ignore[method-assign]
+    first._end_epoch(loss, rate, time.monotonic())  # ... and before the second
+    second = begin(folder)
     torch.manual_seed(99)  # another process would be elsewhere in its random numbers
     assert second.resume()
     assert second.progress.epoch == 1
