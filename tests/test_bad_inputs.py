@@ -361,3 +361,16 @@ def test_recording_hides_no_error_of_the_model() -> None:
         layer(X, X, X, mask=zeros(5, 5))
     with pytest.raises(TypeError, match="mask must be bool"):
         layer(X, X, X, mask=zeros(5, 5))
+
+
+def test_a_start_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"start must have shape \(N,\), got \(2, 1\)"):
+        greedy_search(Nobody(), torch.tensor([[1], [1]]), end_id=0, max_length=3)
+
+
+def test_positions_are_not_added_to_integers() -> None:
+    positions = SinusoidalPositionalEncoding(8)
+    with pytest.raises(
+        TypeError, match=r"x must be a floating-point tensor, got dtype=torch\.int64"
+    ):
+        positions(torch.zeros(1, 3, 8, dtype=torch.int64))

@@ -41,10 +41,13 @@ def check_dropout(**probabilities: float) -> None:
 
 
 def check_width(name: str, tensor: Tensor, width: int) -> None:
-    """Raise unless ``tensor`` is a batch of sequences of ``width`` numbers, (B, L, width).
+    """Raise unless ``tensor`` is a batch of sequences of ``width`` real numbers, (B, L, width).
 
     Raises:
+        TypeError: If it holds integers or booleans.
         ValueError: If it has another shape.
     """
     if tensor.dim() != 3 or tensor.shape[-1] != width:
         raise ValueError(f"{name} must have shape (B, L, {width}), got {tuple(tensor.shape)}")
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got dtype={tensor.dtype}")

@@ -102,21 +102,22 @@ class TokenEmbedding(nn.Module):
         return f"vocabulary_size={vocabulary_size}, d_model={d_model}"
 
 
-def sinusoidal_table(
-    length: int, d_model: int, *, device: torch.device | str | None = None
-) -> Tensor:
+def sinusoidal_table(length: int, d_model: int) -> Tensor:
     """Compute the paper's waves, in float64: a row per position, sines and cosines in turn.
 
     Args:
         length: Number of positions.
         d_model: Width of a row; with an odd one the last sine has no cosine.
-        device: Where the table is made.
 
     Returns:
-        Numbers between -1 and 1. Shape (length, d_model).
+        Numbers between -1 and 1, on the CPU. Shape (length, d_model).
+
+    Raises:
+        ValueError: If a size is not positive.
     """
-    position = torch.arange(length, dtype=torch.float64, device=device)
-    even = torch.arange(0, d_model, 2, dtype=torch.float64, device=device)  # 2i
+    check_size(length=length, d_model=d_model)
+    position = torch.arange(length, dtype=torch.float64, device="cpu")
+    even = torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu")  # 2i
     angle = position[:, None] / 10000.0 ** (even / d_model)  # (length, ceil(d_model / 2))
     waves = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
     return waves[:, :d_model]
@@ -152,7 +153,8 @@ class SinusoidalPositionalEncoding(nn.Module):
         self.d_model = d_model
         self.max_length = max_length
         table = sinusoidal_table(max_length, d_model)
-        self.register_buffer("table", table.float(), persistent=False)
+        table = table.float().to(torch.get_default_device())
+        self.register_buffer("table", table, persistent=False)
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
@@ -161,8 +163,8 @@ class SinusoidalPositionalEncoding(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if not self.table.is_meta:
             dtype = torch.promote_types(self.table.dtype, torch.float32)
-            table = sinusoidal_table(self.max_length, self.d_model, device=self.table.device)
-            self.table = table.to(dtype)
+            table = sinusoidal_table(self.max_length, self.d_model)
+            self.table = table.to(dtype).to(self.table.device)  # some devices have no float64
         return self
 
     def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:

@@ -25,7 +25,8 @@ def greedy_search(
         N sentences, in the order of ``start``.
 
     Raises:
-        ValueError: If ``max_length`` is not positive, or the model's logits are not numbers.
+        ValueError: If ``max_length`` is not positive, ``start`` has another shape, or the model's
+            logits are not numbers.
 
     Example:
         >>> class CountDown:  # after n comes n - 1, whatever was before
@@ -40,6 +41,8 @@ def greedy_search(
         [[3, 2, 1], [8, 7, 6, 5, 4, 3]]
     """
     check_size(max_length=max_length)
+    if start.dim() != 1:
+        raise ValueError(f"start must have shape (N,), got {tuple(start.shape)}")
     tokens = start
     alive = list(range(len(start)))  # the sentence that each row writes
     written: list[list[int]] = [[] for _ in alive]
