@@ -25,6 +25,7 @@ from typing import NoReturn
 import torch
 from tqdm import tqdm
 
+from translation.checkpoint import latest_checkpoint
 from translation.corpus import (
     SMALL_PARALLEL_ENJA,
     Corpus,
@@ -58,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
     """Make a reader of numbers for argparse: above 0, at least 0, or at least 0 and below 1."""
     inside: dict[str, Callable[[float], bool]] = {
-        "above 0": lambda x: 0 < x < float("inf"),
+        "above 0": lambda x: 0 < x < 2**63,
         "at least 0": lambda x: 0 <= x < 2**63,
         "in [0, 1)": lambda x: 0 <= x < 1,
     }
@@ -101,10 +102,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=number(int, "at least 0"),
         help="of weights, dropout and data order (default: 0)",
     )
-    train.add_argument(
+    plan = train.add_mutually_exclusive_group()
+    plan.add_argument(
         "--minutes", type=number(float, "above 0"), help="plan the training for this long"
     )
-    train.add_argument(
+    plan.add_argument(
         "--epochs", type=number(int, "above 0"), help="plan for so many passes instead"
     )
     train.add_argument(
@@ -120,7 +122,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=None,
         help="let target embeddings and output differ",
     )
-    train.add_argument("--resume", action="store_true", help="go on where the run stopped")
+    train.add_argument(
+        "--resume", action="store_true", help="go on where the run stopped, or begin it"
+    )
 
     speak = commands.add_parser("translate", parents=[common], help="translate sentences")
     speak.set_defaults(action=translate_command)
@@ -165,6 +169,7 @@ def new_config(options: argparse.Namespace) -> Config:
         preset=preset,
         settings=settings,
         minutes=options.minutes,
+        corpus_hash="",
         tokenizers={},
     )
 
@@ -175,37 +180,43 @@ def as_text(path: Path | None) -> str | None:
 
 
 def corpus_of(config: Config) -> Corpus:
-    """Load the corpus that a configuration names."""
+    """Load the corpus that a configuration names, and see that it is still the same."""
     files = None
     if config.source_file is not None and config.target_file is not None:
         files = (Path(config.source_file), Path(config.target_file))
-    return load_corpus(
+    corpus = load_corpus(
         config.corpus,
         source_language=config.source_language,
         target_language=config.target_language,
         data_dir=None if config.data_dir is None else Path(config.data_dir),
         files=files,
     )
+    if config.corpus_hash and config.corpus_hash != corpus.fingerprint:
+        raise UserError(
+            f"the corpus {config.corpus} has changed since the run began, so that its test "
+            "sentences may have been trained on; begin another --run"
+        )
+    return corpus
 
 
 def begin(run: Run, config: Config) -> tuple[Config, Corpus]:
     """Load the corpus, train the tokenizers, and write the configuration, last."""
+    if run.checkpoints.exists() or run.best.exists():
+        raise UserError(
+            f"{run.folder} holds weights but no config.json; "
+            "put the file back, or choose another --run"
+        )
     corpus = corpus_of(config)
-    is_new = not run.folder.exists()
     run.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        for side, sentences in (
-            ("source", [pair.source for pair in corpus.train]),
-            ("target", [pair.target for pair in corpus.train]),
-        ):
-            path = run.tokenizer_file(side)
-            Tokenizer.train(sentences, vocab_size=config.settings.vocabulary, path=path)
-            config.tokenizers[side] = file_hash(path)
-        run.write_config(config)
-    except UserError:
-        if is_new:
-            shutil.rmtree(run.folder)
-        raise
+    for side, sentences in (
+        ("source", [pair.source for pair in corpus.train]),
+        ("target", [pair.target for pair in corpus.train]),
+    ):
+        path = run.tokenizer_file(side)
+        Tokenizer.train(sentences, vocab_size=config.settings.vocabulary, path=path)
+        config.tokenizers[side] = file_hash(path)
+    config = replace(config, corpus_hash=corpus.fingerprint)
+    run.write_config(config)
     return config, corpus
 
 
@@ -239,23 +250,43 @@ def train_command(options: argparse.Namespace) -> None:
     device = choose_device(options.device)
     config = new_config(options)
     run = Run(options.run or Path("runs") / config.corpus)
-    if not run.config_file.exists():
-        config, corpus = begin(run, config)
-    elif options.resume:
-        config, corpus = go_on(run, options)
-    else:
-        raise UserError(f"{run.folder} holds a run; go on with --resume, or choose another --run")
-    training = Training(
-        run,
-        config.settings,
-        corpus,
-        run.load_tokenizers(config),
-        seed=config.seed,
-        device=device,
-        minutes=config.minutes,
-    )
-    if options.resume and training.resume():
+    is_new = not run.folder.exists()
+    try:
+        if not run.config_file.exists():
+            config, corpus = begin(run, config)
+        elif options.resume:
+            config, corpus = go_on(run, options)
+        else:
+            raise UserError(
+                f"{run.folder} holds a run; go on with --resume, or choose another --run"
+            )
+        training = Training(
+            run,
+            config.settings,
+            corpus,
+            run.load_tokenizers(config),
+            seed=config.seed,
+            device=device,
+            minutes=config.minutes,
+        )
+    except BaseException:
+        if is_new and run.folder.exists():
+            shutil.rmtree(run.folder)
+        raise
+    with run.locked():
+        train_and_show(run, training, corpus, resume=options.resume)
+
+
+def train_and_show(run: Run, training: Training, corpus: Corpus, *, resume: bool) -> None:
+    """Train, then translate and draw what it has learnt."""
+    device = training.device
+    if resume and training.resume():
         print(f"{run.folder}: going on after epoch {training.progress.epoch}")
+    elif latest_checkpoint(run.best) is not None:
+        raise UserError(
+            f"{run.folder} holds trained weights but no checkpoint to go on from; "
+            "choose another --run"
+        )
     print(
         f"{len(corpus.train)} pairs, {sum(p.numel() for p in training.model.parameters())} "
         f"parameters, vocabularies of {training.tokenizers[0].vocab_size} and "
@@ -368,6 +399,9 @@ def report(title: str, outputs: Sequence[str], references: Sequence[str], tokeni
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever called us
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
@@ -384,10 +418,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
+        where = f": {error.filename}" if error.filename else ""
+        print(f"error: {error.strerror}{where}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nstopped; a training goes on with --resume", file=sys.stderr)
+        print("\nstopped (a training goes on with --resume)", file=sys.stderr)
         return 130
     return 0
 

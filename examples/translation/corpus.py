@@ -84,6 +84,16 @@ class Corpus:
             return "char"
         return "none" if _is_tokenised(self.name, self.target_language) else "13a"
 
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all pairs, split by split: a run is only scored on what it began with."""
+        digest = hashlib.sha256()
+        for split in (self.train, self.validation, self.test):
+            for pair in split:
+                digest.update(f"{pair.source}\t{pair.target}\n".encode())
+            digest.update(b"\n")
+        return digest.hexdigest()
+
 
 def load_corpus(
     name: str,

@@ -15,6 +15,8 @@ from torch import Tensor
 
 log = logging.getLogger(__name__)
 
+PLOTTED = {"minutes", "train_loss", "validation_loss", "validation_bleu"}
+"""What a row of the metrics must have."""
 FALLBACK = "DejaVu Sans"  # comes with matplotlib; has the mark of sentencepiece, U+2581
 
 
@@ -129,11 +131,13 @@ def plot_cross_attention(
         axes = figure.add_subplot(rows, columns, number)
         image = axes.imshow(table.float().numpy(), cmap="magma", vmin=0.0, vmax=1.0)
         axes.set_title(name, fontsize=10)
-        axes.set_xticks(range(key_length), source, fontproperties=font, rotation=90)
-        axes.set_yticks(range(length), target, fontproperties=font)
+        axes.set_xticks(
+            range(key_length), source, fontproperties=font, rotation=90, parse_math=False
+        )
+        axes.set_yticks(range(length), target, fontproperties=font, parse_math=False)
         axes.tick_params(length=0)
     if image is not None:
         figure.colorbar(image, ax=figure.axes, label="weight", shrink=0.6)
     if title:
-        figure.suptitle(title, fontproperties=font, fontsize=12)
+        figure.suptitle(title, fontproperties=font, fontsize=12, parse_math=False)
     save(figure, path)

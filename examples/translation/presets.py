@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from transformer_blocks import PostNorm, PreNorm
+from translation.errors import UserError
 from translation.transformer import Transformer
 
 
@@ -48,19 +49,26 @@ class Settings:
     patience: int
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> Transformer:
-        """Build the model that these settings describe, with fresh weights."""
-        return Transformer(
-            source_vocabulary,
-            target_vocabulary,
-            num_layers=self.num_layers,
-            d_model=self.d_model,
-            num_heads=self.num_heads,
-            d_ff=self.d_ff,
-            dropout=self.dropout,
-            max_length=self.max_length,
-            residual=PreNorm if self.pre_norm else PostNorm,
-            tie_embeddings=self.tie_embeddings,
-        )
+        """Build the model that these settings describe, with fresh weights.
+
+        Raises:
+            UserError: If they describe none.
+        """
+        try:
+            return Transformer(
+                source_vocabulary,
+                target_vocabulary,
+                num_layers=self.num_layers,
+                d_model=self.d_model,
+                num_heads=self.num_heads,
+                d_ff=self.d_ff,
+                dropout=self.dropout,
+                max_length=self.max_length,
+                residual=PreNorm if self.pre_norm else PostNorm,
+                tie_embeddings=self.tie_embeddings,
+            )
+        except (TypeError, ValueError) as error:
+            raise UserError(f"these settings make no model: {error}") from error
 
 
 SMALL = Settings(

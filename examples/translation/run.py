@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import torch
 
@@ -13,6 +15,11 @@ from translation.errors import UserError
 from translation.presets import Settings
 from translation.tokenizer import Tokenizer
 from translation.transformer import Transformer
+
+try:
+    import fcntl
+except ImportError:  # Windows: two trainings in one folder are up to the user there
+    fcntl = None  # type: ignore[assignment]
 
 FORMAT_VERSION = 1
 
@@ -32,6 +39,7 @@ class Config:
         preset: Where the settings come from.
         settings: Sizes and training plan.
         minutes: The planned length of the training, if it is not ``settings.epochs``.
+        corpus_hash: ``Corpus.fingerprint``.
         tokenizers: SHA-256 of the two tokenizer models.
     """
 
@@ -45,6 +53,7 @@ class Config:
     preset: str
     settings: Settings
     minutes: float | None
+    corpus_hash: str
     tokenizers: dict[str, str]
 
 
@@ -82,7 +91,7 @@ class Run:
         """Write ``config.json`` by one rename."""
         content = {"format_version": FORMAT_VERSION, **asdict(config)}
         partial = self.folder / ".config.json.part"
-        text = json.dumps(content, indent=2, ensure_ascii=False)
+        text = json.dumps(content, indent=2)
         partial.write_text(text + "\n", encoding="utf-8")
         partial.replace(self.config_file)
 
@@ -102,10 +111,31 @@ class Run:
                     f"{self.config_file} has format version {version}, newer than this program's "
                     f"{FORMAT_VERSION}; update the program"
                 )
+            _check_types(Settings, content["settings"])
             content["settings"] = Settings(**content["settings"])
-            return Config(**content)
+            _check_types(Config, content)
+            config = Config(**content)
+            for name, size in (("epochs", config.settings.epochs), ("minutes", config.minutes)):
+                if size is not None and not size > 0:
+                    raise ValueError(f"{name} must be above 0, got {size}")
+            return config
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.config_file} is damaged: {error}") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other trainings out of the folder; the lock goes with the process.
+
+        Raises:
+            UserError: If another training holds it.
+        """
+        with self.tokenizer_file("source").open("rb") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise UserError(f"another training is at work in {self.folder}") from error
+            yield
 
     def load_tokenizers(self, config: Config) -> tuple[Tokenizer, Tokenizer]:
         """Load both tokenizers and see that they are this run's.
@@ -135,6 +165,16 @@ class Run:
         model = config.settings.build(source.vocab_size, target.vocab_size)
         load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
         return config, model.to(device).eval(), source, target
+
+
+def _check_types(kind: type, content: dict[str, Any]) -> None:
+    """Raise unless each value of ``content`` has the type of the field that it is for."""
+    for name, hint in get_type_hints(kind).items():
+        allowed = get_origin(hint) if get_origin(hint) is dict else hint
+        value = content[name]
+        is_int_for_float = isinstance(value, int) and isinstance(1.0, allowed)
+        if not (isinstance(value, allowed) or is_int_for_float):
+            raise TypeError(f"{name} must be {hint}, got {value!r}")
 
 
 def file_hash(path: Path) -> str:

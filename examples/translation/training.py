@@ -33,7 +33,7 @@ from translation.checkpoint import Checkpoint, latest_checkpoint, load_weights, 
 from translation.corpus import Corpus, Pair
 from translation.decoding import translate
 from translation.errors import UserError
-from translation.pictures import plot_loss
+from translation.pictures import PLOTTED, plot_loss
 from translation.presets import Settings
 from translation.run import Run
 from translation.scoring import score
@@ -153,6 +153,11 @@ class Training:
         checkpoint = latest_checkpoint(self.run.checkpoints)
         if checkpoint is not None:
             self._restore(checkpoint)
+            best = latest_checkpoint(self.run.best)
+            if best is None or (
+                best.step < self.progress.step and not self.progress.epochs_without_gain
+            ):
+                self._keep_as_best()  # it was lost, or the process died before it was kept
         self._forget_later_rows()
         return checkpoint is not None
 
@@ -228,7 +233,7 @@ class Training:
         self.average.update_parameters(self.model)
         return loss.detach(), count
 
-    def _finite(self, loss: Tensor) -> float:
+    def _finite(self, loss: Tensor | float) -> float:
         value = float(loss)
         if not math.isfinite(value):
             raise UserError(
@@ -260,7 +265,7 @@ class Training:
     def _end_epoch(self, train_loss: float, rate: float, started: float) -> None:
         """Validate, keep what is best, write down how it went."""
         progress, model = self.progress, self._best_model()
-        validation_loss = self.validation_loss()
+        validation_loss = self._finite(self.validation_loss())
         sample = self.corpus.validation[:SAMPLE]
         translations = translate(model, *self.tokenizers, [pair.source for pair in sample])
         bleu = score(
@@ -269,13 +274,6 @@ class Training:
         best = validation_loss < progress.best_loss
         if best:
             progress.best_loss, progress.epochs_without_gain = validation_loss, 0
-            save_checkpoint(
-                self.run.best,
-                step=progress.step,
-                tensors={"model": model.state_dict()},
-                state={"epoch": progress.epoch, "validation_loss": validation_loss},
-                keep=1,
-            )
         else:
             progress.epochs_without_gain += 1
         progress.seconds = time.monotonic() - started
@@ -291,12 +289,23 @@ class Training:
         with self.run.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         plot_loss(self.run.metrics, self.run.folder / "loss.png")
-        self._save()  # last: an epoch whose row is lost would not be trained again
+        self._save()  # after the row, which would be lost for good otherwise
+        if best:
+            self._keep_as_best()
         print(
             f"epoch {progress.epoch:3d}  step {progress.step:6d}  train {train_loss:.3f}  "
             f"validation {validation_loss:.3f}  BLEU {bleu:4.1f}  {rate:6.0f} tokens/s  "
             f"{progress.seconds / 60.0:5.1f} min{'  *' if best else ''}",
             flush=True,
+        )
+
+    def _keep_as_best(self) -> None:
+        save_checkpoint(
+            self.run.best,
+            step=self.progress.step,
+            tensors={"model": self._best_model().state_dict()},
+            state={"epoch": self.progress.epoch, "validation_loss": self.progress.best_loss},
+            keep=1,
         )
 
     def _save(self) -> None:
@@ -333,13 +342,14 @@ class Training:
         """Drop lines of ``metrics.jsonl`` that were written after the checkpoint."""
         if not self.run.metrics.is_file():
             return
-        lines = self.run.metrics.read_text(encoding="utf-8").split("\n")
+        lines = self.run.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
         kept = []
         for line in lines:
             try:
-                if json.loads(line)["epoch"] <= self.progress.epoch:
+                row = json.loads(line)
+                if row["epoch"] <= self.progress.epoch and row.keys() >= PLOTTED:
                     kept.append(line + "\n")
-            except (KeyError, TypeError, ValueError):
+            except (AttributeError, KeyError, TypeError, ValueError):
                 continue  # a line that a kill cut off
         partial = self.run.metrics.with_name(".metrics.jsonl.part")
         partial.write_text("".join(kept), encoding="utf-8")

@@ -64,3 +64,14 @@ def test_the_loss_picture_needs_one_epoch_only(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     plot_loss(tmp_path / "metrics.jsonl", tmp_path / "loss.png")
     assert imread(tmp_path / "loss.png").ndim == 3
+
+
+def test_a_dollar_is_a_letter_not_a_formula(tmp_path: Path) -> None:
+    plot_cross_attention(
+        torch.ones(1, 1, 2) / 2,
+        source=["$\\foo$", "$5"],
+        target=["$x^$"],
+        path=tmp_path / "a.png",
+        title="$\\foo$ と $5^$",
+    )
+    assert imread(tmp_path / "a.png").ndim == 3

@@ -30,6 +30,39 @@ def test_a_damaged_configuration_is_named(run: Run, text: str) -> None:
         run.read_config()
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        ("settings", "d_model", "128"),
+        ("settings", "epochs", 0),
+        ("settings", "num_heads", 3),
+        ("settings", "dropout", 7.0),
+        ("", "tokenizers", []),
+        ("", "seed", "a"),
+        ("", "minutes", 0),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_named(
+    run: Run, place: str, name: str, value: object
+) -> None:
+    content = json.loads(run.config_file.read_text(encoding="utf-8"))
+    (content[place] if place else content)[name] = value
+    run.config_file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=name):
+        run.load_best(torch.device("cpu"))
+
+
+def test_two_trainings_cannot_share_a_folder(run: Run) -> None:
+    with (
+        run.locked(),
+        pytest.raises(UserError, match="another training is at work"),
+        Run(run.folder).locked(),
+    ):
+        pass
+    with run.locked():  # free again
+        pass
+
+
 def test_a_newer_format_is_refused(run: Run) -> None:
     content = json.loads(run.config_file.read_text(encoding="utf-8"))
     content["format_version"] = 2

@@ -2,6 +2,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -161,6 +162,32 @@ def test_tied_embeddings_are_still_tied_after_a_resume(tmp_path: Path, trained: 
     config, model, _, _ = trained.run.load_best(torch.device("cpu"))
     assert config.settings.tie_embeddings
     assert model.output.weight is model.target_embedding.weight
+
+
+def test_the_best_weights_are_restored_where_they_were_lost(
+    tmp_path: Path, trained: Training
+) -> None:
+    shutil.copytree(trained.run.folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "best")
+    training = begin(tmp_path / "run")
+    assert training.resume()
+    assert training.run.load_best(torch.device("cpu"))
+
+
+def test_rows_that_are_no_metrics_are_dropped_on_resume(tmp_path: Path, trained: Training) -> None:
+    shutil.copytree(trained.run.folder, tmp_path / "run")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    metrics.write_bytes(whole + b'\xff\n{"epoch": 1}\n[]\n{"epoch": 7, "min')
+    assert begin(tmp_path / "run").resume()
+    assert metrics.read_bytes() == whole
+
+
+def test_a_model_that_breaks_in_its_last_update_is_not_kept(tmp_path: Path) -> None:
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=1, peak_rate=1e30, warmup_steps=1))
+    with pytest.raises(UserError, match=r"the loss is (nan|inf) at step"):
+        training.fit()
+    assert latest_checkpoint(training.run.best) is None
 
 
 SCRIPT = """

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,8 @@ def test_lines_from_a_file_and_from_standard_input_come_out_alike(
         (["train", "--corpus", "nothing"], "invalid choice"),
         (["train", "--epochs", "0"], "must be a number above 0, got '0'"),
         (["train", "--minutes", "nan"], "must be a number above 0"),
+        (["train", "--epochs", "9" * 400], "must be a number above 0"),
+        (["train", "--epochs", "1", "--minutes", "1"], "not allowed with"),
         (["train", "--dropout", "1.5"], "--dropout: must be a number in [0, 1), got '1.5'"),
         (["train", "--seed", "-1"], "--seed: must be a number at least 0, got '-1'"),
         (["train", "--vocabulary", "5"], "the vocabulary size must be from"),
@@ -174,6 +177,50 @@ def test_files_of_unequal_length_are_refused_and_nothing_is_written(
     assert "31" in message
     assert "30" in message
     assert not (tmp_path / "run").exists()
+
+
+def test_weights_are_never_trained_over(
+    tmp_path: Path, trained: Training, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained.run.folder, folder)
+    (folder / "config.json").unlink()
+    before = sorted(path for path in folder.rglob("*"))
+    assert translate.main(["train", "--run", str(folder), "--corpus", "toy"]) == 2
+    assert "holds weights but no config.json" in one_error_line(capsys)
+    assert sorted(path for path in folder.rglob("*")) == before
+
+
+def test_a_run_without_its_checkpoints_is_not_begun_again(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert translate.main(["train", "--run", str(folder), *files, *TINY]) == 0
+    shutil.rmtree(folder / "checkpoints")
+    capsys.readouterr()
+    assert translate.main(["train", "--run", str(folder), "--resume"]) == 2
+    assert "no checkpoint to go on from" in one_error_line(capsys)
+
+
+def test_a_corpus_that_has_changed_is_noticed(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert translate.main(["train", "--run", str(folder), *files, *TINY]) == 0
+    for path, line in ((files[1], "虎が走る。\n"), (files[3], "The tiger runs.\n")):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(line)
+    capsys.readouterr()
+    for command in (["evaluate"], ["train", "--resume", "--epochs", "4"]):
+        assert translate.main([*command, "--run", str(folder)]) == 2
+        assert "has changed since the run began" in one_error_line(capsys)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
+def test_closed_streams_leave_no_traceback(trained: Training, closed: str) -> None:
+    command = f'"{sys.executable}" "{PROGRAM}" translate --run "{trained.run.folder}" {closed}'
+    result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=120, input=b"")
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 def test_bad_bytes_on_standard_input_are_named_by_line(trained: Training) -> None:

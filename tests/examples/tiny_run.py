@@ -54,8 +54,13 @@ def begin(folder: Path, settings: Settings = SETTINGS) -> Training:
             path = run.tokenizer_file(side)
             Tokenizer.train(texts, vocab_size=settings.vocabulary, path=path)
             hashes[side] = file_hash(path)
-        run.write_config(
-            Config("files", "ja", "en", None, None, None, 0, "tiny", settings, None, hashes)
+        config = Config(
+            *("files", "ja", "en", None, None, None, 0, "tiny"),
+            settings=settings,
+            minutes=None,
+            corpus_hash=corpus.fingerprint,
+            tokenizers=hashes,
         )
+        run.write_config(config)
     tokenizers = run.load_tokenizers(run.read_config())
     return Training(run, settings, corpus, tokenizers, seed=0, device=torch.device("cpu"))
