@@ -365,6 +365,8 @@ def chunks_to_translate(options: argparse.Namespace) -> Iterator[list[str]]:
 def evaluate_command(options: argparse.Namespace) -> None:
     """Score the translations of the test sentences."""
     run = Run(options.run or Path("runs/toy"))
+    if options.output and not options.output.parent.is_dir():
+        raise UserError(f"there is no folder {options.output.parent} to write {options.output} to")
     config, model, source, target = run.load_best(choose_device(options.device))
     corpus = corpus_of(config)
     with tqdm(

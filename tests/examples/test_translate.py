@@ -137,6 +137,7 @@ def test_lines_from_a_file_and_from_standard_input_come_out_alike(
         (["train", "--data-dir", "."], "belongs to small_parallel_enja"),
         (["train", "--to", "fr"], "from ja to en or from en to ja, got ja to fr"),
         (["train", "--source-file", "a.txt"], "--source-file and --target-file"),
+        (["evaluate", "--output", "no/where.txt"], "there is no folder no to write"),
         (["train", "--device", "cuda"], "no CUDA device"),
         (["translate", "--run", "nowhere", "犬"], "nowhere holds no run"),
         (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
