@@ -87,7 +87,9 @@ def plot_loss(metrics: Path, path: Path) -> None:
     losses.plot(minutes, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation")
     losses.set_ylabel("loss per token (nats, label-smoothed)")
     losses.legend(frameon=False)
-    bleu.plot(minutes, [row["validation_bleu"] for row in rows], "o-", ms=3, color="C2")
+    bleu.plot(
+        minutes, [row["validation_bleu"] for row in rows], "o-", ms=3, color="C2", clip_on=False
+    )
     bleu.set_ylabel("BLEU of a validation sample")
     bleu.set_ylim(bottom=0.0)
     for axes in (losses, bleu):
