@@ -142,14 +142,14 @@ both_kernels = pytest.mark.parametrize("kernel", KERNELS)
             zeros(2, 4, 5, 6),
             zeros(2, 4, 5, 8),
             ValueError,
-            "query and key must have the same width d_k, got query (2, 4, 5, 8), "
+            "query, key and value must agree in width d_k (query and key), got query (2, 4, 5, 8), "
             "key (2, 4, 5, 6) and value (2, 4, 5, 8)",
         ),
         (
             zeros(2, 4, 5, 8),
             zeros(2, 4, 6, 8),
             ValueError,
-            "key and value must have the same length S, got query (2, 4, 5, 8), "
+            "query, key and value must agree in length S (key and value), got query (2, 4, 5, 8), "
             "key (2, 4, 5, 8) and value (2, 4, 6, 8)",
         ),
         (
@@ -199,7 +199,13 @@ X = zeros(2, 5, 8)
         (X, zeros(2, 5, 6), X, ValueError, "key must have shape (B, L, 8), got (2, 5, 6)"),
         (X, X, zeros(2, 5, 6), ValueError, "value must have shape (B, L, 8), got (2, 5, 6)"),
         (zeros(5, 8), X, X, ValueError, "query must have shape (B, L, 8), got (5, 8)"),
-        (X, X, zeros(2, 6, 8), ValueError, "key and value must have the same length S, got query"),
+        (
+            X,
+            X,
+            zeros(2, 6, 8),
+            ValueError,
+            "query, key and value must agree in length S (key and value), got query",
+        ),
         (X, zeros(3, 5, 8), zeros(3, 5, 8), ValueError, "must agree in batch and heads, got query"),
         (
             X,

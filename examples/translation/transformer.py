@@ -8,6 +8,7 @@ map scores every word of the vocabulary for the next place.
 from torch import Tensor, nn
 
 from transformer_blocks import (
+    DecoderCache,
     PostNorm,
     Residual,
     SinusoidalPositionalEncoding,
@@ -93,7 +94,14 @@ class Transformer(nn.Module):
         x = self.dropout(self.positions(self.source_embedding(source)))  # (B, S, d_model)
         return self.encoder(x, mask=mask), mask
 
-    def decode(self, target: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        *,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
         """Look at the target so far and at the memory.
 
         Padding of the target needs no mask: it stands at the end, where causality hides it.
@@ -102,12 +110,15 @@ class Transformer(nn.Module):
             target: Token ids, begin-of-sentence first. Shape (B, L).
             memory: What :meth:`encode` returned. Shape (B, S, d_model).
             memory_mask: Its mask. Shape (B, 1, 1, S).
+            cache: In place of the two, what ``decoder.new_cache`` made of them. Then ``target``
+                holds the tokens that follow those of earlier calls.
 
         Returns:
             What each position knows of the next token. Shape (B, L, d_model).
         """
-        x = self.dropout(self.positions(self.target_embedding(target)))  # (B, L, d_model)
-        return self.decoder(x, memory, memory_mask=memory_mask)
+        written = 0 if cache is None else cache.length
+        embedded = self.positions(self.target_embedding(target), offset=written)  # (B, L, d_model)
+        return self.decoder(self.dropout(embedded), memory, memory_mask=memory_mask, cache=cache)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Score every next token of a known translation.

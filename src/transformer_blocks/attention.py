@@ -210,19 +210,22 @@ def _hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise unless shapes are (B, H, L, d_k), (B, H, S, d_k), (B, H, S, d_v), with one dtype."""
-    shapes = (
-        f"got query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}"
-    )
     if not query.dim() == key.dim() == value.dim() == 4:
-        raise ValueError(f"query, key and value must have four dimensions (B, H, L, d_k), {shapes}")
-    if not query.shape[:2] == key.shape[:2] == value.shape[:2]:
-        raise ValueError(f"query, key and value must agree in batch and heads, {shapes}")
-    if query.shape[-1] != key.shape[-1]:
-        raise ValueError(f"query and key must have the same width d_k, {shapes}")
-    if key.shape[-2] != value.shape[-2]:
-        raise ValueError(f"key and value must have the same length S, {shapes}")
-    if not query.dtype == key.dtype == value.dtype:
+        rule = "have four dimensions (B, H, L, d_k)"
+    elif not query.shape[:2] == key.shape[:2] == value.shape[:2]:
+        rule = "agree in batch and heads"
+    elif query.shape[3] != key.shape[3]:
+        rule = "agree in width d_k (query and key)"
+    elif key.shape[2] != value.shape[2]:
+        rule = "agree in length S (key and value)"
+    elif not query.dtype == key.dtype == value.dtype:
         raise TypeError(
             "query, key and value must have one dtype, "
             f"got {query.dtype}, {key.dtype} and {value.dtype}"
         )
+    else:
+        return
+    raise ValueError(
+        f"query, key and value must {rule}, got query {tuple(query.shape)}, "
+        f"key {tuple(key.shape)} and value {tuple(value.shape)}"
+    )

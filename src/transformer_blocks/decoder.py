@@ -11,10 +11,12 @@ it: that is what the causal mask is for.
 Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
+from transformer_blocks.cache import DecoderCache, KeyValueCache
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Residual
 
@@ -61,31 +63,42 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        memory: Tensor,
+        memory: Tensor | KeyValueCache,
         *,
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = True,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Let the target look at itself, then at the source.
 
         Args:
             x: The target. Shape (B, L, d_model).
-            memory: The encoded source. Shape (B, S, key width of the cross-attention).
+            memory: The encoded source, shape (B, S, key width of the cross-attention), or its keys
+                and values, if the cross-attention has projected them already.
             mask: Hides target positions from target positions; broadcastable to (B, H, L, L).
             memory_mask: Hides source positions, usually their padding; to (B, H, L, S).
             causal: Whether a target position is kept from seeing later ones.
+            cache: Keys and values of the target positions before ``x``, which are added to it.
 
         Returns:
             Shape (B, L, d_model).
         """
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
         )
-        x = self.cross_attention_residual(
-            x, lambda x: self.cross_attention(x, memory, memory, mask=memory_mask)
-        )
+        x = self.cross_attention_residual(x, lambda x: self._look_up(x, memory, memory_mask))
         return self.feed_forward_residual(x, self.feed_forward)
+
+    def _look_up(
+        self, x: Tensor, memory: Tensor | KeyValueCache, memory_mask: Tensor | None
+    ) -> Tensor:
+        if isinstance(memory, Tensor):
+            return self.cross_attention(x, memory, memory, mask=memory_mask)
+        # Several rows may write one sentence. As nothing here depends on the order of queries,
+        # they can ask together, as if they were one longer row: one copy of the memory will do.
+        together = x if len(x) == memory.rows else x.reshape(memory.rows, -1, x.shape[-1])
+        return self.cross_attention(together, mask=memory_mask, cache=memory).view_as(x)
 
 
 class Decoder(nn.Module):
@@ -115,11 +128,12 @@ class Decoder(nn.Module):
     def forward(
         self,
         x: Tensor,
-        memory: Tensor,
+        memory: Tensor | None = None,
         *,
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = True,
+        cache: DecoderCache | None = None,
     ) -> Tensor:
         """Apply the layers in turn.
 
@@ -129,10 +143,39 @@ class Decoder(nn.Module):
             mask: Hides target positions, besides the causal rule; broadcastable to (B, H, L, L).
             memory_mask: Hides source positions, usually ``padding_mask(source)``.
             causal: Whether a target position is kept from seeing later ones.
+            cache: What :meth:`new_cache` made, in place of ``memory`` and ``memory_mask``. Then
+                ``x`` is what follows the positions of earlier calls, and is added to it.
 
         Returns:
             Each target position, ready to predict the next word. Shape (B, L, d_model).
+
+        Raises:
+            RuntimeError: If there is a cache and gradients are recorded.
+            ValueError: If both a memory and a cache are given, or neither.
         """
-        for layer in self.layers:
-            x = layer(x, memory, mask=mask, memory_mask=memory_mask, causal=causal)
+        if (memory is None) == (cache is None) or (cache is not None and memory_mask is not None):
+            raise ValueError("give either memory with its memory_mask, or a cache that holds both")
+        memories: Sequence[Tensor | KeyValueCache | None] = [memory] * len(self.layers)
+        pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
+        if cache is not None:
+            memories, pasts, memory_mask = cache.memory, cache.past, cache.memory_mask
+        for layer, of_layer, past in zip(self.layers, memories, pasts, strict=True):
+            x = layer(x, of_layer, mask=mask, memory_mask=memory_mask, causal=causal, cache=past)
         return x if self.norm is None else self.norm(x)
+
+    def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
+        """Begin to write: project what every later step will look up in the source.
+
+        Args:
+            memory: What the encoder made of the source. Shape (B, S, d_model).
+            memory_mask: Hides source positions; broadcastable to (B, H, 1, S).
+
+        Returns:
+            A cache with a row for each sentence, for one search; it belongs to the caller.
+        """
+        layers: Iterable[Any] = self.layers
+        caches = []
+        for layer in layers:
+            caches.append(KeyValueCache())
+            caches[-1].add(*layer.cross_attention.project(memory, memory))
+        return DecoderCache(caches, memory_mask=memory_mask)

@@ -87,8 +87,8 @@ class TokenEmbedding(nn.Module):
 
     def _check_ids(self, tokens: Tensor) -> None:
         vocabulary_size = self.weight.shape[0]
-        unknown = (tokens < 0) | (tokens >= vocabulary_size)
-        if unknown.any():
+        if tokens.numel() and (tokens.min() < 0 or tokens.max() >= vocabulary_size):
+            unknown = (tokens < 0) | (tokens >= vocabulary_size)
             sentence, position = unknown.nonzero()[0].tolist()
             raise IndexError(
                 f"token ids must be in 0..{vocabulary_size - 1} (vocabulary_size="

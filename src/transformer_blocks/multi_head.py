@@ -31,6 +31,7 @@ from transformer_blocks.attention import (
     fused_attention,
     scaled_dot_product_attention,
 )
+from transformer_blocks.cache import KeyValueCache
 
 
 class SingleHeadAttention(nn.Module):
@@ -180,11 +181,12 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self,
         query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Mix ``value`` vectors, weighting each by how well its ``key`` answers the ``query``.
 
@@ -194,19 +196,33 @@ class MultiHeadAttention(nn.Module):
             value: What each position hands over. Shape (B, S, value_width).
             mask: Boolean, True hides a key. Shape (L, S) or broadcastable to (B, H, L, S).
             causal: Also hide later positions, so that a word cannot read its own future.
+            cache: Keys and values of earlier decoding steps. The new ones are added to it, and all
+                of them are looked at; S counts both. Without ``key`` and ``value``, what it holds
+                is looked at and nothing added.
 
         Returns:
             One mixed vector per query. Shape (B, L, d_model).
 
         Raises:
+            RuntimeError: If there is a cache and gradients are recorded.
             TypeError: If the dtypes differ, or ``mask`` is not boolean.
-            ValueError: If the shapes do not fit.
+            ValueError: If the shapes do not fit, or there is nothing to look at.
         """
-        _check_inputs(self, query, key, value)
+        if key is not None and value is not None:
+            _check_inputs(self, query, key, value)
+            queries, keys, values = self._project_all(query, key, value)
+            if cache is not None:
+                keys, values = cache.add(keys, values)
+        elif cache is not None and key is value:  # neither is given
+            check_width("query", query, self.query_projection.in_features)
+            queries = self._split(self.query_projection(query))
+            keys, values = cache.read()
+        else:
+            raise ValueError("key and value must be given, or a cache that holds some")
         mixed = self.kernel(
-            self._split(self.query_projection(query)),  # (B, H, L, d_k)
-            self._split(self.key_projection(key)),  # (B, H, S, d_k)
-            self._split(self.value_projection(value)),  # (B, H, S, d_k)
+            queries,  # (B, H, L, d_k)
+            keys,  # (B, H, S, d_k)
+            values,
             mask=mask,
             causal=causal,
             dropout=self.dropout if self.training else 0.0,
@@ -216,24 +232,44 @@ class MultiHeadAttention(nn.Module):
         joined = mixed.transpose(1, 2).flatten(2)  # (B, L, d_model)
         return self.output_projection(joined)
 
+    def project(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Make what is looked up: the keys and values of all heads, which a cache can keep.
+
+        Args:
+            key: Shape (B, S, key_width).
+            value: Shape (B, S, value_width).
+
+        Returns:
+            Keys and values, each of shape (B, H, S, d_k).
+        """
+        return self._split(self.key_projection(key)), self._split(self.value_projection(value))
+
+    def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        return self._split(self.query_projection(query)), *self.project(key, value)
+
     def attention_weights(
         self,
         query: Tensor,
-        key: Tensor,
+        key: Tensor | None = None,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Compute the weights that :meth:`forward` mixes with, before dropout.
 
-        To see those of a whole model, use :func:`~transformer_blocks.record_attention`.
+        To see those of a whole model, use :func:`~transformer_blocks.record_attention`. A cache is
+        read and left as it is.
 
         Returns:
             Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
         """
+        keys = [] if cache is None or not cache.length else [cache.read()[0]]
+        if key is not None:
+            keys.append(self._split(self.key_projection(key)))
         return attention_weights(
             self._split(self.query_projection(query)),
-            self._split(self.key_projection(key)),
+            torch.cat(keys, dim=2),  # (B, H, S, d_k)
             mask=mask,
             causal=causal,
         )

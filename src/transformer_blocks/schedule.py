@@ -6,7 +6,7 @@ square root of the step (section 5.3, equation 3):
 
 .. math:: rate = d_{model}^{-0.5} \cdot \min(step^{-0.5},\; step \cdot warmup^{-1.5})
 
-Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
+Next chapter: :mod:`transformer_blocks.cache`, what decoding need not compute again.
 """
 
 from torch.optim import Optimizer

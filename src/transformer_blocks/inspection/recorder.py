@@ -51,7 +51,7 @@ def _recorder(layer: SingleHeadAttention | MultiHeadAttention, record: list[Tens
     @torch.no_grad()
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         inputs = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-        del inputs["value"]
+        inputs.pop("value", None)  # a filled cache is looked up without
         record.append(layer.attention_weights(**inputs))
 
     return hook

@@ -1,0 +1,197 @@
+"""Caches: what decoding has computed once and need not compute again.
+
+A decoder writes one word at a time, and each new word looks at all earlier ones. Without a memory
+the model would read the whole beginning again for every word. But nobody looks ahead: an earlier
+word never learns of a later one, so its key and its value, once projected, stay the same at every
+later step. A :class:`KeyValueCache` keeps them. A step then projects one new position, and only
+attention itself still grows with what is written.
+
+The source never changes at all. A :class:`DecoderCache` holds its keys and values, projected once
+for each layer, and lets all beams of a sentence read that one copy.
+
+State belongs to the caller: a cache is made for one search, handed to the modules at each step, and
+dropped afterwards. The modules themselves remember nothing.
+
+Next chapter: :mod:`transformer_blocks.packing`, a finished model, laid out for speed.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+FIRST_ROOM = 16  # positions that a cache makes room for when it first grows
+
+
+class KeyValueCache:
+    """The keys and values that one attention layer has projected so far.
+
+    Example:
+        >>> attention = MultiHeadAttention(16, num_heads=4)
+        >>> x, cache = torch.randn(2, 5, 16), KeyValueCache()
+        >>> with torch.no_grad():
+        ...     whole = attention(x, x, x, causal=True)
+        ...     steps = [attention(word, word, word, cache=cache) for word in x.split(1, dim=1)]
+        >>> torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-6)  # word by word, or at once
+        True
+    """
+
+    def __init__(self) -> None:
+        self._keys: _Growing | None = None
+        self._values: _Growing | None = None
+
+    @property
+    def length(self) -> int:
+        """S, the number of positions that are kept."""
+        return 0 if self._keys is None else self._keys.length
+
+    @property
+    def rows(self) -> int:
+        """N, the number of rows; 0 while nothing is kept."""
+        return 0 if self._keys is None else len(self._keys.room)
+
+    def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep the keys and values of new positions, behind those of the earlier ones.
+
+        Args:
+            keys: Shape (N, H, L, d_k).
+            values: Shape (N, H, L, d_v).
+
+        Returns:
+            All that are kept now, as :meth:`read` does.
+
+        Raises:
+            RuntimeError: If they carry gradients, which a cache cannot keep.
+            ValueError: If shape or dtype do not fit what is kept already.
+        """
+        if keys.requires_grad or values.requires_grad:
+            raise RuntimeError("a cache keeps no gradients; decode inside `with torch.no_grad():`")
+        if self._keys is None or self._values is None:
+            self._keys, self._values = _Growing(keys), _Growing(values)
+        else:
+            self._keys.add(keys)
+            self._values.add(values)
+        return self.read()
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        """Return all keys so far, shape (N, H, S, d_k), and all values, shape (N, H, S, d_v).
+
+        Raises:
+            ValueError: If nothing was ever added.
+        """
+        if self._keys is None or self._values is None:
+            raise ValueError("the cache is empty: there are no keys and values to look up")
+        return self._keys.read(), self._values.read()
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows only, in this order. A row that keeps its place is not copied.
+
+        Args:
+            rows: Row numbers; a row may be named twice, or not at all. Shape (M,).
+        """
+        if self._keys is not None and self._values is not None:
+            self._keys.select(rows)
+            self._values.select(rows)
+
+
+class DecoderCache:
+    """What a decoder remembers while it writes; :meth:`Decoder.new_cache` makes one.
+
+    It begins with a row for each sentence. After a :meth:`select` that names rows several times,
+    several rows write the same sentence, as the beams of a beam search do; they go on sharing its
+    memory as long as all sentences have equally many rows, and those of a sentence stand together.
+
+    Args:
+        memory: For each layer, the keys and values of the source.
+        memory_mask: Hides source positions; broadcastable to (B, H, 1, S).
+
+    Example:
+        >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
+        >>> with torch.no_grad():
+        ...     cache = decoder.new_cache(memory)
+        ...     steps = [decoder(word, cache=cache) for word in x.split(1, dim=1)]
+        ...     whole = decoder(x, memory)
+        >>> torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-5)
+        True
+    """
+
+    def __init__(
+        self, memory: Sequence[KeyValueCache], *, memory_mask: Tensor | None = None
+    ) -> None:
+        self.past = [KeyValueCache() for _ in memory]
+        self.memory = list(memory)
+        self.memory_mask = memory_mask if memory_mask is not None and memory_mask.any() else None
+        self._rows_per_sentence = 1
+
+    @property
+    def length(self) -> int:
+        """L, the number of target positions that are written; that of the next one, from 0."""
+        return self.past[0].length
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows only, in this order, as beams and finished sentences need it.
+
+        Args:
+            rows: Row numbers, int64; one may be named twice, or not at all. Shape (M,).
+
+        Raises:
+            TypeError: If ``rows`` is of another dtype.
+            ValueError: If it has another shape.
+        """
+        if rows.dtype != torch.int64:
+            raise TypeError(f"rows must be int64 row numbers, got dtype={rows.dtype}")
+        if rows.dim() != 1:
+            raise ValueError(f"rows must have shape (M,), got {tuple(rows.shape)}")
+        for cache in self.past:
+            cache.select(rows)
+        sentences, self._rows_per_sentence = _group(rows // self._rows_per_sentence)
+        for cache in self.memory:
+            cache.select(sentences)
+        if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
+            self.memory_mask = self.memory_mask[sentences]
+
+
+def _group(sentences: Tensor) -> tuple[Tensor, int]:
+    """Name a stretch of equal numbers once, if all stretches are equally long: [2, 2, 5, 5]."""
+    groups, sizes = sentences.unique_consecutive(return_counts=True)
+    if len(groups) and bool((sizes == sizes[0]).all()):
+        return groups, int(sizes[0])
+    return sentences, 1
+
+
+class _Growing:
+    """A tensor that grows along its positions, in a room that doubles whenever it is full."""
+
+    def __init__(self, first: Tensor) -> None:
+        self.length = first.shape[2]
+        self.room = first.clone(memory_format=torch.contiguous_format)  # (N, H, room, d_k)
+
+    def read(self) -> Tensor:
+        return self.room.narrow(2, 0, self.length)
+
+    def add(self, new: Tensor) -> None:
+        rows, heads, room, width = self.room.shape
+        added = new.shape[2]
+        if new.shape != (rows, heads, added, width) or new.dtype != self.room.dtype:
+            raise ValueError(
+                f"what is added must have shape {(rows, heads, 'L', width)} and dtype "
+                f"{self.room.dtype}, got {tuple(new.shape)} and {new.dtype}"
+            )
+        end = self.length + added
+        if end > room:
+            wider = new.new_empty(rows, heads, max(end, 2 * room, FIRST_ROOM), width)
+            wider.narrow(2, 0, self.length).copy_(self.read())
+            self.room = wider
+        self.room.narrow(2, self.length, added).copy_(new)
+        self.length = end
+
+    def select(self, rows: Tensor) -> None:
+        if len(rows) > len(self.room):
+            self.room = self.room[rows]
+            return
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
+        if len(moved):
+            written = self.read()
+            written[moved] = written[rows[moved]]
+        self.room = self.room[: len(rows)]

@@ -1,0 +1,198 @@
+"""Caches: a step knows what a full pass over everything written so far would know."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_blocks import (
+    AttentionKernel,
+    Decoder,
+    KeyValueCache,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    Residual,
+    build_decoder,
+    fused_attention,
+    padding_mask,
+    record_attention,
+    scaled_dot_product_attention,
+)
+
+SOURCES = torch.tensor([[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [8, 1, 1, 2, 0]])  # 0 is padding
+MASK = padding_mask(SOURCES)
+LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def make_decoder(
+    residual: type[Residual] = PostNorm, kernel: AttentionKernel = fused_attention
+) -> Decoder:
+    return build_decoder(
+        num_layers=2, d_model=16, num_heads=4, d_ff=24, residual=residual, kernel=kernel
+    ).eval()
+
+
+def make_memory(dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(len(SOURCES), SOURCES.shape[1], 16, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("residual", [PostNorm, PreNorm])
+@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@torch.no_grad()
+def test_steps_of_any_size_equal_one_full_pass(
+    dtype: torch.dtype, residual: type[Residual], kernel: AttentionKernel
+) -> None:
+    decoder, memory = make_decoder(residual, kernel).to(dtype), make_memory(dtype)
+    x = torch.randn(len(SOURCES), 40, 16, dtype=dtype)
+    whole = decoder(x, memory, memory_mask=MASK)
+    for sizes in ([1] * 40, [40], [3, 1, 1, 20, 15], [17, 1, 22]):
+        cache = decoder.new_cache(memory, memory_mask=MASK)
+        steps = [decoder(part, cache=cache) for part in x.split(sizes, dim=1)]
+        assert cache.length == 40
+        torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=LIMITS[dtype])
+
+
+@st.composite
+def selections(draw: st.DrawFn) -> list[list[int]]:
+    """Rows to go on with after each step: reordered, dropped, repeated, or beams of sentences."""
+    rows, chosen = len(SOURCES), []
+    for _ in range(draw(st.integers(1, 5))):
+        if draw(st.booleans()):
+            width = draw(st.integers(1, 3))
+            picked = draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=3))
+            chosen.append([row for row in picked for _ in range(width)])
+        else:
+            chosen.append(draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=6)))
+        rows = len(chosen[-1])
+    return chosen
+
+
+@given(selections())
+@torch.no_grad()
+def test_rows_may_be_reordered_repeated_and_dropped(chosen: list[list[int]]) -> None:
+    decoder, memory = make_decoder().double(), make_memory()
+    cache = decoder.new_cache(memory, memory_mask=MASK)
+    written = torch.zeros(len(SOURCES), 0, 16, dtype=torch.float64)
+    sentences = torch.arange(len(SOURCES))
+    for rows in [list(range(len(SOURCES))), *chosen]:
+        if cache.length:
+            cache.select(torch.tensor(rows))
+        written, sentences = written[rows], sentences[rows]
+        new = torch.randn(len(rows), 1, 16, dtype=torch.float64)
+        written = torch.cat((written, new), dim=1)
+        whole = decoder(written, memory[sentences], memory_mask=MASK[sentences])
+        torch.testing.assert_close(decoder(new, cache=cache), whole[:, -1:], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_the_source_is_projected_once_and_shared_by_the_beams_of_a_sentence() -> None:
+    decoder = make_decoder().double()
+    projections: list[int] = []
+    for index in range(2):
+        decoder.get_submodule(
+            f"layers.{index}.cross_attention.key_projection"
+        ).register_forward_hook(lambda _, __, keys: projections.append(len(keys)))
+    cache = decoder.new_cache(make_memory(), memory_mask=MASK)
+    places = [past.read()[0].data_ptr() for past in cache.memory]
+    cache.select(torch.arange(3).repeat_interleave(4))
+    for rows in ([1, 0, 3, 3, 5, 4, 4, 7, 8, 8, 8, 8], list(range(8)), [3, 3, 0, 1, 4, 5, 6, 7]):
+        decoder(torch.randn(cache.past[0].rows or 12, 1, 16, dtype=torch.float64), cache=cache)
+        cache.select(torch.tensor(rows))
+    assert [past.rows for past in cache.past] == [8, 8]
+    assert [past.rows for past in cache.memory] == [2, 2]
+    assert [past.read()[0].data_ptr() for past in cache.memory] == places
+    assert projections == [3, 3]
+
+
+@torch.no_grad()
+def test_a_step_copies_neither_the_past_nor_rows_that_stay() -> None:
+    cache = KeyValueCache()
+    places = []
+    for _ in range(33):
+        keys, _ = cache.add(torch.randn(4, 2, 1, 8), torch.randn(4, 2, 1, 8))
+        places.append(keys.data_ptr())
+    assert len(set(places)) == 4  # room for 1, 16, 32 and 64 positions
+    before = cache.read()[0].clone()
+    cache.select(torch.tensor([0, 3, 2]))
+    assert cache.read()[0].data_ptr() == places[-1]
+    assert torch.equal(cache.read()[0], before[[0, 3, 2]])
+
+
+def test_a_mask_that_hides_nothing_costs_nothing() -> None:
+    decoder = make_decoder()
+    with torch.no_grad():
+        cache = decoder.new_cache(torch.randn(1, 5, 16), memory_mask=MASK[:1])
+    assert cache.memory_mask is None
+
+
+@torch.no_grad()
+def test_attention_keeps_to_masks_and_causality_with_a_cache() -> None:
+    attention, x = MultiHeadAttention(16, 4).double(), torch.randn(2, 6, 16, dtype=torch.float64)
+    mask = torch.rand(2, 4, 6, 6) < 0.4
+    whole = attention(x, x, x, mask=mask, causal=True)
+    cache = KeyValueCache()
+    for start, end in ((0, 3), (3, 4), (4, 6)):
+        new = x[:, start:end]
+        part = attention(new, new, new, mask=mask[:, :, start:end, :end], causal=True, cache=cache)
+        torch.testing.assert_close(part, whole[:, start:end], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_weights_are_seen_in_cached_decoding_and_recording_changes_nothing() -> None:
+    decoder, memory = make_decoder().double(), make_memory()
+    x = torch.randn(3, 5, 16, dtype=torch.float64)
+    with record_attention(decoder) as whole:
+        decoder(x, memory, memory_mask=MASK)
+    cache = decoder.new_cache(memory, memory_mask=MASK)
+    unrecorded = [decoder(part, cache=cache) for part in x.split(1, dim=1)]
+    cache = decoder.new_cache(memory, memory_mask=MASK)
+    with record_attention(decoder) as steps:
+        recorded = [decoder(part, cache=cache) for part in x.split(1, dim=1)]
+    assert all(map(torch.equal, unrecorded, recorded))
+    for name, (table,) in whole.items():
+        assert len(steps[name]) == 5
+        for position, weights in enumerate(steps[name]):
+            seen = table[:, :, position : position + 1, : weights.shape[-1]]
+            torch.testing.assert_close(weights, seen, rtol=0, atol=1e-12)
+
+
+def test_an_empty_batch_decodes() -> None:
+    decoder = make_decoder()
+    with torch.no_grad():
+        cache = decoder.new_cache(torch.randn(0, 5, 16))
+        assert decoder(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
+
+
+def test_a_cache_says_what_it_cannot_do() -> None:
+    decoder, memory = make_decoder(), torch.randn(3, 5, 16)
+    x = torch.randn(3, 1, 16)
+    with pytest.raises(RuntimeError, match=r"^a cache keeps no gradients; decode inside `with "):
+        decoder.new_cache(memory)
+    with torch.no_grad():
+        cache = decoder.new_cache(memory)
+        either = r"^give either memory with its memory_mask, or a cache that holds both$"
+        for memories, options in (
+            ((memory,), {"cache": cache}),
+            ((), {}),
+            ((), {"cache": cache, "memory_mask": MASK}),
+        ):
+            with pytest.raises(ValueError, match=either):
+                decoder(x, *memories, **options)
+        decoder(x, cache=cache)
+        with pytest.raises(ValueError, match=r"what is added must have shape \(3, 4, 'L', 4\)"):
+            decoder(x[:2], cache=cache)
+        with pytest.raises(TypeError, match=r"^rows must be int64 row numbers, got dtype=torch.bo"):
+            cache.select(torch.tensor([True, False, True]))
+        with pytest.raises(ValueError, match=r"^rows must have shape \(M,\), got \(1, 2\)$"):
+            cache.select(torch.tensor([[0, 1]]))
+        attention = MultiHeadAttention(16, 4)
+        with pytest.raises(ValueError, match=r"^the cache is empty: there are no keys and values"):
+            attention(x, cache=KeyValueCache())
+        given = r"^key and value must be given, or a cache that holds some$"
+        with pytest.raises(ValueError, match=given):
+            attention(x)
+        with pytest.raises(ValueError, match=given):
+            attention(x, x, cache=cache.past[0])
