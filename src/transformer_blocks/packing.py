@@ -1,0 +1,155 @@
+"""Packing: a finished model, laid out for speed.
+
+A step of decoding multiplies a few rows with all the weights of the model. Its time goes less into
+arithmetic than into fetching weights, so it matters how they lie in memory: a processor with wide
+registers wants them in blocks, not in rows. Training, which rewrites the weights at each update,
+cannot afford to sort them; a finished model can, once.
+
+:func:`pack` copies a model and exchanges parts for equal but faster ones, which is what modules are
+for. It computes the same numbers, up to rounding.
+
+Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.decoder import DecoderLayer
+from transformer_blocks.encoder import EncoderLayer
+from transformer_blocks.multi_head import MultiHeadAttention
+
+Model = TypeVar("Model", bound=nn.Module)
+BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
+
+
+class PackedLinear(nn.Module):
+    """A linear map whose weights lie as the processor reads them.
+
+    Float32 weights on a CPU are sorted into blocks by oneDNN, the library behind many of torch's
+    own kernels. Its call costs more than a single row is worth: that one is multiplied with
+    weights whose longer side is contiguous. In other dtypes and on other devices it computes what
+    ``nn.Linear`` does.
+
+    Args:
+        linear: The map to pack; it is copied, and left as it is.
+
+    Example:
+        >>> linear, x = nn.Linear(16, 64), torch.randn(2, 5, 16)
+        >>> with torch.no_grad():
+        ...     same = torch.allclose(PackedLinear(linear)(x), linear(x), atol=1e-5)
+        >>> same
+        True
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        weight = linear.weight.detach()
+        self.blocks = None
+        in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
+        if in_float32 and torch.backends.mkldnn.is_available():
+            self.blocks = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), BLOCK_ROWS)
+        if self.out_features > self.in_features:
+            self.weight = weight.t().contiguous().t()
+        else:
+            self.weight = weight.clone()
+        self.bias = None if linear.bias is None else linear.bias.detach().clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the last dimension: (..., in_features) to (..., out_features)."""
+        if self.blocks is None or x.numel() <= self.in_features:
+            return F.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
+
+
+class JoinedAttention(MultiHeadAttention):
+    """Self-attention that makes queries, keys and values in a single product.
+
+    Args:
+        attention: The layer to copy; queries, keys and values come in with one width.
+        linear: Makes each linear map that computes.
+    """
+
+    def __init__(
+        self, attention: MultiHeadAttention, *, linear: Callable[[nn.Linear], Any]
+    ) -> None:
+        nn.Module.__init__(self)
+        self.num_heads, self.dropout = attention.num_heads, attention.dropout
+        self.kernel = attention.kernel
+        self.query_projection = attention.query_projection
+        self.key_projection = attention.key_projection
+        self.value_projection = attention.value_projection
+        self.joined_projection = linear(
+            _join([self.query_projection, self.key_projection, self.value_projection])
+        )
+        self.output_projection = linear(attention.output_projection)
+
+    def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        if not query is key is value:
+            return super()._project_all(query, key, value)
+        joined = self.joined_projection(query)  # (B, L, 3 * d_model)
+        return joined.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+
+
+def pack(model: Model, *, linear: Callable[[nn.Linear], nn.Module] = PackedLinear) -> Model:
+    """Copy a finished model into one that computes the same faster, without gradients.
+
+    Linear maps are packed, the self-attention of every layer makes its queries, keys and values in
+    one product, and dropout, which does nothing any more, is left out. The copy is in eval mode and
+    takes about three times the memory. It cannot be trained, moved, copied or saved: keep the
+    model, and pack it again.
+
+    Args:
+        model: Any module; it is left as it is.
+        linear: Makes each linear map that computes, of the one that was trained.
+
+    Returns:
+        The packed copy.
+
+    Example:
+        >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> x = torch.randn(2, 5, 16)
+        >>> with torch.no_grad():
+        ...     same = torch.allclose(pack(encoder)(x), encoder(x), atol=1e-5)
+        >>> same
+        True
+    """
+    packed: Model = _exchange(copy.deepcopy(model).eval(), linear)
+    return packed
+
+
+def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
+    """Give back the fast form of a module: another one, or itself with fast parts."""
+    if type(module) is nn.Linear:
+        return linear(module)
+    if type(module) is nn.Dropout:
+        return nn.Identity()
+    for name, part in module.named_children():
+        of_layer = isinstance(module, EncoderLayer | DecoderLayer) and name == "self_attention"
+        if of_layer and type(part) is MultiHeadAttention and _has_one_width(part):
+            setattr(module, name, JoinedAttention(part, linear=linear))
+        else:
+            setattr(module, name, _exchange(part, linear))
+    return module
+
+
+def _has_one_width(attention: MultiHeadAttention) -> bool:
+    width = attention.query_projection.in_features
+    return attention.key_projection.in_features == attention.value_projection.in_features == width
+
+
+@torch.no_grad()
+def _join(parts: Sequence[nn.Linear]) -> nn.Linear:
+    """Stack linear maps that read the same input into one that does the work of all."""
+    weight = torch.cat([part.weight for part in parts])
+    has_bias = parts[0].bias is not None
+    joined = nn.Linear(weight.shape[1], weight.shape[0], bias=has_bias, device="meta")
+    joined.weight = nn.Parameter(weight)
+    if has_bias:
+        joined.bias = nn.Parameter(torch.cat([part.bias for part in parts]))
+    return joined

@@ -1,0 +1,119 @@
+"""Packing: the copy computes what the model does, and the model stays as it is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_blocks import (
+    MultiHeadAttention,
+    PackedLinear,
+    PreNorm,
+    build_decoder,
+    build_encoder,
+    pack,
+    record_attention,
+)
+from transformer_blocks.packing import JoinedAttention
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
+LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}
+
+
+@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 1), (3, 7), (0, 2)])
+@torch.no_grad()
+def test_a_packed_stack_computes_the_same(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    encoder = build_encoder(**SIZES).to(dtype).eval()
+    decoder = build_decoder(**SIZES, residual=PreNorm).to(dtype).eval()
+    x, y = torch.randn(*shape, 16, dtype=dtype), torch.randn(shape[0], 4, 16, dtype=dtype)
+    limits: dict[str, Any] = {"rtol": 0, "atol": LIMITS[dtype]}
+    torch.testing.assert_close(pack(encoder)(x, causal=True), encoder(x, causal=True), **limits)
+    torch.testing.assert_close(pack(decoder)(y, x), decoder(y, x), **limits)
+
+
+@torch.no_grad()
+def test_a_packed_decoder_steps_and_shows_its_weights_as_the_model_does() -> None:
+    decoder = build_decoder(**SIZES).eval()
+    memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
+    packed = pack(decoder)
+    cache = packed.new_cache(memory)
+    with record_attention(packed) as steps:
+        parts = [packed(part, cache=cache) for part in x.split(1, dim=1)]
+    with record_attention(decoder) as whole:
+        expected = decoder(x, memory)
+    torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=0, atol=1e-5)
+    assert steps.keys() == whole.keys()
+    for name, (table,) in whole.items():
+        torch.testing.assert_close(steps[name][-1][:, :, 0], table[:, :, -1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("widths", [(16, 48), (48, 16), (16, 16)])
+@torch.no_grad()
+def test_a_linear_map_of_any_form_is_packed(bias: bool, widths: tuple[int, int]) -> None:
+    linear = nn.Linear(*widths, bias=bias)
+    packed = PackedLinear(linear)
+    assert (packed.in_features, packed.out_features) == widths
+    for shape in ((1,), (3,), (2, 5), (1, 1), (0, 4)):
+        x = torch.randn(*shape, widths[0])
+        torch.testing.assert_close(packed(x), linear(x), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_attention_without_bias_is_joined_too() -> None:
+    attention = MultiHeadAttention(16, 4, bias=False)
+    joined = JoinedAttention(attention, linear=PackedLinear)
+    x, memory = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
+    torch.testing.assert_close(joined(x, x, x), attention(x, x, x), rtol=0, atol=1e-5)
+    looked_up = joined(x, memory, memory)
+    torch.testing.assert_close(looked_up, attention(x, memory, memory), rtol=0, atol=1e-5)
+
+
+def test_the_model_stays_as_it_is_and_what_changes_in_it_later_stays_out_of_the_copy() -> None:
+    model = build_encoder(**SIZES, dropout=0.5).train()
+    names = [type(module) for module in model.modules()]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    packed, x = pack(model), torch.randn(2, 5, 16)
+    assert model.training
+    assert [type(module) for module in model.modules()] == names
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    with torch.no_grad():
+        before = packed(x)
+        for weight in model.parameters():
+            weight.zero_()
+        assert torch.equal(packed(x), before)  # nothing is dropped, and nothing is shared
+
+
+def test_only_what_has_a_fast_form_is_exchanged() -> None:
+    made: list[nn.Linear] = []
+
+    def linear(part: nn.Linear) -> nn.Module:
+        made.append(part)
+        return PackedLinear(part)
+
+    class Scaled(nn.Linear):
+        """A linear map that does something else besides."""
+
+    model = nn.ModuleDict(
+        {
+            "known": nn.Linear(16, 4),
+            "other": Scaled(16, 4),
+            "odd": MultiHeadAttention(16, 4, key_width=6),
+            "norm": nn.LayerNorm(16),
+            "dropout": nn.Dropout(0.5),
+        }
+    )
+    packed = pack(model, linear=linear)
+    kinds: list[tuple[str, Callable[..., object]]] = [
+        ("known", PackedLinear),
+        ("other", Scaled),
+        ("odd", MultiHeadAttention),
+        ("norm", nn.LayerNorm),
+        ("dropout", nn.Identity),
+    ]
+    assert [(name, type(part)) for name, part in packed.named_children()] == kinds
+    assert len(made) == 5
+    assert isinstance(pack(nn.Linear(3, 2), linear=linear), PackedLinear)
