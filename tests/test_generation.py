@@ -6,35 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.storyteller import END, VOCABULARY, Storyteller
 from torch import Tensor
 
 from transformer_blocks import Generation, greedy_search
-
-END, VOCABULARY = 0, 6
-
-
-class Storyteller:
-    """Scores that follow from a row's whole past, so that a mixed-up row changes its story."""
-
-    def __init__(self, rows: int) -> None:
-        self.pasts: list[tuple[int, ...]] = [()] * rows
-        self.batches: list[int] = []
-        self.selections: list[list[int]] = []
-
-    def step(self, tokens: Tensor) -> Tensor:
-        self.batches.append(len(tokens))
-        pairs = zip(self.pasts, tokens.tolist(), strict=True)
-        self.pasts = [(*past, token) for past, token in pairs]
-        return torch.stack([self.scores(past) for past in self.pasts])
-
-    def select(self, rows: Tensor) -> None:
-        self.selections.append(rows.tolist())
-        self.pasts = [self.pasts[row] for row in rows.tolist()]
-
-    @staticmethod
-    def scores(past: tuple[int, ...]) -> Tensor:
-        dice = torch.Generator().manual_seed(sum((n + 1) * t for n, t in enumerate(past)))
-        return torch.randn(VOCABULARY, generator=dice, dtype=torch.float64)
 
 
 def tell_alone(first: int, max_length: int) -> Generation:
@@ -75,8 +50,11 @@ def test_sentences_that_ended_leave_the_batch() -> None:
     lengths = [len(story.tokens) + story.ended for story in stories]
     assert len(set(lengths)) > 3  # they end at different steps
     assert model.batches == [sum(n >= step for n in lengths) for step in range(1, 7)]
-    shrunk = [rows for rows in model.selections if rows]
-    assert all(rows == sorted(set(rows)) for rows in shrunk)
+    for rows in model.selections:
+        stay = [row for place, row in enumerate(rows) if place == row]
+        moved = set(rows) - set(stay)  # from the end, into the places of those that left
+        assert len(stay) + len(moved) == len(rows)
+        assert all(row >= len(rows) for row in moved)
 
 
 def test_a_model_is_not_asked_again_once_all_have_ended() -> None:

@@ -2,13 +2,15 @@
 
 ``.. chapter:: transformer_blocks.masks`` sets the module's docstring as running text. Its first
 line, "Masks: which positions must not be seen", becomes the page's opening; the part before the
-colon is the page's own heading. A last paragraph "Next chapter: ..." goes to the page's end.
+colon is the page's own heading. The docstrings of a package's files stand before what they define.
+A last paragraph "Next chapter: ..." goes to the page's end.
 
 What ``transformer_blocks`` exports is documented under the name by which it is imported, so that
 every docstring can link to any other: ``:func:`~transformer_blocks.causal_mask```.
 """
 
 import inspect
+from collections.abc import Iterator
 from importlib import import_module
 from textwrap import indent
 from types import ModuleType
@@ -41,12 +43,23 @@ class Chapter(SphinxDirective):
                 f".. py:module:: {module.__name__}\n.. py:currentmodule:: {inside}",
                 with_class("lead", lead[0].upper() + lead[1:]),
                 *paragraphs,
-                *(describe(name, getattr(module, name)) for name in public_names(module)),
+                *listing(module),
                 with_class("next-chapter", closing),
             )
         )
         source = f"{module.__file__}:docstring of {module.__name__}"
         return self.parse_text_to_nodes(StringList(text.splitlines(), source))
+
+
+def listing(module: ModuleType) -> Iterator[str]:
+    """Yield what a module defines; in a package, what its files say goes before their names."""
+    told = {module.__name__}
+    for name in public_names(module):
+        defined = getattr(module, name)
+        if defined.__module__ not in told:
+            told.add(defined.__module__)
+            yield inspect.cleandoc(import_module(defined.__module__).__doc__ or "")
+        yield describe(name, defined)
 
 
 def public_names(module: ModuleType) -> list[str]:

@@ -15,8 +15,10 @@ What you read is what you run: there is no simplified twin. The reading order:
 8. :mod:`~transformer_blocks.decoder`: the half that writes
 9. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
 10. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
-11. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
-12. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
+11. :mod:`~transformer_blocks.cache`: what decoding need not compute again
+12. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
+13. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
+14. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
 
 Three rules hold everywhere. Sequences are batch first, (B, L, d_model). A mask is boolean and
 ``True`` hides. Modules return one tensor; attention weights are seen with :func:`record_attention`.
@@ -47,7 +49,15 @@ from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.builders import build_decoder, build_encoder
 from transformer_blocks.schedule import paper_rate, warmup_schedule
-from transformer_blocks.generation import Generation, StepModel, greedy_search
+from transformer_blocks.cache import DecoderCache, KeyValueCache
+from transformer_blocks.packing import PackedLinear, pack
+from transformer_blocks.generation import (
+    Generation,
+    StepModel,
+    beam_search,
+    greedy_search,
+    sample,
+)
 from transformer_blocks.inspection import record_attention
 
 __all__ = [
@@ -76,8 +86,14 @@ __all__ = [
     "build_decoder",
     "paper_rate",
     "warmup_schedule",
+    "KeyValueCache",
+    "DecoderCache",
+    "PackedLinear",
+    "pack",
     "StepModel",
     "Generation",
     "greedy_search",
+    "sample",
+    "beam_search",
     "record_attention",
 ]

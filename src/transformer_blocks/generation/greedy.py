@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
 from transformer_blocks.generation.protocol import Generation, StepModel
+from transformer_blocks.generation.stepping import write
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def greedy_search(
     model: StepModel, start: Tensor, *, end_id: int, max_length: int
 ) -> list[Generation]:
@@ -25,6 +25,7 @@ def greedy_search(
         N sentences, in the order of ``start``.
 
     Raises:
+        TypeError: If ``start`` does not hold ids.
         ValueError: If ``max_length`` is not positive, ``start`` has another shape, or the model's
             logits are not numbers.
 
@@ -34,36 +35,14 @@ def greedy_search(
         ...         return F.one_hot(tokens - 1, 10).float()
         ...
         ...     def select(self, rows): ...
-        >>> [
-        ...     g.tokens
-        ...     for g in greedy_search(CountDown(), torch.tensor([4, 9]), end_id=0, max_length=6)
-        ... ]
-        [[3, 2, 1], [8, 7, 6, 5, 4, 3]]
+        >>> start = torch.tensor([4, 9])
+        >>> for sentence in greedy_search(CountDown(), start, end_id=0, max_length=6):
+        ...     print(sentence.tokens, sentence.ended)
+        [3, 2, 1] True
+        [8, 7, 6, 5, 4, 3] False
     """
-    check_size(max_length=max_length)
-    if start.dim() != 1:
-        raise ValueError(f"start must have shape (N,), got {tuple(start.shape)}")
-    tokens = start
-    alive = list(range(len(start)))  # the sentence that each row writes
-    written: list[list[int]] = [[] for _ in alive]
-    scores = [0.0 for _ in alive]
-    ended = [False for _ in alive]
-    for step in range(1, max_length + 1):
-        if not alive:
-            break
-        log_probabilities = model.step(tokens).float().log_softmax(dim=-1)  # (N, V)
-        best, tokens = log_probabilities.max(dim=-1)
-        if not best.isfinite().all():
-            raise ValueError(f"logits must be finite, got NaN or infinity at step {step}")
-        for sentence, token, score in zip(alive, tokens.tolist(), best.tolist(), strict=True):
-            scores[sentence] += score
-            if token == end_id:
-                ended[sentence] = True
-            else:
-                written[sentence].append(token)
-        growing = (tokens != end_id).nonzero().flatten()
-        if len(growing) < len(alive):
-            alive = [alive[row] for row in growing.tolist()]
-            tokens = tokens[growing]
-            model.select(growing)
-    return [Generation(*sentence) for sentence in zip(written, scores, ended, strict=True)]
+
+    def choose(log_probabilities: Tensor, alive: list[int], step: int) -> Tensor:
+        return log_probabilities.argmax(dim=-1)
+
+    return write(model, start, choose, end_id=end_id, max_length=max_length)

@@ -1,0 +1,184 @@
+r"""Beam search: several sentences side by side, of which the best wins.
+
+The likeliest first word need not begin the likeliest sentence. Beam search keeps the K likeliest
+beginnings of a sentence, its *beams*; continues each with every word of the vocabulary; and keeps
+the K likeliest of those. What ends is set aside, and once K sentences are, the search is over.
+
+Every further word makes a sentence less likely, so plain probabilities favour short ones. Sentences
+are compared by their log-probability divided by a *length penalty* ("Google's Neural Machine
+Translation System", Wu et al. 2016, https://arxiv.org/abs/1609.08144, equation 14):
+
+.. math:: lp(Y) = \left(\frac{5 + |Y|}{6}\right)^\alpha
+
+With :math:`\alpha = 0` nothing is corrected. The paper of the Transformer takes 4 beams and 0.6
+(section 6.1).
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._checks import check_size
+from transformer_blocks.generation.protocol import Generation, StepModel
+from transformer_blocks.generation.stepping import (
+    check_numbers,
+    check_start,
+    close_ranks,
+    to_log_probabilities,
+)
+
+
+@torch.inference_mode()
+def beam_search(
+    model: StepModel,
+    start: Tensor,
+    *,
+    beam_size: int,
+    end_id: int,
+    max_length: int,
+    length_penalty: float = 0.6,
+    n_best: int = 1,
+) -> list[list[Generation]]:
+    """Write the best sentences that are found by following several beginnings at once.
+
+    A sentence never meets its neighbours in the batch, and leaves it when its search is over.
+
+    Args:
+        model: What scores the next token; at its beginning. It is asked for ``beam_size`` rows
+            a sentence, which stand together.
+        start: First token of each sentence. Shape (N,).
+        beam_size: K, how many beginnings are followed; with 1 the search is greedy.
+        end_id: The token that ends a sentence.
+        max_length: Most tokens to write, the end token included.
+        length_penalty: The exponent alpha above; larger values favour longer sentences.
+        n_best: How many sentences to return for each start; at most ``beam_size``.
+
+    Returns:
+        For each start, the best sentences, best first: those that ended before those that were cut
+        at ``max_length``, each kind by log-probability over length penalty. Fewer than ``n_best``
+        if there are no more.
+
+    Raises:
+        TypeError: If ``start`` does not hold ids, or a size is not a whole number.
+        ValueError: If an argument is out of range, or the model's logits are not numbers.
+
+    Example:
+        >>> class Garden:  # 1 looks best at first, but all that follows 2 is certain
+        ...     def step(self, tokens):
+        ...         odds = [[0, 0.6, 0.4, 0, 0], [0.3, 0, 0, 0.3, 0.4], [0, 0, 0, 1, 0]]
+        ...         odds = torch.tensor([*odds, [1, 0, 0, 0, 0], [1, 0, 0, 0, 0]])
+        ...         return odds[tokens].log()
+        ...
+        ...     def select(self, rows): ...
+        >>> start = torch.tensor([0])
+        >>> greedy_search(Garden(), start, end_id=0, max_length=5)[0].tokens
+        [1, 4]
+        >>> beam_search(Garden(), start, beam_size=2, end_id=0, max_length=5)[0][0].tokens
+        [2, 3]
+    """
+    check_start(start, max_length)
+    check_size(beam_size=beam_size, n_best=n_best)
+    if n_best > beam_size:
+        raise ValueError(
+            f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
+        )
+    if not 0.0 <= length_penalty < math.inf:
+        raise ValueError(f"length_penalty must be at least 0, got length_penalty={length_penalty}")
+    searches = [_Search(beam_size) for _ in start]
+    alive = searches
+    tokens = start
+    for step in range(max_length):
+        if not alive:
+            break
+        log_probabilities = to_log_probabilities(model.step(tokens))  # (rows, V)
+        rows, vocabulary = log_probabilities.shape
+        if beam_size > vocabulary:
+            raise ValueError(
+                f"beam_size must not exceed the vocabulary, got beam_size={beam_size} "
+                f"and {vocabulary} tokens"
+            )
+        so_far = [score for search in alive for score in search.scores]
+        log_probabilities += log_probabilities.new_tensor(so_far)[:, None]
+        candidates = log_probabilities.view(len(alive), -1)  # (sentences, beams * V)
+        # Of 2 K candidates at most K end a sentence, one of each beam: K others always remain.
+        best, places = candidates.topk(min(2 * beam_size, candidates.shape[1]))
+        for search, scores, where in zip(alive, best.tolist(), places.tolist(), strict=True):
+            check_numbers(scores, step)
+            search.extend(scores, [divmod(place, vocabulary) for place in where], end_id)
+        width = rows // len(alive)
+        order = close_ranks([not search.is_over for search in alive])
+        origins = [row * width + parent for row in order for parent in alive[row].parents]
+        alive = [alive[row] for row in order]
+        tokens = start.new_tensor([path[-1] for search in alive for path in search.paths])
+        if alive and origins != list(range(rows)):
+            model.select(torch.tensor(origins))
+    return [search.results(length_penalty)[:n_best] for search in searches]
+
+
+class _Search:
+    """The beams of one sentence.
+
+    Attributes:
+        paths: What each beam has written.
+        scores: The log-probability of each.
+        parents: The beam of the step before that each goes on from.
+        ended: Sentences that are set aside.
+    """
+
+    def __init__(self, beam_size: int) -> None:
+        self.beam_size = beam_size
+        self.paths: list[list[int]] = [[]]
+        self.scores = [0.0]
+        self.parents = [0]
+        self.ended: list[Generation] = []
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.ended) >= self.beam_size or max(self.scores) == -math.inf
+
+    def extend(self, scores: list[float], steps: list[tuple[int, int]], end_id: int) -> None:
+        """Go on with the best of the candidates, given best first as (beam, token)."""
+        going_on: list[tuple[float, int, int]] = []
+        for rank, (score, (beam, token)) in enumerate(zip(scores, steps, strict=True)):
+            if score == -math.inf:
+                break
+            if token != end_id:
+                going_on.append((score, beam, token))
+            elif rank < self.beam_size:
+                self.ended.append(Generation(self.paths[beam], score, ended=True))
+        del going_on[self.beam_size :]
+        beams = _keep_places(going_on, self.beam_size)
+        self.paths = [[*self.paths[beam], token] for _, beam, token in beams]
+        self.scores = [score for score, _, _ in beams]
+        self.parents = [beam for _, beam, _ in beams]
+
+    def results(self, alpha: float) -> list[Generation]:
+        """Return what was found, best first."""
+        found = list(self.ended)
+        if not self.is_over:
+            beams = zip(self.paths, self.scores, strict=True)
+            found += [Generation(path, score, ended=False) for path, score in beams]
+
+        def rank(sentence: Generation) -> tuple[bool, float]:
+            length = len(sentence.tokens) + sentence.ended
+            return sentence.ended, sentence.score / ((5 + length) / 6) ** alpha
+
+        return sorted((each for each in found if each.score > -math.inf), key=rank, reverse=True)
+
+
+def _keep_places(
+    beams: list[tuple[float, int, int]], beam_size: int
+) -> list[tuple[float, int, int]]:
+    """Put each beam where its parent stood, if nobody does yet: what stays need not be copied."""
+    places: list[tuple[float, int, int] | None] = [None] * beam_size
+    waiting = []
+    for beam in beams:
+        parent = beam[1]
+        if places[parent] is None:
+            places[parent] = beam
+        else:
+            waiting.append(beam)
+    waiting += [(-math.inf, 0, 0)] * (beam_size - len(beams))  # where too few candidates are left
+    waiting.reverse()
+    return [waiting.pop() if beam is None else beam for beam in places]

@@ -1,0 +1,96 @@
+"""Sampling: a word is as likely to be written as the model thinks it is.
+
+The likeliest sentence is often a dull one, and for a story there is no single right answer. Drawing
+words at random keeps the variety of the model's language, but also its slips: thousands of unlikely
+words have some chance together. Three knobs hold them down:
+
+- *temperature* T divides the logits: below 1 the likely words gain, above 1 the unlikely ones;
+- *top-k* draws from the k likeliest words only ("Hierarchical Neural Story Generation", Fan et al.
+  2018, https://arxiv.org/abs/1805.04833);
+- *top-p*, or nucleus sampling, from the fewest words that have a probability of p together ("The
+  Curious Case of Neural Text Degeneration", Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._checks import check_size
+from transformer_blocks.generation.protocol import Generation, StepModel
+from transformer_blocks.generation.stepping import check_start, write
+
+
+@torch.inference_mode()
+def sample(
+    model: StepModel,
+    start: Tensor,
+    *,
+    end_id: int,
+    max_length: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+) -> list[Generation]:
+    """Write sentences by drawing each token at random.
+
+    All dice are thrown beforehand, one for each sentence and step. So the same generator gives the
+    same sentences, and when a neighbour ends makes no difference to those that go on.
+
+    Args:
+        model: What scores the next token; at its beginning.
+        start: First token of each sentence. Shape (N,).
+        end_id: The token that ends a sentence.
+        max_length: Most tokens to write, the end token included.
+        temperature: T, by which the logits are divided; above 0.
+        top_k: Draw from so many tokens only, the likeliest; from all if not given.
+        top_p: Draw from the fewest tokens that have this probability together, in (0, 1]. With
+            ``top_k`` too, from the smaller set.
+        generator: Where the dice come from; torch's own on the CPU if not given.
+
+    Returns:
+        N sentences, in the order of ``start``. Their scores are the model's log-probabilities,
+        whatever the knobs.
+
+    Raises:
+        TypeError: If ``start`` does not hold ids, or a size is not a whole number.
+        ValueError: If an argument is out of range, or the model's logits are not numbers.
+
+    Example:
+        >>> class Coin:  # heads is 1, tails is 2, and 0 would be the end
+        ...     def step(self, tokens):
+        ...         return torch.tensor([[0.0, 0.6, 0.4]]).log().expand(len(tokens), 3)
+        ...
+        ...     def select(self, rows): ...
+        >>> start, dice = torch.zeros(1, dtype=torch.int64), torch.Generator().manual_seed(0)
+        >>> (thrown,) = sample(Coin(), start, end_id=0, max_length=1000, generator=dice)
+        >>> 550 < thrown.tokens.count(1) < 650
+        True
+    """
+    check_start(start, max_length)
+    if top_k is not None:
+        check_size(top_k=top_k)
+    if not 0.0 < temperature < math.inf:
+        raise ValueError(f"temperature must be above 0, got temperature={temperature}")
+    if top_p is not None and not 0.0 < top_p <= 1.0:
+        raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
+    dice_device = "cpu" if generator is None else generator.device
+    dice = torch.rand(
+        max_length, len(start), generator=generator, dtype=torch.float64, device=dice_device
+    ).to(start.device)
+
+    def choose(log_probabilities: Tensor, alive: list[int], step: int) -> Tensor:
+        below_best = log_probabilities - log_probabilities.amax(dim=-1, keepdim=True)
+        likely, tokens = (below_best.double() / temperature).softmax(-1).sort(descending=True)
+        if top_p is not None:
+            mass_before = likely.cumsum(dim=-1) - likely  # of all likelier tokens
+            likely = likely.masked_fill(mass_before >= top_p, 0.0)
+        if top_k is not None:
+            likely[:, top_k:] = 0.0
+        reached = likely.cumsum(dim=-1)  # (M, V)
+        thrown = dice[step][alive][:, None] * reached[:, -1:]
+        places = torch.searchsorted(reached, thrown).clamp(max=tokens.shape[1] - 1)  # if NaN
+        return tokens.gather(1, places)[:, 0]
+
+    return write(model, start, choose, end_id=end_id, max_length=max_length)

@@ -1,0 +1,100 @@
+"""Stepping: what all searches have in common."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._checks import check_size
+from transformer_blocks.generation.protocol import Generation, StepModel
+
+
+def write(
+    model: StepModel,
+    start: Tensor,
+    choose: Callable[[Tensor, list[int], int], Tensor],
+    *,
+    end_id: int,
+    max_length: int,
+) -> list[Generation]:
+    """Write one token after another; a sentence that has ended leaves the batch.
+
+    Args:
+        model: What scores the next token.
+        start: First token of each sentence. Shape (N,).
+        choose: Given log-probabilities (M, V), the numbers of the M sentences that are still
+            growing, and the number of the step from 0, chooses their next tokens, (M,).
+        end_id: The token that ends a sentence.
+        max_length: Most tokens to write, the end token included.
+
+    Returns:
+        N sentences, in the order of ``start``.
+    """
+    check_start(start, max_length)
+    tokens = start
+    alive = list(range(len(start)))  # the sentence that each row writes
+    written: list[list[int]] = [[] for _ in alive]
+    scores = [0.0 for _ in alive]
+    ended = [False for _ in alive]
+    for step in range(max_length):
+        if not alive:
+            break
+        log_probabilities = to_log_probabilities(model.step(tokens))  # (M, V)
+        tokens = choose(log_probabilities, alive, step)
+        gains = log_probabilities.gather(1, tokens[:, None])[:, 0].tolist()
+        check_numbers(gains, step)
+        for sentence, token, gain in zip(alive, tokens.tolist(), gains, strict=True):
+            scores[sentence] += gain
+            if token == end_id:
+                ended[sentence] = True
+            else:
+                written[sentence].append(token)
+        rows = close_ranks([not ended[sentence] for sentence in alive])
+        if len(rows) < len(alive):
+            alive = [alive[row] for row in rows]
+            tokens = tokens[rows]
+            model.select(torch.tensor(rows, dtype=torch.int64))
+    return [Generation(*sentence) for sentence in zip(written, scores, ended, strict=True)]
+
+
+def check_start(start: Tensor, max_length: int) -> None:
+    """Raise unless ``start`` holds one token a sentence, and ``max_length`` is a length.
+
+    Raises:
+        TypeError: If either is of another kind.
+        ValueError: If either has another size.
+    """
+    check_size(max_length=max_length)
+    if start.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"start must hold int32 or int64 ids, got dtype={start.dtype}")
+    if start.dim() != 1:
+        raise ValueError(f"start must have shape (N,), got {tuple(start.shape)}")
+
+
+def check_numbers(scores: Sequence[float], step: int) -> None:
+    """Raise if a score is not a number: an argmax of NaN is no word.
+
+    Raises:
+        ValueError: If one is NaN.
+    """
+    if any(map(math.isnan, scores)):
+        raise ValueError(f"logits must be finite, got NaN or infinity at step {step + 1}")
+
+
+def to_log_probabilities(logits: Tensor) -> Tensor:
+    """Normalise logits (N, V), in float32 or better. NaN, or infinity, makes the row NaN."""
+    return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def close_ranks(growing: list[bool]) -> list[int]:
+    """Name the rows that go on so that few move: the last take the places of those that leave.
+
+    Example:
+        >>> from transformer_blocks.generation.stepping import close_ranks
+        >>> close_ranks([True, False, True, True])
+        [0, 3, 2]
+    """
+    staying = sum(growing)
+    movers = [row for row in range(staying, len(growing)) if growing[row]]
+    return [row if growing[row] else movers.pop() for row in range(staying)]

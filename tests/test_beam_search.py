@@ -1,0 +1,218 @@
+"""Beam search, against a textbook one and against all sentences there are."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.storyteller import END, VOCABULARY, Storyteller
+from torch import Tensor
+
+from transformer_blocks import Generation, beam_search, greedy_search
+
+
+def penalised(found: Generation, alpha: float) -> float:
+    return found.score / ((5 + len(found.tokens) + found.ended) / 6) ** alpha
+
+
+def textbook(first: int, *, beam_size: int, max_length: int, alpha: float) -> list[Generation]:
+    """Beam search for one sentence, over lists."""
+    beams: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    ended: list[Generation] = []
+    for _ in range(max_length):
+        candidates = [
+            (score + gain, (*path, token))
+            for score, path in beams
+            for token, gain in enumerate(
+                Storyteller.scores((first, *path)).log_softmax(-1).tolist()
+            )
+        ]
+        candidates.sort(reverse=True)
+        for score, path in candidates[:beam_size]:
+            if path[-1] == END:
+                ended.append(Generation(list(path[:-1]), score, ended=True))
+        beams = [each for each in candidates if each[1][-1] != END][:beam_size]
+        if len(ended) >= beam_size:
+            break
+    else:
+        ended += [Generation(list(path), score, ended=False) for score, path in beams]
+    return sorted(ended, key=lambda each: (each.ended, penalised(each, alpha)), reverse=True)
+
+
+def assert_same(found: list[Generation], expected: list[Generation]) -> None:
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    assert [each.ended for each in found] == [each.ended for each in expected]
+    scores = [each.score for each in expected]
+    assert [each.score for each in found] == pytest.approx(scores, abs=1e-9)
+
+
+@given(
+    st.lists(st.integers(1, 50), max_size=5),
+    st.integers(1, VOCABULARY),
+    st.integers(1, 7),
+    st.sampled_from([0.0, 0.6, 1.5]),
+)
+def test_a_batch_finds_what_a_textbook_search_finds_for_each_sentence(
+    starts: list[int], beam_size: int, max_length: int, alpha: float
+) -> None:
+    found = beam_search(
+        Storyteller(len(starts)),
+        torch.tensor(starts, dtype=torch.int64),
+        beam_size=beam_size,
+        end_id=END,
+        max_length=max_length,
+        length_penalty=alpha,
+        n_best=beam_size,
+    )
+    for first, best in zip(starts, found, strict=True):
+        expected = textbook(first, beam_size=beam_size, max_length=max_length, alpha=alpha)
+        assert_same(best, expected[:beam_size])
+
+
+@given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
+def test_one_beam_is_greedy(starts: list[int], max_length: int) -> None:
+    start = torch.tensor(starts, dtype=torch.int64)
+    greedy = greedy_search(Storyteller(len(starts)), start, end_id=END, max_length=max_length)
+    found = beam_search(
+        Storyteller(len(starts)), start, beam_size=1, end_id=END, max_length=max_length
+    )
+    assert_same([best for (best,) in found], greedy)
+
+
+class Whisperer(Storyteller):
+    """Has many words, but ever says only three of them; 0 ends a sentence."""
+
+    words = 64
+
+    def step(self, tokens: Tensor) -> Tensor:
+        logits = torch.full((len(tokens), self.words), -math.inf, dtype=torch.float64)
+        logits[:, :4] = super().step(tokens)[:, :4]
+        return logits
+
+    @classmethod
+    def log_probability(cls, path: tuple[int, ...]) -> float:
+        gains = [
+            cls.scores(path[:end])[:4].log_softmax(-1)[path[end]].item()
+            for end in range(1, len(path))
+        ]
+        return math.fsum(gains)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_with_room_for_all_the_best_sentences_of_all_are_found(alpha: float) -> None:
+    starts = [3, 17, 40]
+    found = beam_search(
+        Whisperer(len(starts)),
+        torch.tensor(starts),
+        beam_size=Whisperer.words,
+        end_id=END,
+        max_length=3,
+        length_penalty=alpha,
+        n_best=Whisperer.words,
+    )
+    for first, best in zip(starts, found, strict=True):
+        paths = [path for length in range(3) for path in product((1, 2, 3), repeat=length)]
+        everything = [
+            Generation(list(path), Whisperer.log_probability((first, *path, END)), ended=True)
+            for path in paths
+        ]
+        everything.sort(key=lambda each: penalised(each, alpha), reverse=True)
+        assert_same(best[: len(paths)], everything)
+        assert len(best) == len(paths) + 27  # and those that were cut
+        assert not any(each.ended for each in best[len(paths) :])
+
+
+def test_a_larger_penalty_favours_longer_sentences() -> None:
+    start = torch.arange(1, 40)
+    lengths = []
+    for alpha in (0.0, 1.0, 3.0):
+        found = beam_search(
+            Storyteller(39), start, beam_size=4, end_id=END, max_length=8, length_penalty=alpha
+        )
+        lengths.append(sum(len(best.tokens) for (best,) in found))
+    assert lengths[0] < lengths[1] < lengths[2]
+
+
+def test_rows_of_a_sentence_stand_together_and_those_that_go_on_stay_where_they_are() -> None:
+    model, beam_size = Storyteller(10), 4
+    beam_search(model, torch.arange(1, 11), beam_size=beam_size, end_id=END, max_length=6)
+    owners = list(range(10))
+    compared = 0
+    for rows in model.selections:
+        before, owners = owners, [owners[row] for row in rows]
+        assert [owner for owner in owners[::beam_size] for _ in range(beam_size)] == owners
+        assert len(set(owners)) * beam_size == len(owners)
+        if len(before) == len(owners):  # no sentence has left
+            assert all(rows[row] == row for row in rows)
+            compared += 1
+    assert compared > 1
+    assert len(owners) < 40
+
+
+def test_nothing_is_reordered_when_every_beam_goes_on_with_itself() -> None:
+    class Steady:
+        selections = 0
+
+        def step(self, tokens: Tensor) -> Tensor:
+            self.last = tokens
+            logits = torch.full((len(tokens), 9), -1e3)
+            return logits.scatter(1, tokens[:, None], 0.0) + torch.arange(9) * 1e-3
+
+        def select(self, rows: Tensor) -> None:
+            self.selections += 1
+
+    model = Steady()
+    beam_search(model, torch.tensor([1, 2]), beam_size=1, end_id=0, max_length=20)
+    assert model.selections == 0
+
+
+def test_dead_ends_leave_fewer_sentences_rather_than_wrong_ones() -> None:
+    class Narrow(Storyteller):
+        def step(self, tokens: Tensor) -> Tensor:
+            logits = torch.full((len(tokens), 9), -math.inf)
+            logits[:, 5] = 0.0
+            if tokens[0] == 5:
+                logits[:, 5], logits[:, END] = -math.inf, 0.0
+            return logits
+
+    for max_length in (2, 8):
+        (found,) = beam_search(
+            Narrow(1), torch.tensor([1]), beam_size=4, end_id=END, max_length=max_length, n_best=4
+        )
+        assert found == [Generation([5], 0.0, ended=True)]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_logits_that_are_not_numbers_name_the_step(bad: float) -> None:
+    class Broken(Storyteller):
+        def step(self, tokens: Tensor) -> Tensor:
+            logits = super().step(tokens)
+            logits[:, END] = -100.0
+            if len(self.batches) == 3:
+                logits[1, 2] = bad
+            return logits
+
+    with pytest.raises(ValueError, match=r"^logits must be finite, got NaN or infinity at step 3$"):
+        beam_search(Broken(2), torch.tensor([3, 4]), beam_size=3, end_id=END, max_length=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, r"^beam_size must be positive, got beam_size=0$"),
+        ({"beam_size": -1}, r"^beam_size must be positive, got beam_size=-1$"),
+        ({"beam_size": 7}, r"^beam_size must not exceed the vocabulary, got beam_size=7 and 6 tok"),
+        ({"max_length": 0}, r"^max_length must be positive, got max_length=0$"),
+        ({"n_best": 4}, r"^n_best must not exceed beam_size, got n_best=4 and beam_size=3$"),
+        ({"length_penalty": -0.1}, r"^length_penalty must be at least 0, got length_penalty=-0.1$"),
+        ({"length_penalty": math.nan}, r"^length_penalty must be at least 0, got length_penalty=n"),
+        ({"start": torch.tensor([[1]])}, r"^start must have shape \(N,\), got \(1, 1\)$"),
+    ],
+)
+def test_what_makes_no_search(options: dict[str, object], message: str) -> None:
+    arguments = {"beam_size": 3, "end_id": END, "max_length": 5, "start": torch.tensor([1, 2])}
+    arguments |= options
+    with pytest.raises(ValueError, match=message):
+        beam_search(Storyteller(2), **arguments)  # type: ignore[arg-type]

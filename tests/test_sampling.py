@@ -1,0 +1,123 @@
+"""Sampling: words come as often as the model thinks them likely."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.storyteller import END, VOCABULARY, Storyteller
+from torch import Tensor
+
+from transformer_blocks import greedy_search, sample
+
+ODDS = torch.tensor([0.05, 0.4, 0.25, 0.2, 0.1])
+NEVER = 5
+
+
+class Urn:
+    """Draws every token with the same odds, whatever was drawn before."""
+
+    def __init__(self, odds: Tensor = ODDS) -> None:
+        self.odds = odds
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.odds.log().expand(len(tokens), -1)
+
+    def select(self, rows: Tensor) -> None: ...
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [
+        ({}, [0.05, 0.4, 0.25, 0.2, 0.1]),
+        ({"temperature": 0.5}, [0.0025, 0.16, 0.0625, 0.04, 0.01]),
+        ({"temperature": 2.0}, [0.05**0.5, 0.4**0.5, 0.5, 0.2**0.5, 0.1**0.5]),
+        ({"top_k": 2}, [0, 0.4, 0.25, 0, 0]),
+        ({"top_k": 99}, [0.05, 0.4, 0.25, 0.2, 0.1]),
+        ({"top_p": 0.6}, [0, 0.4, 0.25, 0, 0]),
+        ({"top_p": 0.7}, [0, 0.4, 0.25, 0.2, 0]),
+        ({"top_p": 1.0}, [0.05, 0.4, 0.25, 0.2, 0.1]),
+        ({"top_p": 0.01}, [0, 1, 0, 0, 0]),
+        ({"top_p": 0.86, "top_k": 3}, [0, 0.4, 0.25, 0.2, 0]),
+        ({"temperature": 1e-300}, [0, 1, 0, 0, 0]),
+    ],
+)
+def test_tokens_come_as_often_as_their_odds_say(
+    knobs: dict[str, Any], expected: list[float]
+) -> None:
+    draws = 4000
+    (drawn,) = sample(
+        Urn(),
+        torch.zeros(1, dtype=torch.int64),
+        end_id=NEVER,
+        max_length=draws,
+        generator=seeded(),
+        **knobs,
+    )
+    for token, odds in enumerate(expected):
+        chance = odds / sum(expected)
+        spread = math.sqrt(chance * (1 - chance) / draws)
+        assert abs(drawn.tokens.count(token) / draws - chance) <= 4 * spread
+
+
+@given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
+def test_a_neighbour_that_ends_changes_nothing(starts: list[int], max_length: int) -> None:
+    start = torch.tensor(starts, dtype=torch.int64)
+
+    class Endless(Storyteller):
+        def select(self, rows: Tensor) -> None:
+            raise AssertionError("nobody ends")
+
+    def tell(model: Storyteller, end_id: int) -> list[list[int]]:
+        drawn = sample(model, start, end_id=end_id, max_length=max_length, generator=seeded())
+        return [each.tokens for each in drawn]
+
+    for short, long in zip(
+        tell(Storyteller(len(starts)), END),
+        tell(Endless(len(starts)), VOCABULARY),
+        strict=True,
+    ):
+        assert short == (long[: long.index(END)] if END in long else long)
+
+
+def test_the_likeliest_token_alone_is_greedy_and_scores_do_not_know_the_knobs() -> None:
+    start = torch.arange(1, 20)
+    greedy = greedy_search(Storyteller(19), start, end_id=END, max_length=6)
+    assert sample(Storyteller(19), start, end_id=END, max_length=6, top_k=1) == greedy
+    cold = sample(Storyteller(19), start, end_id=END, max_length=6, temperature=1e-3)
+    assert cold == greedy
+
+
+def test_the_same_dice_give_the_same_sentences() -> None:
+    start = torch.arange(1, 20)
+
+    def tell(seed: int) -> list[list[int]]:
+        drawn = sample(Storyteller(19), start, end_id=END, max_length=6, generator=seeded(seed))
+        return [each.tokens for each in drawn]
+
+    assert tell(1) == tell(1) != tell(2)
+
+
+def test_a_forbidden_token_is_never_drawn() -> None:
+    (drawn,) = sample(
+        Urn(torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])),
+        torch.zeros(1, dtype=torch.int64),
+        end_id=NEVER,
+        max_length=500,
+        temperature=50.0,
+        generator=seeded(),
+    )
+    assert set(drawn.tokens) == {1, 3}
+
+
+def test_logits_that_are_not_numbers_name_the_step() -> None:
+    for bad in (math.nan, math.inf):
+        odds = torch.tensor([0.5, bad, 0.5])
+        with pytest.raises(ValueError, match=r"^logits must be finite, got NaN or infinity at st"):
+            sample(Urn(odds), torch.zeros(1, dtype=torch.int64), end_id=0, max_length=3)
