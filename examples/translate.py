@@ -17,14 +17,15 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 from tqdm import tqdm
 
+from transformer_blocks import pack
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.checkpoint import latest_checkpoint
 from translation.corpus import (
     SMALL_PARALLEL_ENJA,
@@ -35,107 +36,16 @@ from translation.corpus import (
     read_lines,
     seen_targets,
 )
-from translation.decoding import look, translate
+from translation.decoding import look, translate, translate_n_best
 from translation.errors import UserError
 from translation.pictures import plot_cross_attention
 from translation.presets import PRESETS
 from translation.run import Config, Run, file_hash
 from translation.scoring import score
+from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
 from translation.training import Training
 from translation.transformer import Transformer
-
-CORPORA = ("toy", SMALL_PARALLEL_ENJA, "files")
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, as all errors of this program."""
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong and exit with status 2."""
-        raise UserError(f"{message} (see --help)")
-
-
-def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
-    """Make a reader of numbers for argparse: above 0, at least 0, or at least 0 and below 1."""
-    inside: dict[str, Callable[[float], bool]] = {
-        "above 0": lambda x: 0 < x < 2**63,
-        "at least 0": lambda x: 0 <= x < 2**63,
-        "in [0, 1)": lambda x: 0 <= x < 1,
-    }
-
-    def read(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = float("nan")
-        if not inside[rule](value):
-            raise argparse.ArgumentTypeError(f"must be a number {rule}, got {text!r}")
-        return value
-
-    return read
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    common = Parser(add_help=False)
-    common.add_argument("--run", type=Path, help="folder of the run (default: runs/CORPUS)")
-    common.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-
-    train = commands.add_parser("train", parents=[common], help="train a model")
-    train.set_defaults(action=train_command)
-    train.add_argument("--corpus", choices=CORPORA, help="what to learn from (default: toy)")
-    train.add_argument("--from", dest="source_language", metavar="LANGUAGE", help="default: ja")
-    train.add_argument("--to", dest="target_language", metavar="LANGUAGE", help="default: en")
-    train.add_argument("--data-dir", type=Path, help="where the corpus's files lie")
-    train.add_argument("--source-file", type=Path, help="with --corpus files: sentences to read")
-    train.add_argument("--target-file", type=Path, help="with --corpus files: their translations")
-    train.add_argument("--preset", choices=PRESETS, help="sizes and plan (default: tiny)")
-    train.add_argument(
-        "--seed",
-        type=number(int, "at least 0"),
-        help="of weights, dropout and data order (default: 0)",
-    )
-    plan = train.add_mutually_exclusive_group()
-    plan.add_argument(
-        "--minutes", type=number(float, "above 0"), help="plan the training for this long"
-    )
-    plan.add_argument(
-        "--epochs", type=number(int, "above 0"), help="plan for so many passes instead"
-    )
-    train.add_argument(
-        "--vocabulary", type=number(int, "above 0"), help="most tokens of each language"
-    )
-    train.add_argument("--batch-tokens", type=number(int, "above 0"), help="most tokens of a batch")
-    train.add_argument("--dropout", type=number(float, "in [0, 1)"))
-    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
-    train.add_argument(
-        "--no-tied-embeddings",
-        dest="tie_embeddings",
-        action="store_false",
-        default=None,
-        help="let target embeddings and output differ",
-    )
-    train.add_argument(
-        "--resume", action="store_true", help="go on where the run stopped, or begin it"
-    )
-
-    speak = commands.add_parser("translate", parents=[common], help="translate sentences")
-    speak.set_defaults(action=translate_command)
-    speak.add_argument("sentences", nargs="*", help="sentences (default: read standard input)")
-    speak.add_argument("--file", type=Path, help="a file of sentences, one a line")
-    speak.add_argument("--picture", type=Path, help="draw the first sentence's cross-attention")
-
-    evaluate = commands.add_parser("evaluate", parents=[common], help="score the test sentences")
-    evaluate.set_defaults(action=evaluate_command)
-    evaluate.add_argument("--output", type=Path, help="write the translations to this file")
-    return parser.parse_args(arguments)
 
 
 def choose_device(name: str) -> torch.device:
@@ -301,20 +211,27 @@ def show_results(run: Run, corpus: Corpus, device: torch.device) -> None:
     """Translate a few test sentences and draw the attention of the first."""
     _, model, source, target = run.load_best(device)
     pairs = corpus.test[:: max(1, len(corpus.test) // 5)][:5]
-    outputs = translate(model, source, target, [pair.source for pair in pairs])
+    search = Beam(BEAM_SIZE, LENGTH_PENALTY)
+    outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
     print("\nSentences it has never seen:")
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.target}\n")
     picture = run.folder / "attention.png"
-    draw_attention(model, source, target, pairs[0].source, picture)
+    draw_attention(model, source, target, pairs[0].source, picture, search=search)
     print(f"Written: {run.folder / 'loss.png'}, {picture}")
 
 
 def draw_attention(
-    model: Transformer, source: Tokenizer, target: Tokenizer, sentence: str, path: Path
+    model: Transformer,
+    source: Tokenizer,
+    target: Tokenizer,
+    sentence: str,
+    path: Path,
+    *,
+    search: Search,
 ) -> None:
     """Draw where the last decoder layer looked while it translated a sentence."""
-    seen = look(model, source, target, sentence)
+    seen = look(model, source, target, sentence, search=search)
     plot_cross_attention(
         seen.weights,
         source=seen.source,
@@ -324,20 +241,50 @@ def draw_attention(
     )
 
 
+def choose_search(options: argparse.Namespace, vocabulary: int) -> Search:
+    """Make the search that the command line asks for.
+
+    Raises:
+        UserError: If it asks for more beams than there are words.
+    """
+    n_best = getattr(options, "n_best", 1)
+    if options.sample:
+        dice = torch.Generator()
+        dice.seed() if options.seed is None else dice.manual_seed(options.seed)
+        temperature = 1.0 if options.temperature is None else options.temperature
+        return Sample(temperature, options.top_k, options.top_p, dice, n_best)
+    beam_size = BEAM_SIZE if options.beam is None else options.beam
+    if beam_size > vocabulary:
+        raise UserError(
+            f"--beam must not exceed the {vocabulary} tokens there are, got {beam_size}"
+        )
+    penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
+    return Beam(beam_size, penalty, n_best)
+
+
 def translate_command(options: argparse.Namespace) -> None:
     """Translate sentences from arguments, a file or standard input, line in, line out."""
     if options.sentences and options.file:
         raise UserError("give sentences or --file, not both")
     run = Run(options.run or Path("runs/toy"))
     config, model, source, target = run.load_best(choose_device(options.device))
+    search = choose_search(options, target.vocab_size)
+    model = pack(model)
+    number = 0
     for lines in chunks_to_translate(options):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
         if options.picture and any(sentences):
             first = next(filter(None, sentences))
-            draw_attention(model, source, target, first, options.picture)
+            draw_attention(model, source, target, first, options.picture, search=search)
             options.picture = None
-        for translation in translate(model, source, target, sentences):
-            print(translation, flush=sys.stdin.isatty())
+        found = translate_n_best(
+            model, source, target, sentences, search=search, batch_tokens=options.batch_tokens
+        )
+        for translations in found:
+            number += 1
+            for text, likelihood in translations:
+                note = f"{number}\t{likelihood:.4f}\t" if options.n_best > 1 else ""
+                print(f"{note}{text}", flush=sys.stdin.isatty())
 
 
 def chunks_to_translate(options: argparse.Namespace) -> Iterator[list[str]]:
@@ -368,12 +315,19 @@ def evaluate_command(options: argparse.Namespace) -> None:
     if options.output and not options.output.parent.is_dir():
         raise UserError(f"there is no folder {options.output.parent} to write {options.output} to")
     config, model, source, target = run.load_best(choose_device(options.device))
+    search = choose_search(options, target.vocab_size)
     corpus = corpus_of(config)
     with tqdm(
         total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
     ) as bar:
         outputs = translate(
-            model, source, target, [pair.source for pair in corpus.test], progress=bar.update
+            pack(model),
+            source,
+            target,
+            [pair.source for pair in corpus.test],
+            search=search,
+            batch_tokens=options.batch_tokens,
+            progress=bar.update,
         )
     references = [pair.target for pair in corpus.test]
     report(f"{len(references)} test sentences", outputs, references, corpus.bleu_tokenizer)
@@ -399,6 +353,9 @@ def report(title: str, outputs: Sequence[str], references: Sequence[str], tokeni
     )
 
 
+COMMANDS = {"train": train_command, "translate": translate_command, "evaluate": evaluate_command}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -410,8 +367,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s", force=True)
     logging.getLogger("translation").setLevel(logging.INFO)
     try:
-        options = parse(arguments)
-        options.action(options)
+        options = parse(arguments, description=__doc__)
+        COMMANDS[options.command](options)
         sys.stdout.flush()
     except UserError as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)

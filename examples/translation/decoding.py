@@ -1,14 +1,15 @@
 """Decoding: the trained model writes translations, many sentences at a time."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from transformer_blocks import greedy_search, record_attention
+from transformer_blocks import record_attention
 from translation.batches import pad
+from translation.searches import Search
 from translation.tokenizer import BOS, EOS, Tokenizer
 from translation.transformer import Transformer
 
@@ -18,9 +19,6 @@ log = logging.getLogger(__name__)
 class TransformerSteps:
     """A Transformer in the middle of writing: the ``StepModel`` that a search drives.
 
-    It remembers the source as the encoder left it, and the tokens written so far, which it reads
-    again at each step.
-
     Args:
         model: In eval mode.
         source: Padded source ids. Shape (N, S).
@@ -28,36 +26,41 @@ class TransformerSteps:
 
     def __init__(self, model: Transformer, source: Tensor) -> None:
         self.model = model
-        self.memory, self.memory_mask = model.encode(source)
-        self.written = source[:, :0]  # (N, 0)
+        memory, memory_mask = model.encode(source)
+        self.cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
-        self.written = torch.cat((self.written, tokens[:, None]), dim=1)
-        hidden = self.model.decode(self.written, self.memory, self.memory_mask)
-        return self.model.output(hidden[:, -1])
+        hidden = self.model.decode(tokens[:, None], cache=self.cache)  # (N, 1, d_model)
+        return self.model.output(hidden[:, 0])
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows, shape (M,), only."""
-        self.written = self.written[rows]
-        self.memory = self.memory[rows]
-        self.memory_mask = self.memory_mask[rows]
+        self.cache.select(rows)
 
 
-@torch.no_grad()
-def translate(
+class Translation(NamedTuple):
+    """A sentence that was written, with its log-probability."""
+
+    text: str
+    score: float
+
+
+@torch.inference_mode()
+def translate_n_best(
     model: Transformer,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     sentences: Sequence[str],
     *,
-    batch_size: int = 64,
+    search: Search,
+    batch_tokens: int = 1024,
     progress: Callable[[int], object] = lambda done: None,
-) -> list[str]:
-    """Translate sentences, greedily.
+) -> list[list[Translation]]:
+    """Translate sentences, giving several translations of each if the search finds them.
 
     Sentences of like length share a batch; results come in the caller's order. A sentence without
-    any token, such as an empty line, gives an empty translation. One that is longer than the
+    any token, such as an empty line, gives one empty translation. One that is longer than the
     model's ``max_length`` is cut there.
 
     Args:
@@ -65,11 +68,13 @@ def translate(
         source_tokenizer: Of the language read.
         target_tokenizer: Of the language written.
         sentences: Cleaned source sentences.
-        batch_size: Sentences that are translated side by side.
+        search: How to choose words.
+        batch_tokens: Most source tokens of a batch, padding included; a sentence that is longer
+            alone still gets a batch of its own.
         progress: Told how many sentences a batch has finished.
 
     Returns:
-        One translation a sentence.
+        The translations of each sentence, best first.
     """
     device = next(model.parameters()).device
     most = model.positions.max_length - 1  # and the end mark
@@ -77,27 +82,76 @@ def translate(
     if too_long := sum(len(ids) > most for ids in encoded):
         log.warning(f"{too_long:,} sentences were cut: the model reads {most} tokens at most")
         encoded = [ids[:most] for ids in encoded]
-    translations = [""] * len(encoded)
-    order = sorted((i for i, ids in enumerate(encoded) if ids), key=lambda i: len(encoded[i]))
+    translations = [[Translation("", 0.0)] for _ in encoded]
     was_training = model.training
     model.eval()
     try:
-        for first in range(0, len(order), batch_size):
-            chosen = order[first : first + batch_size]
+        for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
             source = pad([[*encoded[i], EOS] for i in chosen]).to(device)
             start = torch.full((len(chosen),), BOS, device=device)
-            written = greedy_search(
+            written = search(
                 TransformerSteps(model, source),
                 start,
                 end_id=EOS,
                 max_length=_most_tokens(model, source),
             )
-            for i, sentence in zip(chosen, written, strict=True):
-                translations[i] = target_tokenizer.decode(sentence.tokens)
+            for i, found in zip(chosen, written, strict=True):
+                translations[i] = [
+                    Translation(target_tokenizer.decode(each.tokens), each.score) for each in found
+                ]
             progress(len(chosen))
     finally:
         model.train(was_training)
     return translations
+
+
+def translate(
+    model: Transformer,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    sentences: Sequence[str],
+    *,
+    search: Search,
+    batch_tokens: int = 1024,
+    progress: Callable[[int], object] = lambda done: None,
+) -> list[str]:
+    """Translate sentences; the arguments are those of :func:`translate_n_best`.
+
+    Returns:
+        The best translation of each sentence.
+    """
+    found = translate_n_best(
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        sentences,
+        search=search,
+        batch_tokens=batch_tokens,
+        progress=progress,
+    )
+    return [translations[0].text for translations in found]
+
+
+def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Put sentences of like length together; those of length 0 are left out.
+
+    Yields:
+        The places of a batch's sentences, at most ``batch_tokens`` tokens with padding.
+
+    Example:
+        >>> from translation.decoding import by_length
+        >>> list(by_length([3, 0, 9, 4, 3], batch_tokens=8))
+        [[0, 4], [3], [2]]
+    """
+    chosen: list[int] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if chosen and lengths[place] * (len(chosen) + 1) > batch_tokens:
+            yield chosen
+            chosen = []
+        if lengths[place]:
+            chosen.append(place)
+    if chosen:
+        yield chosen
 
 
 class Look(NamedTuple):
@@ -116,9 +170,14 @@ class Look(NamedTuple):
     weights: Tensor
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def look(
-    model: Transformer, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, sentence: str
+    model: Transformer,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    sentence: str,
+    *,
+    search: Search,
 ) -> Look:
     """Translate one sentence and record where the last decoder layer looked for each token.
 
@@ -127,14 +186,14 @@ def look(
         source_tokenizer: Of the language read.
         target_tokenizer: Of the language written.
         sentence: A cleaned source sentence.
+        search: How to choose words.
     """
     device = next(model.parameters()).device
     ids = [*source_tokenizer.encode(sentence)[: model.positions.max_length - 1], EOS]
     source = torch.tensor([ids], device=device)
-    start = torch.tensor([BOS], device=device)
-    (written,) = greedy_search(
+    ((written, *_),) = search(
         TransformerSteps(model, source),
-        start,
+        torch.tensor([BOS], device=device),
         end_id=EOS,
         max_length=_most_tokens(model, source),
     )

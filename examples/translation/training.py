@@ -37,6 +37,7 @@ from translation.pictures import PLOTTED, plot_loss
 from translation.presets import Settings
 from translation.run import Run
 from translation.scoring import score
+from translation.searches import Greedy
 from translation.tokenizer import PAD, Tokenizer
 from translation.transformer import Transformer
 
@@ -267,7 +268,9 @@ class Training:
         progress, model = self.progress, self._best_model()
         validation_loss = self._finite(self.validation_loss())
         sample = self.corpus.validation[:SAMPLE]
-        translations = translate(model, *self.tokenizers, [pair.source for pair in sample])
+        translations = translate(
+            model, *self.tokenizers, [pair.source for pair in sample], search=Greedy()
+        )
         bleu = score(
             translations, [pair.target for pair in sample], tokenize=self.corpus.bleu_tokenizer
         ).bleu

@@ -1,9 +1,22 @@
+import copy
+from collections.abc import Sequence
+
+import pytest
 import torch
 
+from transformer_blocks import pack
 from translation.batches import pad
-from translation.decoding import TransformerSteps, look, translate
+from translation.decoding import (
+    TransformerSteps,
+    Translation,
+    look,
+    translate,
+    translate_n_best,
+)
+from translation.searches import Beam, Greedy, Sample, Search
 from translation.tokenizer import BOS
 from translation.training import Training
+from translation.transformer import Transformer
 
 
 def test_a_step_scores_as_the_whole_model_does(trained: Training) -> None:
@@ -32,48 +45,112 @@ def test_selected_rows_go_on_as_if_alone(trained: Training) -> None:
         torch.testing.assert_close(kept, alone.step(second))
 
 
+@pytest.mark.parametrize("search", [Greedy(), Beam(1, 1.0), Beam(4, 1.0), Beam(8, 0.0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
-    trained: Training,
+    trained: Training, search: Search, dtype: torch.dtype
 ) -> None:
+    model = copy.deepcopy(trained.model).to(dtype)
     sentences = [pair.source for pair in trained.corpus.train]
     sentences[3] = sentences[3] * 2
-    one_by_one = [translate(trained.model, *trained.tokenizers, [s])[0] for s in sentences]
-    for size in (2, 7, 64):
-        assert translate(trained.model, *trained.tokenizers, sentences, batch_size=size) == (
-            one_by_one
+
+    def tell(model: Transformer, sentences: Sequence[str], batch_tokens: int) -> list[str]:
+        return translate(
+            model, *trained.tokenizers, sentences, search=search, batch_tokens=batch_tokens
         )
+
+    one_by_one = [tell(model, [sentence], 1)[0] for sentence in sentences]
+    for batch_tokens in (1, 40, 10_000):
+        assert tell(model, sentences, batch_tokens) == one_by_one
+    assert tell(pack(model), sentences, 40) == one_by_one
     assert len(set(one_by_one)) > 1
 
 
+def test_one_beam_is_greedy_and_more_beams_find_likelier_sentences(trained: Training) -> None:
+    sentences = [pair.source for pair in trained.corpus.train]
+
+    def tell(search: Search) -> list[list[Translation]]:
+        return translate_n_best(trained.model, *trained.tokenizers, sentences, search=search)
+
+    greedy, one, many = tell(Greedy()), tell(Beam(1, 0.0)), tell(Beam(6, 0.0, n_best=6))
+    assert [found[0].text for found in greedy] == [found[0].text for found in one]
+    assert all(len(found) == 6 for found in many)
+    for found in many:
+        scores = [each.score for each in found]
+        assert scores == sorted(scores, reverse=True)
+    likelier = [better[0].score - worse[0].score for better, worse in zip(many, one, strict=True)]
+    assert min(likelier) > -1e-5
+    assert max(likelier) > 1e-3
+
+
+def test_the_same_dice_draw_the_same_translations(trained: Training) -> None:
+    def tell(seed: int) -> list[list[Translation]]:
+        search = Sample(3.0, None, 0.9, torch.Generator().manual_seed(seed), n_best=4)
+        sentences = ["犬が走る。", "", "猫が眠る。"]
+        return translate_n_best(trained.model, *trained.tokenizers, sentences, search=search)
+
+    first, again, other = tell(1), tell(1), tell(2)
+    assert first == again != other
+    assert [len(found) for found in first] == [4, 1, 4]
+    assert len({each.text for each in first[0]}) > 1
+
+
+@torch.no_grad()
+def test_a_search_ends_where_the_positions_do(trained: Training) -> None:
+    model = trained.model.eval()
+    source, start = pad([[5, 6, 7]]), torch.tensor([BOS])
+    most = model.positions.max_length
+    for search in (Greedy(), Beam(3, 1.0)):
+        never = -1
+        ((written, *_),) = search(
+            TransformerSteps(model, source), start, end_id=never, max_length=most
+        )
+        assert len(written.tokens) == most
+        with pytest.raises(
+            ValueError, match=f"^positions must stay below max_length, got offset={most}"
+        ):
+            search(TransformerSteps(model, source), start, end_id=never, max_length=most + 1)
+
+
 def test_a_blank_line_stays_blank(trained: Training) -> None:
-    out = translate(trained.model, *trained.tokenizers, ["", "犬が走る。", ""])
+    out = translate(trained.model, *trained.tokenizers, ["", "犬が走る。", ""], search=Greedy())
     assert out[0] == out[2] == "" != out[1]
 
 
 def test_a_sentence_that_never_ends_stops(trained: Training) -> None:
     long = "犬" * 500
     assert len(trained.tokenizers[0].encode(long)) > trained.settings.max_length
-    (translation,) = translate(trained.model, *trained.tokenizers, [long])
+    (translation,) = translate(trained.model, *trained.tokenizers, [long], search=Greedy())
     assert len(trained.tokenizers[1].encode(translation)) <= trained.settings.max_length
 
 
 def test_translating_leaves_the_mode_of_the_model_alone(trained: Training) -> None:
     for mode in (True, False):
         trained.model.train(mode)
-        translate(trained.model, *trained.tokenizers, ["犬が走る。"])
+        translate(trained.model, *trained.tokenizers, ["犬が走る。"], search=Greedy())
         assert trained.model.training is mode
 
 
 def test_progress_adds_up_to_the_sentences_translated(trained: Training) -> None:
     done: list[int] = []
-    translate(trained.model, *trained.tokenizers, ["犬。"] * 5, batch_size=2, progress=done.append)
+    translate(
+        trained.model,
+        *trained.tokenizers,
+        ["犬。"] * 5,
+        search=Greedy(),
+        batch_tokens=8,
+        progress=done.append,
+    )
     assert sum(done) == 5
 
 
 def test_a_look_names_what_was_read_and_written(trained: Training) -> None:
-    seen = look(trained.model.eval(), *trained.tokenizers, "犬が走る。")
+    seen = look(trained.model.eval(), *trained.tokenizers, "犬が走る。", search=Greedy())
     heads, length, key_length = seen.weights.shape
     assert (heads, length, key_length) == (2, len(seen.target), len(seen.source))
     assert "".join(seen.source).replace("▁", "").startswith("犬が走る。")
     torch.testing.assert_close(seen.weights.sum(-1), torch.ones(heads, length))
-    assert seen.translation == translate(trained.model, *trained.tokenizers, ["犬が走る。"])[0]
+    assert (
+        seen.translation
+        == translate(trained.model, *trained.tokenizers, ["犬が走る。"], search=Greedy())[0]
+    )

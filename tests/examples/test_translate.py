@@ -123,6 +123,34 @@ def test_lines_from_a_file_and_from_standard_input_come_out_alike(
     assert of_file.split("\n")[1] == ""
 
 
+def test_several_translations_of_each_line_are_numbered_and_scored(
+    trained: Training, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(trained.run.folder)
+    lines = ["犬が走る。", "", "猫が眠る。"]
+    for options in (["--beam", "4"], ["--sample", "--seed", "1", "--top-k", "5"]):
+        arguments = ["translate", "--run", folder, "--n-best", "3", *options, *lines]
+        assert translate.main(arguments) == 0
+        out = capsys.readouterr().out
+        rows = [line.split("\t") for line in out.rstrip("\n").split("\n")]
+        assert [row[0] for row in rows] == ["1", "1", "1", "2", "3", "3", "3"]
+        assert all(len(row) == 3 for row in rows)
+        assert rows[3] == ["2", "0.0000", ""]
+        assert all(float(row[1]) <= 0.0 for row in rows)
+        assert translate.main(arguments) == 0
+        assert capsys.readouterr().out == out
+
+
+def test_more_beams_than_words_are_refused(
+    trained: Training, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(trained.run.folder)
+    assert translate.main(["translate", "--run", folder, "--beam", "999", "犬"]) == 2
+    vocabulary = trained.tokenizers[1].vocab_size
+    line = one_error_line(capsys)
+    assert line == f"error: --beam must not exceed the {vocabulary} tokens there are, got 999"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -142,6 +170,17 @@ def test_lines_from_a_file_and_from_standard_input_come_out_alike(
         (["translate", "--run", "nowhere", "犬"], "nowhere holds no run"),
         (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
         (["translate", "--run", "x", "--file", "y", "犬"], "not both"),
+        (["translate", "--beam", "0", "犬"], "--beam: must be a number above 0, got '0'"),
+        (["translate", "--beam", "-1", "犬"], "--beam: must be a number above 0, got '-1'"),
+        (["translate", "--top-p", "0.9", "犬"], "--top-p goes with --sample"),
+        (["translate", "--sample", "--beam", "3", "犬"], "--beam goes without --sample"),
+        (
+            ["translate", "--sample", "--top-p", "1.5", "犬"],
+            "must be a number in (0, 1], got '1.5'",
+        ),
+        (["translate", "--sample", "--temperature", "0", "犬"], "must be a number above 0"),
+        (["translate", "--n-best", "9", "犬"], "--n-best 9 needs as many beams, got --beam 5"),
+        (["evaluate", "--batch-tokens", "0"], "--batch-tokens: must be a number above 0"),
         ([], "required"),
         (["dance"], "invalid choice"),
     ],

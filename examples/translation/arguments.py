@@ -1,0 +1,178 @@
+"""Arguments: the command line of ``translate.py``, and what is wrong with one."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from translation.corpus import SMALL_PARALLEL_ENJA
+from translation.errors import UserError
+from translation.presets import PRESETS
+
+CORPORA = ("toy", SMALL_PARALLEL_ENJA, "files")
+BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # the best of a few on validation sentences
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, as all errors of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit with status 2."""
+        raise UserError(f"{message} (see --help)")
+
+
+def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
+    """Make a reader of numbers for argparse; ``rule`` is a key of the table below."""
+    inside: dict[str, Callable[[float], bool]] = {
+        "above 0": lambda x: 0 < x < 2**63,
+        "at least 0": lambda x: 0 <= x < 2**63,
+        "in [0, 1)": lambda x: 0 <= x < 1,
+        "in (0, 1]": lambda x: 0 < x <= 1,
+    }
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = float("nan")
+        if not inside[rule](value):
+            raise argparse.ArgumentTypeError(f"must be a number {rule}, got {text!r}")
+        return value
+
+    return read
+
+
+def parse(arguments: Sequence[str] | None, *, description: str | None) -> argparse.Namespace:
+    """Read the command line; what to do stands in ``command``.
+
+    Raises:
+        UserError: If an option is unknown, out of range, or goes with another that is missing.
+    """
+    parser = Parser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    common = Parser(add_help=False)
+    common.add_argument("--run", type=Path, help="folder of the run (default: runs/CORPUS)")
+    common.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    searching = search_options()
+
+    train = commands.add_parser("train", parents=[common], help="train a model")
+    train.add_argument("--corpus", choices=CORPORA, help="what to learn from (default: toy)")
+    train.add_argument("--from", dest="source_language", metavar="LANGUAGE", help="default: ja")
+    train.add_argument("--to", dest="target_language", metavar="LANGUAGE", help="default: en")
+    train.add_argument("--data-dir", type=Path, help="where the corpus's files lie")
+    train.add_argument("--source-file", type=Path, help="with --corpus files: sentences to read")
+    train.add_argument("--target-file", type=Path, help="with --corpus files: their translations")
+    train.add_argument("--preset", choices=PRESETS, help="sizes and plan (default: tiny)")
+    train.add_argument(
+        "--seed",
+        type=number(int, "at least 0"),
+        help="of weights, dropout and data order (default: 0)",
+    )
+    plan = train.add_mutually_exclusive_group()
+    plan.add_argument(
+        "--minutes", type=number(float, "above 0"), help="plan the training for this long"
+    )
+    plan.add_argument(
+        "--epochs", type=number(int, "above 0"), help="plan for so many passes instead"
+    )
+    train.add_argument(
+        "--vocabulary", type=number(int, "above 0"), help="most tokens of each language"
+    )
+    train.add_argument("--batch-tokens", type=number(int, "above 0"), help="most tokens of a batch")
+    train.add_argument("--dropout", type=number(float, "in [0, 1)"))
+    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
+    train.add_argument(
+        "--no-tied-embeddings",
+        dest="tie_embeddings",
+        action="store_false",
+        default=None,
+        help="let target embeddings and output differ",
+    )
+    train.add_argument(
+        "--resume", action="store_true", help="go on where the run stopped, or begin it"
+    )
+
+    speak = commands.add_parser(
+        "translate", parents=[common, searching], help="translate sentences"
+    )
+    speak.add_argument("sentences", nargs="*", help="sentences (default: read standard input)")
+    speak.add_argument("--file", type=Path, help="a file of sentences, one a line")
+    speak.add_argument(
+        "--n-best",
+        type=number(int, "above 0"),
+        default=1,
+        help="give so many translations of each: number of the line, log-probability, text",
+    )
+    speak.add_argument("--picture", type=Path, help="draw the first sentence's cross-attention")
+
+    evaluate = commands.add_parser(
+        "evaluate", parents=[common, searching], help="score the test sentences"
+    )
+    evaluate.add_argument("--output", type=Path, help="write the translations to this file")
+    options = parser.parse_args(arguments)
+    if options.command != "train":
+        check_search_options(options)
+    return options
+
+
+def search_options() -> Parser:
+    """Make the options that choose how words are chosen."""
+    parser = Parser(add_help=False)
+    group = parser.add_argument_group("how words are chosen")
+    group.add_argument(
+        "--beam",
+        type=number(int, "above 0"),
+        help=f"follow so many beginnings; 1 is greedy (default: {BEAM_SIZE})",
+    )
+    group.add_argument(
+        "--length-penalty",
+        type=number(float, "at least 0"),
+        metavar="ALPHA",
+        help=f"larger favours longer sentences (default: {LENGTH_PENALTY})",
+    )
+    group.add_argument("--sample", action="store_true", help="draw words at random instead")
+    group.add_argument("--temperature", type=number(float, "above 0"), help="default: 1")
+    group.add_argument(
+        "--top-k", type=number(int, "above 0"), help="draw from so many words only, the likeliest"
+    )
+    group.add_argument(
+        "--top-p",
+        type=number(float, "in (0, 1]"),
+        help="draw from the fewest words that have this probability together",
+    )
+    group.add_argument(
+        "--seed", type=number(int, "at least 0"), help="of the draws; every run differs without"
+    )
+    group.add_argument(
+        "--batch-tokens",
+        type=number(int, "above 0"),
+        default=1024,
+        help="most source tokens of a batch (default: 1024)",
+    )
+    return parser
+
+
+def check_search_options(options: argparse.Namespace) -> None:
+    """Raise if an option has no effect beside the others.
+
+    Raises:
+        UserError: If one has none.
+    """
+    of_sampling = {
+        "--temperature": options.temperature,
+        "--top-k": options.top_k,
+        "--top-p": options.top_p,
+        "--seed": options.seed,
+    }
+    of_beams = {"--beam": options.beam, "--length-penalty": options.length_penalty}
+    for name, value in (of_beams if options.sample else of_sampling).items():
+        if value is not None:
+            raise UserError(f"{name} goes {'without' if options.sample else 'with'} --sample")
+    n_best = getattr(options, "n_best", 1)
+    beam_size = BEAM_SIZE if options.beam is None else options.beam
+    if n_best > beam_size and not options.sample:
+        raise UserError(f"--n-best {n_best} needs as many beams, got --beam {beam_size}")
