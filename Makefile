@@ -27,6 +27,10 @@ check: $(VENV)/.dev  ## check format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+.PHONY: bench
+bench: $(VENV)/.bench  ## time decoding beside other libraries (10 minutes, nothing else running)
+	$(BIN)/python benchmarks/decoding.py
+
 .PHONY: format
 format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff format .
@@ -41,7 +45,7 @@ clean:  ## remove the environment and what was built; runs/ and data/ stay
 	rm -rf $(VENV) docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # An install leaves a stamp: it is done again only when what it depends on changes.
-$(VENV)/.examples $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: pyproject.toml constraints.txt
+$(VENV)/.examples $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	@touch $@

@@ -1,0 +1,173 @@
+"""A contest: the same work done by several libraries, timed side by side on a noisy machine.
+
+Each contestant lives in a process of its own, since libraries that share one disturb each other:
+the threads of one go on spinning while another is timed. All processes but one are stopped. The
+turns are interleaved, so that a slow minute of the machine meets everybody. What is reported is the
+median over the rounds, and how many times faster it is than the first contestant's.
+"""
+
+import json
+import math
+import multiprocessing
+import os
+import platform
+import signal
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+Prepare = Callable[["Cell"], Callable[[], object] | None]
+"""Gets ready for a cell, and gives what is timed; None where it cannot take part."""
+
+
+class Cell(NamedTuple):
+    """One kind of work.
+
+    Attributes:
+        beams: 1 for greedy search.
+        sentences: How many in a batch.
+        length: Tokens that each sentence gets.
+    """
+
+    beams: int
+    sentences: int
+    length: int
+
+    def __str__(self) -> str:
+        """Name the row of the table."""
+        search = "greedy" if self.beams == 1 else f"beam {self.beams}"
+        return f"{search}, batch {self.sentences}, {self.length} tokens"
+
+
+class Result(NamedTuple):
+    """Seconds that one contestant took for one cell, in each round."""
+
+    contestant: str
+    cell: Cell
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        """The median round, in seconds."""
+        return statistics.median(self.seconds)
+
+
+class Player:
+    """A contestant in a process of its own, stopped while it is not its turn."""
+
+    def __init__(self, make: Callable[[], Prepare]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_play, args=(theirs, make), daemon=True)
+        self.process.start()
+        theirs.close()
+        self._answer()
+        self._signal("SIGSTOP")
+
+    def take_turn(self, cell: Cell) -> float:
+        """Do the work of a cell and return the seconds it took."""
+        self._signal("SIGCONT")
+        self.connection.send(cell)
+        seconds = self._answer()
+        self._signal("SIGSTOP")
+        return seconds
+
+    def leave(self) -> None:
+        """End the process."""
+        self._signal("SIGCONT")
+        self.process.kill()
+        self.process.join()
+
+    def _answer(self) -> float:
+        try:
+            answer: float = self.connection.recv()
+        except EOFError:
+            raise SystemExit("error: a contestant died; its message stands above") from None
+        return answer
+
+    def _signal(self, name: str) -> None:
+        if hasattr(signal, name):  # Windows has neither; its players spin on
+            os.kill(self.process.pid or 0, getattr(signal, name))
+
+
+def _play(connection: Connection, make: Callable[[], Prepare]) -> None:
+    """Be a contestant: answer each cell with the time of one run, after one to warm up."""
+    prepare = make()
+    connection.send(0.0)
+    while True:
+        work = prepare(connection.recv())
+        if work is None:
+            connection.send(math.nan)
+            continue
+        work()
+        started = time.perf_counter()
+        work()
+        connection.send(time.perf_counter() - started)
+
+
+def hold(
+    contestants: Mapping[str, Callable[[], Prepare]], cells: Sequence[Cell], *, rounds: int
+) -> list[Result]:
+    """Let all contestants do all cells, in turns, and print a row for each cell.
+
+    Args:
+        contestants: By name, what makes each; called in the contestant's process.
+        cells: What to do.
+        rounds: How often.
+
+    Returns:
+        A result for each contestant and cell.
+    """
+    players = {name: Player(make) for name, make in contestants.items()}
+    width = max(len(str(cell)) for cell in cells)
+    columns = [max(len(name), 14) for name in contestants]
+    names = "  ".join(name.rjust(n) for name, n in zip(contestants, columns, strict=True))
+    print(f"{'milliseconds (ratio)':{width}}  {names}")
+    results = []
+    for cell in cells:
+        seconds: dict[str, list[float]] = {name: [] for name in players}
+        for _ in range(rounds):
+            for name, player in players.items():
+                seconds[name].append(player.take_turn(cell))
+        row = [Result(name, cell, times) for name, times in seconds.items()]
+        results += row
+        shown = [
+            f"{1e3 * r.median:.1f} ({row[0].median / r.median:.2f})" if r.median > 0 else "-"
+            for r in row
+        ]
+        line = "  ".join(text.rjust(n) for text, n in zip(shown, columns, strict=True))
+        print(f"{cell!s:{width}}  {line}", flush=True)
+    for player in players.values():
+        player.leave()
+    return results
+
+
+def run_alone(work: Callable[..., object], *arguments: object) -> None:
+    """Do something in a process of its own, so that it leaves no thread behind."""
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit("error: the preparation failed; its message stands above")
+
+
+def write_json(path: Path, results: Sequence[Result], packages: Sequence[str]) -> None:
+    """Write all rounds, with what they were measured on."""
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    rows = [{"contestant": r.contestant, **r.cell._asdict(), "seconds": r.seconds} for r in results]
+    content = {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "versions": versions,
+        "results": rows,
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
