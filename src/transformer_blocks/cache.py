@@ -193,5 +193,5 @@ class _Growing:
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         if len(moved):
             written = self.read()
-            written[moved] = written[rows[moved]]
+            written.index_copy_(0, moved, written.index_select(0, rows[moved]))
         self.room = self.room[: len(rows)]

@@ -87,7 +87,9 @@ class TokenEmbedding(nn.Module):
 
     def _check_ids(self, tokens: Tensor) -> None:
         vocabulary_size = self.weight.shape[0]
-        if tokens.numel() and (tokens.min() < 0 or tokens.max() >= vocabulary_size):
+        if tokens.numel() and not (
+            tokens.min().item() >= 0 and tokens.max().item() < vocabulary_size
+        ):
             unknown = (tokens < 0) | (tokens >= vocabulary_size)
             sentence, position = unknown.nonzero()[0].tolist()
             raise IndexError(

@@ -19,9 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import EncoderLayer
 from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.residual import PostNorm, PreNorm
 
 Model = TypeVar("Model", bound=nn.Module)
 BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
@@ -96,11 +98,86 @@ class JoinedAttention(MultiHeadAttention):
         return joined.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
 
+class PackedDecoderLayer(DecoderLayer):
+    """A decoder layer whose step of one position is written out: small steps feel every detour.
+
+    Everything else goes through the parts as ever, and so does a step that
+    :func:`~transformer_blocks.record_attention` watches. Hooks of the parts are not called in a
+    step.
+
+    Args:
+        layer: The layer to replace, with a :class:`JoinedAttention` and other packed parts.
+    """
+
+    def __init__(self, layer: DecoderLayer) -> None:
+        nn.Module.__init__(self)
+        for name, part in layer.named_children():
+            self.add_module(name, part)
+        attention: Any = layer.self_attention
+        cross = layer.cross_attention
+        self.num_heads, self.kernels = attention.num_heads, (attention.kernel, cross.kernel)
+        self.norms_first = isinstance(layer.self_attention_residual, PreNorm)
+        self.norms = (
+            layer.self_attention_residual.norm.forward,
+            layer.cross_attention_residual.norm.forward,
+            layer.feed_forward_residual.norm.forward,
+        )
+        self.join, self.combine = (
+            attention.joined_projection.forward,
+            attention.output_projection.forward,
+        )
+        self.ask, self.answer = cross.query_projection.forward, cross.output_projection.forward
+        self.think = layer.feed_forward.forward
+
+    def forward(  # noqa: D102
+        self,
+        x: Tensor,
+        memory: Tensor | KeyValueCache,
+        *,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = True,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        is_step = x.shape[1] == 1 and mask is None
+        if cache is None or isinstance(memory, Tensor) or not is_step or self._is_watched():
+            return super().forward(
+                x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
+            )
+        first, second, third = self.norms
+        if self.norms_first:
+            x = x + self._look_back(first(x), cache)
+            x = x + self._look_over(second(x), memory, memory_mask)
+            return x + self.think(third(x))
+        x = first(x + self._look_back(x, cache))
+        x = second(x + self._look_over(x, memory, memory_mask))
+        return third(x + self.think(x))
+
+    def _is_watched(self) -> bool:
+        attentions = self.self_attention, self.cross_attention
+        return any(attention._forward_pre_hooks for attention in attentions)
+
+    def _look_back(self, x: Tensor, past: KeyValueCache) -> Tensor:
+        """Look at all positions so far. Shape (N, 1, d_model)."""
+        joined = self.join(x).view(len(x), 3, self.num_heads, 1, -1)
+        queries, keys, values = joined.unbind(1)  # (N, H, 1, d_k)
+        mixed = _mixed(self.kernels[0](queries, *past.add(keys, values)))
+        return self.combine(mixed.reshape(x.shape))
+
+    def _look_over(self, x: Tensor, memory: KeyValueCache, mask: Tensor | None) -> Tensor:
+        """Look at the source, the rows of a sentence together. Shape (N, 1, d_model)."""
+        keys, values = memory.read()  # (B, H, S, d_k)
+        queries = self.ask(x).view(len(keys), -1, self.num_heads, keys.shape[3])
+        mixed = _mixed(self.kernels[1](queries.transpose(1, 2), keys, values, mask=mask))
+        return self.answer(mixed.transpose(1, 2).reshape(x.shape))
+
+
 def pack(model: Model, *, linear: Callable[[nn.Linear], nn.Module] = PackedLinear) -> Model:
     """Copy a finished model into one that computes the same faster, without gradients.
 
     Linear maps are packed, the self-attention of every layer makes its queries, keys and values in
-    one product, and dropout, which does nothing any more, is left out. The copy is in eval mode and
+    one product, and dropout, which does nothing any more, is left out. The step of a decoder layer
+    with the usual parts takes the shortest way. The copy is in eval mode and
     takes about three times the memory. It cannot be trained, moved, copied or saved: keep the
     model, and pack it again.
 
@@ -135,12 +212,35 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
             setattr(module, name, JoinedAttention(part, linear=linear))
         else:
             setattr(module, name, _exchange(part, linear))
+    if type(module) is DecoderLayer and _has_usual_parts(module):
+        return PackedDecoderLayer(module)
     return module
+
+
+def _has_usual_parts(layer: DecoderLayer) -> bool:
+    """Tell whether the step of :class:`PackedDecoderLayer` is the layer's own."""
+    residuals = (
+        layer.self_attention_residual,
+        layer.cross_attention_residual,
+        layer.feed_forward_residual,
+    )
+    kinds = {type(residual) for residual in residuals}
+    return (
+        type(layer.self_attention) is JoinedAttention
+        and type(layer.cross_attention) is MultiHeadAttention
+        and kinds in ({PreNorm}, {PostNorm})
+        and all(isinstance(residual.dropout, nn.Identity) for residual in residuals)
+    )
 
 
 def _has_one_width(attention: MultiHeadAttention) -> bool:
     width = attention.query_projection.in_features
     return attention.key_projection.in_features == attention.value_projection.in_features == width
+
+
+def _mixed(result: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+    """Take the mixture of what a kernel returns, which may give its weights too."""
+    return result[0] if isinstance(result, tuple) else result
 
 
 @torch.no_grad()
