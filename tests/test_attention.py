@@ -358,3 +358,32 @@ def test_inputs_and_masks_are_left_as_they_were(kernel: Kernel) -> None:
     before = [tensor.clone() for tensor in inputs]
     kernel(*inputs[:3], mask=inputs[3], causal=True, dropout=0.5)
     assert all(map(torch.equal, inputs, before))
+
+
+@every_dtype
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("heads", "queries", "keys", "in_one_product"),
+    [(4, 5, 9, True), (4, 1, 9, False), (2, 5, 9, False), (4, 33, 33, False)],
+)
+def test_many_small_tables_are_taken_in_one_product_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    causal: bool,
+    heads: int,
+    queries: int,
+    keys: int,
+    in_one_product: bool,
+) -> None:
+    query, key, value = (torch.randn(16, heads, n, 4, dtype=dtype) for n in (queries, keys, keys))
+    mask = torch.rand(16, 1, queries, keys) < 0.4
+    mask[3] = True  # these queries see nothing
+    expected, _ = attention_loop(query, key, value, mask=mask, causal=causal)
+    seen = spy_on_torch(monkeypatch)
+    with torch.no_grad():
+        mixed = fused_attention(query, key, value, mask=mask, causal=causal)
+    assert len(seen) == (not in_one_product)
+    with_gradients = fused_attention(query, key, value, mask=mask, causal=causal)
+    assert len(seen) == 1 + (not in_one_product)
+    for result in (mixed, with_gradients):
+        np.testing.assert_allclose(to_numpy(result), expected, rtol=0, atol=TOLERANCE[dtype])

@@ -58,7 +58,9 @@ def listing(module: ModuleType) -> Iterator[str]:
         defined = getattr(module, name)
         if defined.__module__ not in told:
             told.add(defined.__module__)
-            yield inspect.cleandoc(import_module(defined.__module__).__doc__ or "")
+            text = inspect.cleandoc(import_module(defined.__module__).__doc__ or "")
+            heading, _, idea = text.partition(": ")
+            yield f".. rubric:: {heading}\n   :heading-level: 2\n\n{idea[:1].upper()}{idea[1:]}"
         yield describe(name, defined)
 
 

@@ -31,8 +31,9 @@ class KeyValueCache:
         >>> x, cache = torch.randn(2, 5, 16), KeyValueCache()
         >>> with torch.no_grad():
         ...     whole = attention(x, x, x, causal=True)
-        ...     steps = [attention(word, word, word, cache=cache) for word in x.split(1, dim=1)]
-        >>> torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-6)  # word by word, or at once
+        ...     words = x.split(1, dim=1)
+        ...     steps = [attention(word, word, word, cache=cache) for word in words]
+        >>> torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-6)  # or all at once
         True
     """
 

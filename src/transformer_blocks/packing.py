@@ -56,10 +56,10 @@ class PackedLinear(nn.Module):
         in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
         if in_float32 and torch.backends.mkldnn.is_available():
             self.blocks = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), BLOCK_ROWS)
-        if self.out_features > self.in_features:
-            self.weight = weight.t().contiguous().t()
-        else:
-            self.weight = weight.clone()
+        rows_first = self.out_features <= self.in_features
+        layout = weight if rows_first else weight.t()
+        layout = layout.clone(memory_format=torch.contiguous_format)
+        self.weight = layout if rows_first else layout.t()
         self.bias = None if linear.bias is None else linear.bias.detach().clone()
 
     def forward(self, x: Tensor) -> Tensor:

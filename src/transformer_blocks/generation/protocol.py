@@ -1,4 +1,4 @@
-"""What a search asks of a model, and what it returns."""
+"""Step models: what a search asks of a model, and what it returns."""
 
 from dataclasses import dataclass
 from typing import Protocol
