@@ -65,7 +65,11 @@ class Player:
         self.process = context.Process(target=_play, args=(theirs, make), daemon=True)
         self.process.start()
         theirs.close()
-        self._answer()
+        try:
+            self._answer()
+        except BaseException:
+            self.leave()
+            raise
         self._signal("SIGSTOP")
 
     def take_turn(self, cell: Cell) -> float:
@@ -90,8 +94,9 @@ class Player:
         return answer
 
     def _signal(self, name: str) -> None:
-        if hasattr(signal, name):  # Windows has neither; its players spin on
-            os.kill(self.process.pid or 0, getattr(signal, name))
+        pid = self.process.pid
+        if pid is not None and hasattr(signal, name):  # Windows has neither; its players spin on
+            os.kill(pid, getattr(signal, name))
 
 
 def _play(connection: Connection, make: Callable[[], Prepare]) -> None:
@@ -122,28 +127,34 @@ def hold(
     Returns:
         A result for each contestant and cell.
     """
-    players = {name: Player(make) for name, make in contestants.items()}
     width = max(len(str(cell)) for cell in cells)
     columns = [max(len(name), 14) for name in contestants]
     names = "  ".join(name.rjust(n) for name, n in zip(contestants, columns, strict=True))
     print(f"{'milliseconds (ratio)':{width}}  {names}")
-    results = []
-    for cell in cells:
-        seconds: dict[str, list[float]] = {name: [] for name in players}
-        for _ in range(rounds):
-            for name, player in players.items():
-                seconds[name].append(player.take_turn(cell))
-        row = [Result(name, cell, times) for name, times in seconds.items()]
-        results += row
-        shown = [
-            f"{1e3 * r.median:.1f} ({row[0].median / r.median:.2f})" if r.median > 0 else "-"
-            for r in row
-        ]
-        line = "  ".join(text.rjust(n) for text, n in zip(shown, columns, strict=True))
-        print(f"{cell!s:{width}}  {line}", flush=True)
-    for player in players.values():
-        player.leave()
+    results: list[Result] = []
+    players: dict[str, Player] = {}
+    try:
+        for name, make in contestants.items():
+            players[name] = Player(make)
+        for cell in cells:
+            row = [Result(name, cell, []) for name in players]
+            for _ in range(rounds):
+                for result, player in zip(row, players.values(), strict=True):
+                    result.seconds.append(player.take_turn(cell))
+            shown = [_show(result, row[0]).rjust(n) for result, n in zip(row, columns, strict=True)]
+            print(f"{cell!s:{width}}  {'  '.join(shown)}", flush=True)
+            results += [result for result in row if result.median > 0]
+    finally:
+        for player in players.values():
+            player.leave()
     return results
+
+
+def _show(result: Result, first: Result) -> str:
+    """Write a median and how many times faster it is than the first contestant's."""
+    if math.isnan(result.median):  # did not take part
+        return "-"
+    return f"{1e3 * result.median:.1f} ({first.median / result.median:.2f})"
 
 
 def run_alone(work: Callable[..., object], *arguments: object) -> None:

@@ -80,12 +80,11 @@ def make_ours(change: str = "packed") -> Prepare:
         model = pack(model.bfloat16())
     elif change == "int8":
         rounded = int8_linear()
-        model = pack(
-            model,
-            linear=lambda part: (PackedLinear if part.out_features == VOCABULARY else rounded)(
-                part
-            ),
-        )
+
+        def replace(part: Any) -> Any:
+            return PackedLinear(part) if part.out_features == VOCABULARY else rounded(part)
+
+        model = pack(model, linear=replace)
 
     @torch.inference_mode()
     def textbook(source: Any, cell: Cell) -> Any:

@@ -182,12 +182,14 @@ def test_a_cache_says_what_it_cannot_do() -> None:
             with pytest.raises(ValueError, match=either):
                 decoder(x, *memories, **options)
         decoder(x, cache=cache)
-        with pytest.raises(ValueError, match=r"what is added must have shape \(3, 4, 'L', 4\)"):
-            decoder(x[:2], cache=cache)
+        with pytest.raises(ValueError, match=r"^what is added must have shape \(3, 4, 'L', 4\)"):
+            cache.past[0].add(*torch.randn(2, 2, 4, 1, 4).unbind())
         with pytest.raises(TypeError, match=r"^rows must be int64 row numbers, got dtype=torch.bo"):
             cache.select(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^rows must have shape \(M,\), got \(1, 2\)$"):
             cache.select(torch.tensor([[0, 1]]))
+        with pytest.raises(ValueError, match=r"^x must have the cache's 3 rows, got \(6, 1, 16\)$"):
+            decoder(torch.cat((x, x)), cache=cache)
         attention = MultiHeadAttention(16, 4)
         with pytest.raises(ValueError, match=r"^the cache is empty: there are no keys and values"):
             attention(x, cache=KeyValueCache())

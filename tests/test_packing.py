@@ -5,18 +5,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transformer_blocks import (
+    Decoder,
+    DecoderLayer,
+    FeedForward,
     MultiHeadAttention,
     PackedLinear,
+    PostNorm,
     PreNorm,
+    Residual,
     build_decoder,
     build_encoder,
     pack,
     record_attention,
 )
-from transformer_blocks.packing import JoinedAttention
+from transformer_blocks.packing import JoinedAttention, PackedDecoderLayer
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}
@@ -67,7 +72,12 @@ def test_attention_without_bias_is_joined_too() -> None:
     attention = MultiHeadAttention(16, 4, bias=False)
     joined = JoinedAttention(attention, linear=PackedLinear)
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
-    torch.testing.assert_close(joined(x, x, x), attention(x, x, x), rtol=0, atol=1e-5)
+    expected = attention(x, x, x)
+    products: list[str] = []
+    for name, part in joined.named_children():
+        part.register_forward_hook(lambda *_, name=name: products.append(name))
+    torch.testing.assert_close(joined(x, x, x), expected, rtol=0, atol=1e-5)
+    assert products == ["joined_projection", "output_projection"]
     looked_up = joined(x, memory, memory)
     torch.testing.assert_close(looked_up, attention(x, memory, memory), rtol=0, atol=1e-5)
 
@@ -117,3 +127,48 @@ def test_only_what_has_a_fast_form_is_exchanged() -> None:
     assert [(name, type(part)) for name, part in packed.named_children()] == kinds
     assert len(made) == 5
     assert isinstance(pack(nn.Linear(3, 2), linear=linear), PackedLinear)
+
+
+@torch.no_grad()
+def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
+    class Doubled(PostNorm):
+        """Adds twice what the sublayer finds."""
+
+        def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+            return self.norm(x + 2 * sublayer(x))
+
+    class Halved(nn.Dropout):
+        """Does something in eval mode too."""
+
+        def forward(self, input: Tensor) -> Tensor:
+            return input / 2
+
+    def with_dropout() -> Residual:
+        residual = PostNorm(16)
+        residual.dropout = Halved()
+        return residual
+
+    makers: list[Callable[[], Residual]] = [lambda: Doubled(16), with_dropout, lambda: PreNorm(16)]
+    memory, x = torch.randn(3, 5, 16), torch.randn(3, 4, 16)
+    for make in makers:
+        layer = DecoderLayer(
+            MultiHeadAttention(16, 4),
+            MultiHeadAttention(16, 4),
+            FeedForward(16, 24),
+            residual=make,
+        )
+        decoder = Decoder([layer]).eval()
+        packed = pack(decoder)
+        written_out = isinstance(packed.layers[0], PackedDecoderLayer)
+        assert written_out == (type(make()) is PreNorm)
+        cache = packed.new_cache(memory)
+        steps = [packed(part, cache=cache) for part in x.split(1, dim=1)]
+        expected = decoder(x, memory)
+        torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_empty_batch_takes_a_step() -> None:
+    packed = pack(build_decoder(**SIZES))
+    cache = packed.new_cache(torch.randn(0, 5, 16))
+    assert packed(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)

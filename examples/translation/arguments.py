@@ -1,4 +1,4 @@
-"""Arguments: the command line of ``translate.py``, and what is wrong with one."""
+"""Arguments: the command line of ``translate.py``, and how a wrong one is refused."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
-    """Make a reader of numbers for argparse; ``rule`` is a key of the table below."""
+    """Make a reader of numbers for argparse, by one of the rules below."""
     inside: dict[str, Callable[[float], bool]] = {
         "above 0": lambda x: 0 < x < 2**63,
         "at least 0": lambda x: 0 <= x < 2**63,
@@ -36,7 +36,8 @@ def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
         except ValueError:
             value = float("nan")
         if not inside[rule](value):
-            raise argparse.ArgumentTypeError(f"must be a number {rule}, got {text!r}")
+            noun = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"must be a {noun} {rule}, got {text!r}")
         return value
 
     return read
@@ -157,10 +158,10 @@ def search_options() -> Parser:
 
 
 def check_search_options(options: argparse.Namespace) -> None:
-    """Raise if an option has no effect beside the others.
+    """Raise if an option of one way to search meets another way.
 
     Raises:
-        UserError: If one has none.
+        UserError: If one does, or if more sentences are asked for than there are beams.
     """
     of_sampling = {
         "--temperature": options.temperature,

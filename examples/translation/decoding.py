@@ -77,7 +77,7 @@ def translate_n_best(
         The translations of each sentence, best first.
     """
     device = next(model.parameters()).device
-    most = model.positions.max_length - 1  # and the end mark
+    most = model.positions.max_length - 1  # leaves room for the end mark
     encoded = source_tokenizer.encode_many(sentences)
     if too_long := sum(len(ids) > most for ids in encoded):
         log.warning(f"{too_long:,} sentences were cut: the model reads {most} tokens at most")
@@ -86,7 +86,7 @@ def translate_n_best(
     was_training = model.training
     model.eval()
     try:
-        for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
+        for chosen in by_length([len(ids) + 1 if ids else 0 for ids in encoded], batch_tokens):
             source = pad([[*encoded[i], EOS] for i in chosen]).to(device)
             start = torch.full((len(chosen),), BOS, device=device)
             written = search(
@@ -136,7 +136,8 @@ def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Put sentences of like length together; those of length 0 are left out.
 
     Yields:
-        The places of a batch's sentences, at most ``batch_tokens`` tokens with padding.
+        The places of a batch's sentences: at most ``batch_tokens`` tokens with padding, or one
+        sentence that is longer.
 
     Example:
         >>> from translation.decoding import by_length
@@ -144,12 +145,12 @@ def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         [[0, 4], [3], [2]]
     """
     chosen: list[int] = []
-    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+    places = [place for place, length in enumerate(lengths) if length]
+    for place in sorted(places, key=lengths.__getitem__):
         if chosen and lengths[place] * (len(chosen) + 1) > batch_tokens:
             yield chosen
             chosen = []
-        if lengths[place]:
-            chosen.append(place)
+        chosen.append(place)
     if chosen:
         yield chosen
 

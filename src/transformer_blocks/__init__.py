@@ -3,7 +3,8 @@
 Every idea of "Attention Is All You Need" (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) is
 one file here, and every file is a chapter: its docstring tells the idea, the equation and the
 section of the paper, its code is the equation, and its examples show a property that you can check.
-What you read is what you run: there is no simplified twin. The reading order:
+What you read is what you train and run; where a finished model takes a shorter way, one chapter
+shows it. The reading order:
 
 1. :mod:`~transformer_blocks.embedding`: from words to vectors that know their place
 2. :mod:`~transformer_blocks.masks`: what must not be seen

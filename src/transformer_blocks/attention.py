@@ -15,8 +15,8 @@ standard deviation of :math:`\sqrt{d_k}`. Left alone, wide heads would score so 
 softmax picks one key and passes no gradient to the others (the paper's footnote 4).
 
 The equation stands here twice. :func:`scaled_dot_product_attention` is the line above, term by
-term, and gives the weights too. :func:`fused_attention` lets torch compute the same result in
-blocks that never hold the whole table of weights; it is the one to run. Both are an
+term, and gives the weights too. :func:`fused_attention` is the one to run: where tables of weights
+are large it lets torch compute the same result in blocks, and never holds a whole one. Both are an
 :class:`AttentionKernel`: a module that attends takes either as its ``kernel``.
 
 Shapes: B sentences, H heads, L queries, S keys, d_k the width of a head.
@@ -33,6 +33,8 @@ from torch import Tensor
 
 from transformer_blocks._checks import check_dropout
 from transformer_blocks.masks import check_mask, hide_future
+
+MANY_TABLES, SMALL_TABLE = 64, 1024  # tables and cells a table, as measured on two cores
 
 
 class AttentionKernel(Protocol):
@@ -159,6 +161,7 @@ def fused_attention(
 ) -> Tensor:
     """Compute the same mixture with torch's fused kernel, without the L x S table.
 
+    Many small tables on a CPU, without gradients, it leaves to the formula, which is faster there.
     The arguments are those of :func:`scaled_dot_product_attention`. Dropout of the weights costs
     the advantage: torch then builds the table after all, and forward and backward at L = 2048
     take almost four times as long on a CPU.
@@ -177,7 +180,7 @@ def fused_attention(
         >>> torch.allclose(fused, readable, atol=1e-6)
         True
     """
-    if _is_small(query, key) and not dropout:
+    if not dropout and _formula_is_faster(query, key):
         mixed, _ = scaled_dot_product_attention(
             query, key, value, mask=mask, causal=causal, scale=scale
         )
@@ -202,17 +205,17 @@ def fused_attention(
     return mixed.masked_fill(sees_nothing, 0.0)
 
 
-def _is_small(query: Tensor, key: Tensor) -> bool:
-    """Tell whether the formula is faster than torch's kernel: for many small tables, on a CPU.
+def _formula_is_faster(query: Tensor, key: Tensor) -> bool:
+    """Tell whether there are many small tables, on a CPU and without gradients.
 
-    The kernel takes the tables one by one, the formula all in one product. Measured on two cores:
-    up to four times faster without gradients, as when several beams of a sentence look at it.
+    Torch's kernel takes them one by one, the formula all in one product: up to four times faster,
+    as when several beams look at one source. A single query a table is the kernel's best case.
     """
     if query.dim() != 4 or query.shape[2] == 1 or torch.is_grad_enabled():
         return False
     batch, heads, length, _ = query.shape
     cells = length * key.shape[-2]
-    return query.device.type == "cpu" and batch * heads >= 64 and cells <= 1024
+    return query.device.type == "cpu" and batch * heads >= MANY_TABLES and cells <= SMALL_TABLE
 
 
 def _hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:

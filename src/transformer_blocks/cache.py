@@ -6,8 +6,9 @@ word never learns of a later one, so its key and its value, once projected, stay
 later step. A :class:`KeyValueCache` keeps them. A step then projects one new position, and only
 attention itself still grows with what is written.
 
-The source never changes at all. A :class:`DecoderCache` holds its keys and values, projected once
-for each layer, and lets all beams of a sentence read that one copy.
+The source never changes at all. A :class:`DecoderCache` holds two of them for each layer: one of
+the past, which grows, and one of the source, which is projected once and shared by all rows that
+write the same sentence.
 
 State belongs to the caller: a cache is made for one search, handed to the modules at each step, and
 dropped afterwards. The modules themselves remember nothing.
@@ -49,7 +50,7 @@ class KeyValueCache:
     @property
     def rows(self) -> int:
         """N, the number of rows; 0 while nothing is kept."""
-        return 0 if self._keys is None else len(self._keys.room)
+        return 0 if self._keys is None else len(self._keys.buffer)
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep the keys and values of new positions, behind those of the earlier ones.
@@ -85,7 +86,9 @@ class KeyValueCache:
         return self._keys.read(), self._values.read()
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows only, in this order. A row that keeps its place is not copied.
+        """Go on with these rows only, in this order.
+
+        A row that keeps its place is not copied, unless there are more rows than before.
 
         Args:
             rows: Row numbers; a row may be named twice, or not at all. Shape (M,).
@@ -122,13 +125,20 @@ class DecoderCache:
     ) -> None:
         self.past = [KeyValueCache() for _ in memory]
         self.memory = list(memory)
-        self.memory_mask = memory_mask if memory_mask is not None and memory_mask.any() else None
+        self.memory_mask = memory_mask
+        if memory_mask is not None and not memory_mask.any():
+            self.memory_mask = None  # a mask that hides nothing only costs time
         self._rows_per_sentence = 1
 
     @property
     def length(self) -> int:
-        """L, the number of target positions that are written; that of the next one, from 0."""
+        """How many target positions are written, which is also the number of the next, from 0."""
         return self.past[0].length
+
+    @property
+    def rows(self) -> int:
+        """N, how many rows are being written."""
+        return self.memory[0].rows * self._rows_per_sentence
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order, as beams and finished sentences need it.
@@ -162,37 +172,39 @@ def _group(sentences: Tensor) -> tuple[Tensor, int]:
 
 
 class _Growing:
-    """A tensor that grows along its positions, in a room that doubles whenever it is full."""
+    """A tensor that grows along its positions, in a buffer whose room doubles when it is full."""
 
     def __init__(self, first: Tensor) -> None:
         self.length = first.shape[2]
-        self.room = first.clone(memory_format=torch.contiguous_format)  # (N, H, room, d_k)
+        self.buffer = first.clone(memory_format=torch.contiguous_format)  # (N, H, room, d_k)
 
     def read(self) -> Tensor:
-        return self.room.narrow(2, 0, self.length)
+        return self.buffer.narrow(2, 0, self.length)
 
     def add(self, new: Tensor) -> None:
-        rows, heads, room, width = self.room.shape
+        rows, heads, room, width = self.buffer.shape
         added = new.shape[2]
-        if new.shape != (rows, heads, added, width) or new.dtype != self.room.dtype:
+        if new.shape != (rows, heads, added, width) or new.dtype != self.buffer.dtype:
             raise ValueError(
                 f"what is added must have shape {(rows, heads, 'L', width)} and dtype "
-                f"{self.room.dtype}, got {tuple(new.shape)} and {new.dtype}"
+                f"{self.buffer.dtype}, got {tuple(new.shape)} and {new.dtype}"
             )
         end = self.length + added
         if end > room:
             wider = new.new_empty(rows, heads, max(end, 2 * room, FIRST_ROOM), width)
             wider.narrow(2, 0, self.length).copy_(self.read())
-            self.room = wider
-        self.room.narrow(2, self.length, added).copy_(new)
+            self.buffer = wider
+        self.buffer.narrow(2, self.length, added).copy_(new)
         self.length = end
 
     def select(self, rows: Tensor) -> None:
-        if len(rows) > len(self.room):
-            self.room = self.room[rows]
+        device = self.buffer.device
+        if len(rows) > len(self.buffer):
+            self.buffer = self.buffer[rows.to(device)]
             return
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         if len(moved):
             written = self.read()
-            written.index_copy_(0, moved, written.index_select(0, rows[moved]))
-        self.room = self.room[: len(rows)]
+            origins = written.index_select(0, rows[moved].to(device))
+            written.index_copy_(0, moved.to(device), origins)
+        self.buffer = self.buffer[: len(rows)]

@@ -6,7 +6,8 @@ the translation meet words of the original; then each thinks on its own (section
 half of figure 1).
 
 In training all positions of the known translation are computed at once, each from the words before
-it: that is what the causal mask is for.
+it: that is what the causal mask is for. In writing there is one new position at a time, and a cache
+holds what the earlier ones have to offer; :mod:`transformer_blocks.cache` tells how, later.
 
 Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
 """
@@ -68,7 +69,7 @@ class DecoderLayer(nn.Module):
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = True,
-        cache: KeyValueCache | None = None,
+        past: KeyValueCache | None = None,
     ) -> Tensor:
         """Let the target look at itself, then at the source.
 
@@ -76,16 +77,17 @@ class DecoderLayer(nn.Module):
             x: The target. Shape (B, L, d_model).
             memory: The encoded source, shape (B, S, key width of the cross-attention), or its keys
                 and values, if the cross-attention has projected them already.
-            mask: Hides target positions from target positions; broadcastable to (B, H, L, L).
-            memory_mask: Hides source positions, usually their padding; to (B, H, L, S).
+            mask: Hides target positions from target positions; broadcastable to (B, H, L, L), where
+                the last counts all positions so far.
+            memory_mask: Hides source positions, usually their padding; to (B, H, 1, S).
             causal: Whether a target position is kept from seeing later ones.
-            cache: Keys and values of the target positions before ``x``, which are added to it.
+            past: Keys and values of the target positions before ``x``; those of ``x`` are added.
 
         Returns:
             Shape (B, L, d_model).
         """
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=past)
         )
         x = self.cross_attention_residual(x, lambda x: self._look_up(x, memory, memory_mask))
         return self.feed_forward_residual(x, self.feed_forward)
@@ -140,7 +142,8 @@ class Decoder(nn.Module):
         Args:
             x: Embedded target tokens with positions. Shape (B, L, d_model).
             memory: What the encoder made of the source. Shape (B, S, d_model).
-            mask: Hides target positions, besides the causal rule; broadcastable to (B, H, L, L).
+            mask: Hides target positions, besides the causal rule; broadcastable to (B, H, L, L),
+                where the last counts all positions so far.
             memory_mask: Hides source positions, usually ``padding_mask(source)``.
             causal: Whether a target position is kept from seeing later ones.
             cache: What :meth:`new_cache` made, in place of ``memory`` and ``memory_mask``. Then
@@ -159,8 +162,10 @@ class Decoder(nn.Module):
         pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
             memories, pasts, memory_mask = cache.memory, cache.past, cache.memory_mask
-        for layer, of_layer, past in zip(self.layers, memories, pasts, strict=True):
-            x = layer(x, of_layer, mask=mask, memory_mask=memory_mask, causal=causal, cache=past)
+            if len(x) != cache.rows:
+                raise ValueError(f"x must have the cache's {cache.rows} rows, got {tuple(x.shape)}")
+        for layer, layer_memory, past in zip(self.layers, memories, pasts, strict=True):
+            x = layer(x, layer_memory, mask=mask, memory_mask=memory_mask, causal=causal, past=past)
         return x if self.norm is None else self.norm(x)
 
     def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
@@ -173,9 +178,8 @@ class Decoder(nn.Module):
         Returns:
             A cache with a row for each sentence, for one search; it belongs to the caller.
         """
-        layers: Iterable[Any] = self.layers
-        caches = []
-        for layer in layers:
-            caches.append(KeyValueCache())
-            caches[-1].add(*layer.cross_attention.project(memory, memory))
+        layers: Sequence[Any] = list(self.layers)
+        caches = [KeyValueCache() for _ in layers]
+        for layer, cache in zip(layers, caches, strict=True):
+            cache.add(*layer.cross_attention.project(memory, memory))
         return DecoderCache(caches, memory_mask=memory_mask)

@@ -196,7 +196,8 @@ class MultiHeadAttention(nn.Module):
             value: What each position hands over. Shape (B, S, value_width).
             mask: Boolean, True hides a key. Shape (L, S) or broadcastable to (B, H, L, S).
             causal: Also hide later positions, so that a word cannot read its own future.
-            cache: Keys and values of earlier decoding steps. The new ones are added to it, and all
+            cache: For decoding, see :mod:`transformer_blocks.cache`; skip it at first reading. Keys
+                and values of earlier steps. The new ones are added to it, and all
                 of them are looked at; S counts both. Without ``key`` and ``value``, what it holds
                 is looked at and nothing added.
 
@@ -213,22 +214,13 @@ class MultiHeadAttention(nn.Module):
             queries, keys, values = self._project_all(query, key, value)
             if cache is not None:
                 keys, values = cache.add(keys, values)
-        elif cache is not None and key is value:  # neither is given
+        elif cache is not None and key is None and value is None:
             check_width("query", query, self.query_projection.in_features)
             queries = self._split(self.query_projection(query))
             keys, values = cache.read()
         else:
             raise ValueError("key and value must be given, or a cache that holds some")
-        mixed = self.kernel(
-            queries,  # (B, H, L, d_k)
-            keys,  # (B, H, S, d_k)
-            values,
-            mask=mask,
-            causal=causal,
-            dropout=self.dropout if self.training else 0.0,
-        )
-        if isinstance(mixed, tuple):  # a kernel may give its weights too
-            mixed = mixed[0]
+        mixed = self.mix(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
         joined = mixed.transpose(1, 2).flatten(2)  # (B, L, d_model)
         return self.output_projection(joined)
 
@@ -243,6 +235,31 @@ class MultiHeadAttention(nn.Module):
             Keys and values, each of shape (B, H, S, d_k).
         """
         return self._split(self.key_projection(key)), self._split(self.value_projection(value))
+
+    def mix(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Run the kernel on what is projected.
+
+        Args:
+            queries: Shape (B, H, L, d_k).
+            keys: Shape (B, H, S, d_k).
+            values: Shape (B, H, S, d_k).
+            mask: As in :meth:`forward`.
+            causal: As in :meth:`forward`.
+
+        Returns:
+            The mixture of each head. Shape (B, H, L, d_k).
+        """
+        dropout = self.dropout if self.training else 0.0
+        mixed = self.kernel(queries, keys, values, mask=mask, causal=causal, dropout=dropout)
+        return mixed[0] if isinstance(mixed, tuple) else mixed  # it may give its weights too
 
     def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         return self._split(self.query_projection(query)), *self.project(key, value)

@@ -10,8 +10,8 @@ Translation System", Wu et al. 2016, https://arxiv.org/abs/1609.08144, equation 
 
 .. math:: lp(Y) = \left(\frac{5 + |Y|}{6}\right)^\alpha
 
-With :math:`\alpha = 0` nothing is corrected. The paper of the Transformer takes 4 beams and 0.6
-(section 6.1).
+where :math:`|Y|` counts the end token. With :math:`\alpha = 0` nothing is corrected. The paper of
+the Transformer takes 4 beams and 0.6 (section 6.1).
 """
 
 import math
@@ -101,7 +101,7 @@ def beam_search(
         so_far = [score for search in alive for score in search.scores]
         log_probabilities += log_probabilities.new_tensor(so_far)[:, None]
         candidates = log_probabilities.view(len(alive), -1)  # (sentences, beams * V)
-        # Of 2 K candidates at most K end a sentence, one of each beam: K others always remain.
+        # Of 2 K candidates at most K end a sentence, one of each beam: K others go on.
         best, places = candidates.topk(min(2 * beam_size, candidates.shape[1]))
         for search, scores, where in zip(alive, best.tolist(), places.tolist(), strict=True):
             check_numbers(scores, step)

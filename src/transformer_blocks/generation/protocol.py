@@ -27,7 +27,7 @@ class StepModel(Protocol):
         """Go on with these rows only, in this order; a row may be named twice, or not at all.
 
         Args:
-            rows: Row numbers. Shape (M,).
+            rows: Row numbers, int64, on the CPU. Shape (M,).
         """
         ...
 
@@ -39,7 +39,7 @@ class Generation:
     Attributes:
         tokens: The ids, without the start and end tokens.
         score: Sum of the tokens' log-probabilities, the end token's included.
-        ended: Whether the model ended the sentence itself, before ``max_length``.
+        ended: Whether the model ended the sentence itself, within ``max_length``.
     """
 
     tokens: list[int]

@@ -90,7 +90,9 @@ def sample(
             likely[:, top_k:] = 0.0
         reached = likely.cumsum(dim=-1)  # (M, V)
         thrown = dice[step][alive][:, None] * reached[:, -1:]
-        places = torch.searchsorted(reached, thrown).clamp(max=tokens.shape[1] - 1)  # if NaN
+        places = torch.searchsorted(reached, thrown).clamp(
+            max=tokens.shape[1] - 1
+        )  # NaN: see write
         return tokens.gather(1, places)[:, 0]
 
     return write(model, start, choose, end_id=end_id, max_length=max_length)

@@ -1,4 +1,4 @@
-"""Stepping: what all searches have in common."""
+"""Stepping: the loop of greedy search and of sampling, and what beam search shares with it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ def check_numbers(scores: Sequence[float], step: int) -> None:
 
 
 def to_log_probabilities(logits: Tensor) -> Tensor:
-    """Normalise logits (N, V), in float32 or better. NaN, or infinity, makes the row NaN."""
+    """Normalise logits (N, V), in float32 or better; a row with NaN or infinity becomes NaN."""
     return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
