@@ -170,18 +170,37 @@ def test_nothing_is_reordered_when_every_beam_goes_on_with_itself() -> None:
 
 def test_dead_ends_leave_fewer_sentences_rather_than_wrong_ones() -> None:
     class Narrow(Storyteller):
+        """Has one way to go on from each token: 1, 2, 3, ... 8, then the end."""
+
         def step(self, tokens: Tensor) -> Tensor:
             logits = torch.full((len(tokens), 9), -math.inf)
-            logits[:, 5] = 0.0
-            if tokens[0] == 5:
-                logits[:, 5], logits[:, END] = -math.inf, 0.0
-            return logits
+            return logits.scatter(1, (tokens[:, None] + 1) % 9, 0.0)
 
-    for max_length in (2, 8):
+    for beam_size in (1, 2, 4, 9):
         (found,) = beam_search(
-            Narrow(1), torch.tensor([1]), beam_size=4, end_id=END, max_length=max_length, n_best=4
+            Narrow(1),
+            torch.tensor([1]),
+            beam_size=beam_size,
+            end_id=END,
+            max_length=20,
+            n_best=beam_size,
         )
-        assert found == [Generation([5], 0.0, ended=True)]
+        assert found == [Generation([2, 3, 4, 5, 6, 7, 8], 0.0, ended=True)]
+
+
+@given(st.integers(1, 50), st.integers(1, 4))
+def test_a_search_is_over_as_soon_as_enough_sentences_have_ended(
+    first: int, beam_size: int
+) -> None:
+    model = Storyteller(1)
+    beam_search(model, torch.tensor([first]), beam_size=beam_size, end_id=END, max_length=12)
+
+    def set_aside(steps: int) -> int:
+        found = textbook(first, beam_size=beam_size, max_length=steps, alpha=0.0)
+        return sum(each.ended for each in found)
+
+    enough = [steps for steps in range(1, 13) if set_aside(steps) >= beam_size]
+    assert len(model.batches) == min([*enough, 12])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

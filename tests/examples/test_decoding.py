@@ -93,6 +93,9 @@ def test_the_same_dice_draw_the_same_translations(trained: Training) -> None:
     assert first == again != other
     assert [len(found) for found in first] == [4, 1, 4]
     assert len({each.text for each in first[0]}) > 1
+    for found in first:
+        scores = [each.score for each in found]
+        assert scores == sorted(scores, reverse=True)
 
 
 @torch.no_grad()
