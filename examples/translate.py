@@ -262,10 +262,22 @@ def choose_search(options: argparse.Namespace, vocabulary: int) -> Search:
     return Beam(beam_size, penalty, n_best)
 
 
+def check_folder(file: Path) -> None:
+    """Raise unless the folder that a file is to be written to exists.
+
+    Raises:
+        UserError: If it does not.
+    """
+    if not file.parent.is_dir():
+        raise UserError(f"there is no folder {file.parent} to write {file} to")
+
+
 def translate_command(options: argparse.Namespace) -> None:
     """Translate sentences from arguments, a file or standard input, line in, line out."""
     if options.sentences and options.file:
         raise UserError("give sentences or --file, not both")
+    if options.picture:
+        check_folder(options.picture)
     run = Run(options.run or Path("runs/toy"))
     config, model, source, target = run.load_best(choose_device(options.device))
     search = choose_search(options, target.vocab_size)
@@ -312,8 +324,8 @@ def chunks_to_translate(options: argparse.Namespace) -> Iterator[list[str]]:
 def evaluate_command(options: argparse.Namespace) -> None:
     """Score the translations of the test sentences."""
     run = Run(options.run or Path("runs/toy"))
-    if options.output and not options.output.parent.is_dir():
-        raise UserError(f"there is no folder {options.output.parent} to write {options.output} to")
+    if options.output:
+        check_folder(options.output)
     config, model, source, target = run.load_best(choose_device(options.device))
     search = choose_search(options, target.vocab_size)
     corpus = corpus_of(config)

@@ -380,6 +380,7 @@ def test_many_small_tables_are_taken_in_one_product_with_the_same_result(
     mask[3] = True  # these queries see nothing
     expected, _ = attention_loop(query, key, value, mask=mask, causal=causal)
     seen = spy_on_torch(monkeypatch)
+    in_one_product &= dtype in (torch.float32, torch.float64)  # halves would lose too much
     with torch.no_grad():
         mixed = fused_attention(query, key, value, mask=mask, causal=causal)
     assert len(seen) == (not in_one_product)

@@ -1,7 +1,7 @@
 """Beam search, against a textbook one and against all sentences there are."""
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -188,6 +188,27 @@ def test_dead_ends_leave_fewer_sentences_rather_than_wrong_ones() -> None:
         assert found == [Generation([2, 3, 4, 5, 6, 7, 8], 0.0, ended=True)]
 
 
+def test_a_spare_beam_never_takes_a_step_that_is_not_there() -> None:
+    never = -math.inf
+    odds = torch.tensor(
+        [[never] * 4, [0.0, never, never, 1.0], [0.0, never, never, 1.0], [never, 1.0, 1.0, never]]
+    )
+
+    class Trie(Storyteller):
+        """Knows nothing that could follow token 0."""
+
+        def step(self, tokens: Tensor) -> Tensor:
+            return odds[tokens]
+
+    (found,) = beam_search(
+        Trie(1), torch.tensor([3]), beam_size=3, end_id=0, max_length=4, n_best=3
+    )
+    assert len(found) == 3
+    for each in found:
+        path = [3, *each.tokens] + [0] * each.ended
+        assert all(odds[token, then] > never for token, then in pairwise(path))
+
+
 @given(st.integers(1, 50), st.integers(1, 4))
 def test_a_search_is_over_as_soon_as_enough_sentences_have_ended(
     first: int, beam_size: int
@@ -225,8 +246,9 @@ def test_logits_that_are_not_numbers_name_the_step(bad: float) -> None:
         ({"beam_size": 7}, r"^beam_size must not exceed the vocabulary, got beam_size=7 and 6 tok"),
         ({"max_length": 0}, r"^max_length must be positive, got max_length=0$"),
         ({"n_best": 4}, r"^n_best must not exceed beam_size, got n_best=4 and beam_size=3$"),
-        ({"length_penalty": -0.1}, r"^length_penalty must be at least 0, got length_penalty=-0.1$"),
-        ({"length_penalty": math.nan}, r"^length_penalty must be at least 0, got length_penalty=n"),
+        ({"length_penalty": -0.1}, r"^length_penalty must be in \[0, 10\], got length_penalty=-0"),
+        ({"length_penalty": math.nan}, r"^length_penalty must be in \[0, 10\], got length_penalt"),
+        ({"length_penalty": 1000.0}, r"^length_penalty must be in \[0, 10\], got length_penalt"),
         ({"start": torch.tensor([[1]])}, r"^start must have shape \(N,\), got \(1, 1\)$"),
     ],
 )

@@ -188,6 +188,25 @@ def test_a_cache_says_what_it_cannot_do() -> None:
             cache.select(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^rows must have shape \(M,\), got \(1, 2\)$"):
             cache.select(torch.tensor([[0, 1]]))
+        for rows, wrong in (([0, 3], 3), ([-1, 0], -1)):
+            for part in (cache, cache.past[0]):
+                with pytest.raises(IndexError, match=rf"^rows must be in 0\.\.2, got row {wrong}$"):
+                    part.select(torch.tensor(rows))
+        with pytest.raises(TypeError, match=r"^rows must be int64 row numbers"):
+            cache.past[0].select(torch.tensor([True, False, True]))
+        with pytest.raises(ValueError, match=r"^keys and values must have shapes \(N, H, L"):
+            KeyValueCache().add(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
+        keys = cache.past[0].read()[0].clone()
+        with pytest.raises(ValueError, match=r"^what is added must have shape"):
+            cache.past[0].add(torch.randn(3, 4, 1, 4), torch.randn(3, 4, 1, 5))
+        assert torch.equal(cache.past[0].read()[0], keys)
+        with pytest.raises(ValueError, match=r"^mask must have shape \(L, S\) = \(1, 5\)"):
+            decoder.new_cache(memory, memory_mask=MASK[..., :4])
+        with pytest.raises(TypeError, match=r"^mask must be bool"):
+            decoder.new_cache(memory, memory_mask=MASK.float())
+        other = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=24)
+        with pytest.raises(ValueError, match=r"^cache must be of this decoder with 1 layers"):
+            other(x, cache=cache)
         with pytest.raises(ValueError, match=r"^x must have the cache's 3 rows, got \(6, 1, 16\)$"):
             decoder(torch.cat((x, x)), cache=cache)
         attention = MultiHeadAttention(16, 4)
@@ -198,3 +217,5 @@ def test_a_cache_says_what_it_cannot_do() -> None:
             attention(x)
         with pytest.raises(ValueError, match=given):
             attention(x, x, cache=cache.past[0])
+        with pytest.raises(ValueError, match=r"^key must be given, or a cache that holds some$"):
+            attention.attention_weights(x)

@@ -1,7 +1,7 @@
 """Packing: the copy computes what the model does, and the model stays as it is."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -18,6 +18,8 @@ from transformer_blocks import (
     Residual,
     build_decoder,
     build_encoder,
+    causal_mask,
+    fused_attention,
     pack,
     record_attention,
 )
@@ -172,3 +174,99 @@ def test_an_empty_batch_takes_a_step() -> None:
     packed = pack(build_decoder(**SIZES))
     cache = packed.new_cache(torch.randn(0, 5, 16))
     assert packed(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
+
+
+class Doubling(nn.Linear):
+    """A projection that does more than its weights say."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return 2 * super().forward(input)
+
+
+def window(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    """A kernel that sees three keys back, if it is told to be causal."""
+    queries, keys = query.shape[2], key.shape[2]
+    near = causal_mask(queries, keys)
+    if options["causal"]:
+        near = near | causal_mask(queries, keys).logical_not().tril(keys - queries - 3)
+    return fused_attention(query, key, value, **options | {"mask": near, "causal": False})
+
+
+def double_output(_: nn.Module, __: object, output: Tensor) -> Tensor:
+    return 2 * output
+
+
+def change_projection(layer: DecoderLayer) -> None:
+    layer.self_attention.value_projection = Doubling(16, 16)
+
+
+def remove_one_bias(layer: DecoderLayer) -> None:
+    for name in ("key_projection", "value_projection"):
+        nn.init.ones_(getattr(layer.self_attention, name).bias)
+    layer.self_attention.query_projection.register_parameter("bias", None)
+
+
+def look_back_three(layer: DecoderLayer) -> None:
+    layer.self_attention.kernel = window
+
+
+def other_heads(layer: DecoderLayer) -> None:
+    layer.cross_attention = MultiHeadAttention(16, 8)
+
+
+def share_residual(layer: DecoderLayer) -> None:
+    layer.cross_attention_residual = layer.self_attention_residual
+
+
+def hook(name: str) -> Callable[[DecoderLayer], None]:
+    return lambda layer: cast(None, layer.get_submodule(name).register_forward_hook(double_output))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_projection,
+        remove_one_bias,
+        look_back_three,
+        other_heads,
+        share_residual,
+        hook("self_attention.value_projection"),
+        hook("self_attention"),
+        hook("cross_attention"),
+        hook("feed_forward.widen"),
+        hook("feed_forward"),
+        hook("feed_forward_residual"),
+        hook("feed_forward_residual.norm"),
+        hook(""),
+    ],
+)
+@torch.no_grad()
+def test_what_is_special_about_a_layer_is_kept(change: Callable[[DecoderLayer], None]) -> None:
+    decoder = build_decoder(**SIZES).eval()
+    change(decoder.get_submodule("layers.0"))  # type: ignore[arg-type]
+    packed = pack(decoder)
+    memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
+    expected = decoder(x, memory)
+    torch.testing.assert_close(packed(x, memory), expected, rtol=0, atol=1e-5)
+    cache = packed.new_cache(memory)
+    steps = [packed(part, cache=cache) for part in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
+
+
+def test_gradients_of_inputs_and_autocast_are_those_of_the_model() -> None:
+    encoder = build_encoder(**SIZES).eval()
+    packed, x = pack(encoder), torch.randn(2, 5, 16)
+    gradients = []
+    for model in (encoder, packed):
+        leaf = x.clone().requires_grad_()
+        model(leaf).pow(2).sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-4)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(packed(x), encoder(x), rtol=0, atol=0.05)
+
+
+def test_a_packed_model_is_not_packed_again() -> None:
+    packed = pack(build_encoder(**SIZES))
+    with pytest.raises(ValueError, match=r"^model must be one that was trained, got a packed one$"):
+        pack(packed)

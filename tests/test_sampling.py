@@ -116,6 +116,36 @@ def test_a_forbidden_token_is_never_drawn() -> None:
     assert set(drawn.tokens) == {1, 3}
 
 
+def test_what_makes_no_draw() -> None:
+    start = torch.zeros(1, dtype=torch.int64)
+    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"temperature": 0.0}, ValueError, r"^temperature must be above 0, finite, got temperat"),
+        ({"temperature": math.inf}, ValueError, r"^temperature must be above 0, finite"),
+        ({"top_k": 0}, ValueError, r"^top_k must be positive, got top_k=0$"),
+        ({"top_p": 0.0}, ValueError, r"^top_p must be in \(0, 1\], got top_p=0.0$"),
+        ({"top_p": 1.5}, ValueError, r"^top_p must be in \(0, 1\], got top_p=1.5$"),
+        ({"max_length": 0}, ValueError, r"^max_length must be positive, got max_length=0$"),
+        ({"end_id": "x"}, TypeError, r"^end_id must be an int, got end_id='x'$"),
+        ({"start": start.float()}, TypeError, r"^start must hold int32 or int64 ids, got dtype="),
+        ({"start": [1]}, TypeError, r"^start must be a tensor of ids, got list$"),
+    ]
+    for options, error, message in cases:
+        arguments: dict[str, Any] = {"start": start, "end_id": 0, "max_length": 3} | options
+        with pytest.raises(error, match=message):
+            sample(Urn(), **arguments)
+
+
+def test_logits_of_another_shape_are_refused() -> None:
+    class Wide(Urn):
+        def step(self, tokens: Tensor) -> Tensor:
+            return super().step(torch.cat((tokens, tokens)))
+
+    with pytest.raises(
+        ValueError, match=r"^logits must have shape \(N, V\) = \(1, V\), got \(2, 5"
+    ):
+        sample(Wide(), torch.zeros(1, dtype=torch.int64), end_id=0, max_length=3)
+
+
 def test_logits_that_are_not_numbers_name_the_step() -> None:
     for bad in (math.nan, math.inf):
         odds = torch.tensor([0.5, bad, 0.5])

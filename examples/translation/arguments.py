@@ -28,6 +28,8 @@ def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
         "at least 0": lambda x: 0 <= x < 2**63,
         "in [0, 1)": lambda x: 0 <= x < 1,
         "in (0, 1]": lambda x: 0 < x <= 1,
+        "in [0, 10]": lambda x: 0 <= x <= 10,
+        "from 1 to 1000": lambda x: 1 <= x <= 1000,
     }
 
     def read(text: str) -> float:
@@ -37,7 +39,8 @@ def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
             value = float("nan")
         if not inside[rule](value):
             noun = "whole number" if kind is int else "number"
-            raise argparse.ArgumentTypeError(f"must be a {noun} {rule}, got {text!r}")
+            limit = " and below 2**63" if value >= 2**63 else ""
+            raise argparse.ArgumentTypeError(f"must be a {noun} {rule}{limit}, got {text!r}")
         return value
 
     return read
@@ -104,7 +107,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     speak.add_argument("--file", type=Path, help="a file of sentences, one a line")
     speak.add_argument(
         "--n-best",
-        type=number(int, "above 0"),
+        type=number(int, "from 1 to 1000"),
         default=1,
         help="give so many translations of each: number of the line, log-probability, text",
     )
@@ -131,7 +134,7 @@ def search_options() -> Parser:
     )
     group.add_argument(
         "--length-penalty",
-        type=number(float, "at least 0"),
+        type=number(float, "in [0, 10]"),
         metavar="ALPHA",
         help=f"larger favours longer sentences (default: {LENGTH_PENALTY})",
     )
@@ -173,6 +176,8 @@ def check_search_options(options: argparse.Namespace) -> None:
     for name, value in (of_beams if options.sample else of_sampling).items():
         if value is not None:
             raise UserError(f"{name} goes {'without' if options.sample else 'with'} --sample")
+    if options.sample and getattr(options, "picture", None):
+        raise UserError("--picture goes without --sample")
     n_best = getattr(options, "n_best", 1)
     beam_size = BEAM_SIZE if options.beam is None else options.beam
     if n_best > beam_size and not options.sample:

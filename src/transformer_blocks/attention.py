@@ -180,13 +180,13 @@ def fused_attention(
         >>> torch.allclose(fused, readable, atol=1e-6)
         True
     """
-    if not dropout and _formula_is_faster(query, key):
+    _check_inputs(query, key, value)
+    check_dropout(dropout=dropout)
+    if dropout == 0.0 and _formula_is_faster(query, key):
         mixed, _ = scaled_dot_product_attention(
             query, key, value, mask=mask, causal=causal, scale=scale
         )
         return mixed
-    _check_inputs(query, key, value)
-    check_dropout(dropout=dropout)
     square = query.shape[-2] == key.shape[-2]
     if causal and mask is None and square:  # torch's is_causal aligns top left: right if L == S
         return F.scaled_dot_product_attention(
@@ -211,7 +211,8 @@ def _formula_is_faster(query: Tensor, key: Tensor) -> bool:
     Torch's kernel takes them one by one, the formula all in one product: up to four times faster,
     as when several beams look at one source. A single query a table is the kernel's best case.
     """
-    if query.dim() != 4 or query.shape[2] == 1 or torch.is_grad_enabled():
+    in_full_precision = query.dtype in (torch.float32, torch.float64)  # its sums stay exact
+    if query.shape[2] == 1 or torch.is_grad_enabled() or not in_full_precision:
         return False
     batch, heads, length, _ = query.shape
     cells = length * key.shape[-2]

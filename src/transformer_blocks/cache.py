@@ -68,15 +68,24 @@ class KeyValueCache:
         """
         if keys.requires_grad or values.requires_grad:
             raise RuntimeError("a cache keeps no gradients; decode inside `with torch.no_grad():`")
+        if not keys.dim() == values.dim() == 4 or keys.shape[:3] != values.shape[:3]:
+            raise ValueError(
+                "keys and values must have shapes (N, H, L, d_k) and (N, H, L, d_v), "
+                f"got {tuple(keys.shape)} and {tuple(values.shape)}"
+            )
         if self._keys is None or self._values is None:
             self._keys, self._values = _Growing(keys), _Growing(values)
         else:
+            self._keys.check(keys)
+            self._values.check(values)
             self._keys.add(keys)
             self._values.add(values)
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
         """Return all keys so far, shape (N, H, S, d_k), and all values, shape (N, H, S, d_v).
+
+        Both are views: what is added or selected later changes them.
 
         Raises:
             ValueError: If nothing was ever added.
@@ -91,9 +100,15 @@ class KeyValueCache:
         A row that keeps its place is not copied, unless there are more rows than before.
 
         Args:
-            rows: Row numbers; a row may be named twice, or not at all. Shape (M,).
+            rows: Row numbers, int64; one may be named twice, or not at all. Shape (M,).
+
+        Raises:
+            IndexError: If there is no such row.
+            TypeError: If ``rows`` is of another dtype.
+            ValueError: If it has another shape.
         """
         if self._keys is not None and self._values is not None:
+            _check_rows(rows, self.rows)
             self._keys.select(rows)
             self._values.select(rows)
 
@@ -147,13 +162,11 @@ class DecoderCache:
             rows: Row numbers, int64; one may be named twice, or not at all. Shape (M,).
 
         Raises:
+            IndexError: If there is no such row.
             TypeError: If ``rows`` is of another dtype.
             ValueError: If it has another shape.
         """
-        if rows.dtype != torch.int64:
-            raise TypeError(f"rows must be int64 row numbers, got dtype={rows.dtype}")
-        if rows.dim() != 1:
-            raise ValueError(f"rows must have shape (M,), got {tuple(rows.shape)}")
+        _check_rows(rows, self.rows)
         for cache in self.past:
             cache.select(rows)
         sentences, self._rows_per_sentence = _group(rows // self._rows_per_sentence)
@@ -161,6 +174,19 @@ class DecoderCache:
             cache.select(sentences)
         if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
             self.memory_mask = self.memory_mask[sentences]
+
+
+def _check_rows(rows: Tensor, count: int) -> None:
+    """Raise unless ``rows`` are numbers of ``count`` rows; values are read on the CPU only."""
+    if rows.dtype != torch.int64:
+        raise TypeError(f"rows must be int64 row numbers, got dtype={rows.dtype}")
+    if rows.dim() != 1:
+        raise ValueError(f"rows must have shape (M,), got {tuple(rows.shape)}")
+    if rows.device.type == "cpu" and rows.numel():
+        low, high = rows.min().item(), rows.max().item()
+        if low < 0 or high >= count:
+            wrong = low if low < 0 else high
+            raise IndexError(f"rows must be in 0..{count - 1}, got row {wrong}")
 
 
 def _group(sentences: Tensor) -> tuple[Tensor, int]:
@@ -181,14 +207,18 @@ class _Growing:
     def read(self) -> Tensor:
         return self.buffer.narrow(2, 0, self.length)
 
-    def add(self, new: Tensor) -> None:
-        rows, heads, room, width = self.buffer.shape
+    def check(self, new: Tensor) -> None:
+        rows, heads, _, width = self.buffer.shape
         added = new.shape[2]
         if new.shape != (rows, heads, added, width) or new.dtype != self.buffer.dtype:
             raise ValueError(
                 f"what is added must have shape {(rows, heads, 'L', width)} and dtype "
                 f"{self.buffer.dtype}, got {tuple(new.shape)} and {new.dtype}"
             )
+
+    def add(self, new: Tensor) -> None:
+        rows, heads, room, width = self.buffer.shape
+        added = new.shape[2]
         end = self.length + added
         if end > room:
             wider = new.new_empty(rows, heads, max(end, 2 * room, FIRST_ROOM), width)

@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from transformer_blocks.cache import DecoderCache, KeyValueCache
+from transformer_blocks.masks import check_mask
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Residual
 
@@ -162,6 +163,11 @@ class Decoder(nn.Module):
         pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
             memories, pasts, memory_mask = cache.memory, cache.past, cache.memory_mask
+            if len(pasts) != len(self.layers):
+                raise ValueError(
+                    f"cache must be of this decoder with {len(self.layers)} layers, "
+                    f"got one of {len(pasts)}"
+                )
             if len(x) != cache.rows:
                 raise ValueError(f"x must have the cache's {cache.rows} rows, got {tuple(x.shape)}")
         for layer, layer_memory, past in zip(self.layers, memories, pasts, strict=True):
@@ -177,8 +183,19 @@ class Decoder(nn.Module):
 
         Returns:
             A cache with a row for each sentence, for one search; it belongs to the caller.
+
+        Raises:
+            RuntimeError: If gradients are recorded.
+            TypeError: If ``memory_mask`` is not boolean.
+            ValueError: If its shape does not fit.
         """
         layers: Sequence[Any] = list(self.layers)
+        if memory_mask is not None:
+            batch, keys = memory.shape[:2]
+            heads = layers[0].cross_attention.num_heads
+            check_mask(memory_mask, batch=batch, heads=heads, queries=1, keys=keys)
+            if memory_mask.dim() == 2:
+                memory_mask = memory_mask[None, None]  # the same for all sentences and heads
         caches = [KeyValueCache() for _ in layers]
         for layer, cache in zip(layers, caches, strict=True):
             cache.add(*layer.cross_attention.project(memory, memory))

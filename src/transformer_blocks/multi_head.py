@@ -284,6 +284,8 @@ class MultiHeadAttention(nn.Module):
         keys = [] if cache is None or not cache.length else [cache.read()[0]]
         if key is not None:
             keys.append(self._split(self.key_projection(key)))
+        if not keys:
+            raise ValueError("key must be given, or a cache that holds some")
         return attention_weights(
             self._split(self.query_projection(query)),
             torch.cat(keys, dim=2),  # (B, H, S, d_k)

@@ -13,7 +13,7 @@ Next chapter: :mod:`transformer_blocks.generation`, from scores for the next wor
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +64,13 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the last dimension: (..., in_features) to (..., out_features)."""
-        if self.blocks is None or x.numel() <= self.in_features:
+        if (
+            self.blocks is None
+            or x.numel() <= self.in_features
+            or x.dtype != torch.float32
+            or x.shape[-1] != self.in_features  # which torch will tell
+            or x.requires_grad  # which oneDNN's product would not serve
+        ):
             return F.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
 
@@ -112,11 +118,10 @@ class PackedDecoderLayer(DecoderLayer):
 
     def __init__(self, layer: DecoderLayer) -> None:
         nn.Module.__init__(self)
-        for name, part in layer.named_children():
+        for name, part in layer._modules.items():
             self.add_module(name, part)
         attention: Any = layer.self_attention
         cross = layer.cross_attention
-        self.num_heads = attention.num_heads
         self.norms_first = isinstance(layer.self_attention_residual, PreNorm)
         self.norms = (
             layer.self_attention_residual.norm.forward,
@@ -147,10 +152,10 @@ class PackedDecoderLayer(DecoderLayer):
             )
         first, second, third = self.norms
         if self.norms_first:
-            x = x + self._look_back(first(x), past)
+            x = x + self._look_back(first(x), past, causal)
             x = x + self._look_over(second(x), memory, memory_mask)
             return x + self.think(third(x))
-        x = first(x + self._look_back(x, past))
+        x = first(x + self._look_back(x, past, causal))
         x = second(x + self._look_over(x, memory, memory_mask))
         return third(x + self.think(x))
 
@@ -158,17 +163,17 @@ class PackedDecoderLayer(DecoderLayer):
         attentions = self.self_attention, self.cross_attention
         return any(attention._forward_pre_hooks for attention in attentions)
 
-    def _look_back(self, x: Tensor, past: KeyValueCache) -> Tensor:
+    def _look_back(self, x: Tensor, past: KeyValueCache, causal: bool) -> Tensor:
         """Look at all positions so far. Shape (N, 1, d_model)."""
-        joined = self.join(x).view(len(x), 3, self.num_heads, 1, -1)
+        joined = self.join(x).view(len(x), 3, self.self_attention.num_heads, 1, -1)
         queries, keys, values = joined.unbind(1)  # (N, H, 1, d_k)
-        mixed = self.self_attention.mix(queries, *past.add(keys, values))
+        mixed = self.self_attention.mix(queries, *past.add(keys, values), causal=causal)
         return self.combine(mixed.reshape(x.shape))
 
     def _look_over(self, x: Tensor, memory: KeyValueCache, mask: Tensor | None) -> Tensor:
         """Look at the source, the rows of a sentence together. Shape (N, 1, d_model)."""
         keys, values = memory.read()  # (B, H, S, d_k)
-        queries = self.ask(x).view(len(keys), -1, self.num_heads, keys.shape[3])
+        queries = self.ask(x).view(len(keys), -1, *keys.shape[1::2])  # (B, N / B, H, d_k)
         mixed = self.cross_attention.mix(queries.transpose(1, 2), keys, values, mask=mask)
         return self.answer(mixed.transpose(1, 2).reshape(x.shape))
 
@@ -189,6 +194,9 @@ def pack(model: Model, *, linear: Callable[[nn.Linear], nn.Module] = PackedLinea
     Returns:
         The packed copy.
 
+    Raises:
+        ValueError: If the model is packed already.
+
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x = torch.randn(2, 5, 16)
@@ -197,23 +205,29 @@ def pack(model: Model, *, linear: Callable[[nn.Linear], nn.Module] = PackedLinea
         >>> same
         True
     """
+    if any(isinstance(part, PackedLinear) for part in model.modules()):
+        raise ValueError("model must be one that was trained, got a packed one")
     packed: Model = _exchange(copy.deepcopy(model).eval(), linear)
     return packed
 
 
 def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
     """Give back the fast form of a module: another one, or itself with fast parts."""
-    if type(module) is nn.Linear:
+    has_hooks = _has_hooks(module)
+    if type(module) is nn.Linear and not has_hooks:
         return linear(module)
-    if type(module) is nn.Dropout:
+    if type(module) is nn.Dropout and not has_hooks:
         return nn.Identity()
-    for name, part in module.named_children():
+    watched = any(map(_has_hooks, module.modules()))  # before the parts are exchanged
+    for name, part in list(module._modules.items()):
+        if part is None:
+            continue
         of_layer = isinstance(module, EncoderLayer | DecoderLayer) and name == "self_attention"
-        if of_layer and type(part) is MultiHeadAttention and _has_one_width(part):
+        if of_layer and _can_be_joined(part):
             setattr(module, name, JoinedAttention(part, linear=linear))
         else:
             setattr(module, name, _exchange(part, linear))
-    if type(module) is DecoderLayer and _has_usual_parts(module):
+    if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
         return PackedDecoderLayer(module)
     return module
 
@@ -234,9 +248,21 @@ def _has_usual_parts(layer: DecoderLayer) -> bool:
     )
 
 
-def _has_one_width(attention: MultiHeadAttention) -> bool:
-    width = attention.query_projection.in_features
-    return attention.key_projection.in_features == attention.value_projection.in_features == width
+def _has_hooks(module: nn.Module) -> bool:
+    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    return any(getattr(module, name) for name in hooks)
+
+
+def _can_be_joined(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
+    """Tell whether one product can do the work of the three projections."""
+    if type(attention) is not MultiHeadAttention or any(map(_has_hooks, attention.modules())):
+        return False
+    parts = attention.query_projection, attention.key_projection, attention.value_projection
+    return (
+        all(type(part) is nn.Linear for part in (*parts, attention.output_projection))
+        and len({part.in_features for part in parts}) == 1
+        and len({part.bias is None for part in parts}) == 1
+    )
 
 
 @torch.no_grad()

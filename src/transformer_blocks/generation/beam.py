@@ -23,7 +23,7 @@ from transformer_blocks._checks import check_size
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
     check_numbers,
-    check_start,
+    check_search,
     close_ranks,
     to_log_probabilities,
 )
@@ -48,10 +48,11 @@ def beam_search(
         model: What scores the next token; at its beginning. It is asked for ``beam_size`` rows
             a sentence, which stand together.
         start: First token of each sentence. Shape (N,).
-        beam_size: K, how many beginnings are followed; with 1 the search is greedy.
+        beam_size: K, how many beginnings are followed; with 1 the search is greedy (words that
+            are equally likely may fall differently).
         end_id: The token that ends a sentence.
         max_length: Most tokens to write, the end token included.
-        length_penalty: The exponent alpha above; larger values favour longer sentences.
+        length_penalty: The exponent alpha above, in [0, 10]; larger favours longer sentences.
         n_best: How many sentences to return for each start; at most ``beam_size``.
 
     Returns:
@@ -77,21 +78,21 @@ def beam_search(
         >>> beam_search(Garden(), start, beam_size=2, end_id=0, max_length=5)[0][0].tokens
         [2, 3]
     """
-    check_start(start, max_length)
+    check_search(start, end_id, max_length)
     check_size(beam_size=beam_size, n_best=n_best)
     if n_best > beam_size:
         raise ValueError(
             f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
         )
-    if not 0.0 <= length_penalty < math.inf:
-        raise ValueError(f"length_penalty must be at least 0, got length_penalty={length_penalty}")
+    if not 0.0 <= length_penalty <= 10.0:
+        raise ValueError(f"length_penalty must be in [0, 10], got length_penalty={length_penalty}")
     searches = [_Search(beam_size) for _ in start]
     alive = searches
     tokens = start
     for step in range(max_length):
         if not alive:
             break
-        log_probabilities = to_log_probabilities(model.step(tokens))  # (rows, V)
+        log_probabilities = to_log_probabilities(model.step(tokens), len(tokens))
         rows, vocabulary = log_probabilities.shape
         if beam_size > vocabulary:
             raise ValueError(
@@ -135,7 +136,7 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        return len(self.ended) >= self.beam_size or max(self.scores) == -math.inf
+        return len(self.ended) >= self.beam_size or not self.scores
 
     def extend(self, scores: list[float], steps: list[tuple[int, int]], end_id: int) -> None:
         """Go on with the best of the candidates, given best first as (beam, token)."""
@@ -148,7 +149,7 @@ class _Search:
             elif rank < self.beam_size:
                 self.ended.append(Generation(self.paths[beam], score, ended=True))
         del going_on[self.beam_size :]
-        beams = _keep_places(going_on, self.beam_size)
+        beams = _keep_places(going_on, self.beam_size) if going_on else []
         self.paths = [[*self.paths[beam], token] for _, beam, token in beams]
         self.scores = [score for score, _, _ in beams]
         self.parents = [beam for _, beam, _ in beams]
@@ -179,6 +180,7 @@ def _keep_places(
             places[parent] = beam
         else:
             waiting.append(beam)
-    waiting += [(-math.inf, 0, 0)] * (beam_size - len(beams))  # where too few candidates are left
+    # Where too few candidates are left, one is repeated, without a chance to win.
+    waiting += [(-math.inf, *beams[0][1:])] * (beam_size - len(beams))
     waiting.reverse()
     return [waiting.pop() if beam is None else beam for beam in places]

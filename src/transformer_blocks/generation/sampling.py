@@ -18,7 +18,7 @@ from torch import Tensor
 
 from transformer_blocks._checks import check_size
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import check_start, write
+from transformer_blocks.generation.stepping import check_search, write
 
 
 @torch.inference_mode()
@@ -68,11 +68,11 @@ def sample(
         >>> 550 < thrown.tokens.count(1) < 650
         True
     """
-    check_start(start, max_length)
+    check_search(start, end_id, max_length)
     if top_k is not None:
         check_size(top_k=top_k)
     if not 0.0 < temperature < math.inf:
-        raise ValueError(f"temperature must be above 0, got temperature={temperature}")
+        raise ValueError(f"temperature must be above 0, finite, got temperature={temperature}")
     if top_p is not None and not 0.0 < top_p <= 1.0:
         raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
     dice_device = "cpu" if generator is None else generator.device

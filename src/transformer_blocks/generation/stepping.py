@@ -31,7 +31,7 @@ def write(
     Returns:
         N sentences, in the order of ``start``.
     """
-    check_start(start, max_length)
+    check_search(start, end_id, max_length)
     tokens = start
     alive = list(range(len(start)))  # the sentence that each row writes
     written: list[list[int]] = [[] for _ in alive]
@@ -40,7 +40,7 @@ def write(
     for step in range(max_length):
         if not alive:
             break
-        log_probabilities = to_log_probabilities(model.step(tokens))  # (M, V)
+        log_probabilities = to_log_probabilities(model.step(tokens), len(alive))  # (M, V)
         tokens = choose(log_probabilities, alive, step)
         gains = log_probabilities.gather(1, tokens[:, None])[:, 0].tolist()
         check_numbers(gains, step)
@@ -58,14 +58,18 @@ def write(
     return [Generation(*sentence) for sentence in zip(written, scores, ended, strict=True)]
 
 
-def check_start(start: Tensor, max_length: int) -> None:
-    """Raise unless ``start`` holds one token a sentence, and ``max_length`` is a length.
+def check_search(start: Tensor, end_id: int, max_length: int) -> None:
+    """Raise unless ``start`` holds one token a sentence, and the rest are whole numbers.
 
     Raises:
-        TypeError: If either is of another kind.
-        ValueError: If either has another size.
+        TypeError: If one is of another kind.
+        ValueError: If one has another size.
     """
     check_size(max_length=max_length)
+    if not isinstance(end_id, int) or isinstance(end_id, bool):
+        raise TypeError(f"end_id must be an int, got end_id={end_id!r}")
+    if not isinstance(start, Tensor):
+        raise TypeError(f"start must be a tensor of ids, got {type(start).__name__}")
     if start.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"start must hold int32 or int64 ids, got dtype={start.dtype}")
     if start.dim() != 1:
@@ -82,8 +86,14 @@ def check_numbers(scores: Sequence[float], step: int) -> None:
         raise ValueError(f"logits must be finite, got NaN or infinity at step {step + 1}")
 
 
-def to_log_probabilities(logits: Tensor) -> Tensor:
-    """Normalise logits (N, V), in float32 or better; a row with NaN or infinity becomes NaN."""
+def to_log_probabilities(logits: Tensor, rows: int) -> Tensor:
+    """Normalise logits (N, V), in float32 or better; a row with NaN or infinity becomes NaN.
+
+    Raises:
+        ValueError: If the model gave another shape.
+    """
+    if logits.dim() != 2 or len(logits) != rows:
+        raise ValueError(f"logits must have shape (N, V) = ({rows}, V), got {tuple(logits.shape)}")
     return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
