@@ -23,7 +23,7 @@ from transformer_blocks import (
     pack,
     record_attention,
 )
-from transformer_blocks.packing import JoinedAttention, PackedDecoderLayer
+from transformer_blocks.packing import JoinedAttention, PackedDecoderLayer, PackedFeedForward
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}
@@ -39,6 +39,12 @@ def test_a_packed_stack_computes_the_same(dtype: torch.dtype, shape: tuple[int, 
     limits: dict[str, Any] = {"rtol": 0, "atol": LIMITS[dtype]}
     torch.testing.assert_close(pack(encoder)(x, causal=True), encoder(x, causal=True), **limits)
     torch.testing.assert_close(pack(decoder)(y, x), decoder(y, x), **limits)
+
+
+@pytest.mark.parametrize("part", [JoinedAttention, PackedFeedForward, PackedDecoderLayer])
+def test_a_usual_decoder_gets_every_fast_part(part: type[nn.Module]) -> None:
+    kinds = [type(module) for module in pack(build_decoder(**SIZES)).modules()]
+    assert kinds.count(part) == SIZES["num_layers"]
 
 
 @torch.no_grad()
@@ -67,6 +73,25 @@ def test_a_linear_map_of_any_form_is_packed(bias: bool, widths: tuple[int, int])
     for shape in ((1,), (3,), (2, 5), (1, 1), (0, 4)):
         x = torch.randn(*shape, widths[0])
         torch.testing.assert_close(packed(x), linear(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("dtype", LIMITS)
+@torch.no_grad()
+def test_a_residual_and_a_relu_are_part_of_the_product(relu: bool, dtype: torch.dtype) -> None:
+    linear = nn.Linear(16, 24, dtype=dtype)
+    packed = PackedLinear(linear, relu=relu)
+    for shape in ((1, 1), (3, 1), (2, 5), (0, 4)):
+        x, added = torch.randn(*shape, 16, dtype=dtype), torch.randn(*shape, 24, dtype=dtype)
+        product = linear(x).relu() if relu else linear(x)
+        torch.testing.assert_close(packed(x), product, rtol=0, atol=LIMITS[dtype])
+        torch.testing.assert_close(packed(x, added), added + product, rtol=0, atol=LIMITS[dtype])
+
+
+def test_a_residual_gets_its_gradient_from_a_packed_map() -> None:
+    added = torch.randn(3, 8, requires_grad=True)
+    PackedLinear(nn.Linear(4, 8))(torch.randn(3, 4), added).sum().backward()
+    assert torch.equal(cast(Tensor, added.grad), torch.ones(3, 8))
 
 
 @torch.no_grad()
@@ -131,6 +156,13 @@ def test_only_what_has_a_fast_form_is_exchanged() -> None:
     assert isinstance(pack(nn.Linear(3, 2), linear=linear), PackedLinear)
 
 
+class Halved(nn.Dropout):
+    """Does something in eval mode too."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input / 2
+
+
 @torch.no_grad()
 def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
     class Doubled(PostNorm):
@@ -138,12 +170,6 @@ def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
 
         def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
             return self.norm(x + 2 * sublayer(x))
-
-    class Halved(nn.Dropout):
-        """Does something in eval mode too."""
-
-        def forward(self, input: Tensor) -> Tensor:
-            return input / 2
 
     def with_dropout() -> Residual:
         residual = PostNorm(16)
@@ -167,6 +193,17 @@ def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
         steps = [packed(part, cache=cache) for part in x.split(1, dim=1)]
         expected = decoder(x, memory)
         torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_linear_maps_of_ones_own_take_the_steps_too() -> None:
+    decoder = build_decoder(**SIZES).eval()
+    packed = pack(decoder, linear=lambda part: part)
+    memory, x = torch.randn(3, 5, 16), torch.randn(3, 4, 16)
+    cache = packed.new_cache(memory)
+    steps = [packed(part, cache=cache) for part in x.split(1, dim=1)]
+    expected = decoder(x, memory)
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -206,6 +243,22 @@ def remove_one_bias(layer: DecoderLayer) -> None:
     layer.self_attention.query_projection.register_parameter("bias", None)
 
 
+def bend_otherwise(layer: DecoderLayer) -> None:
+    cast(FeedForward, layer.feed_forward).activation = torch.tanh
+
+
+def widen_otherwise(layer: DecoderLayer) -> None:
+    layer.feed_forward.widen = Doubling(16, 24)
+
+
+def narrow_otherwise(layer: DecoderLayer) -> None:
+    layer.feed_forward.narrow = Doubling(24, 16)
+
+
+def halve_hidden(layer: DecoderLayer) -> None:
+    layer.feed_forward.dropout = Halved()
+
+
 def look_back_three(layer: DecoderLayer) -> None:
     layer.self_attention.kernel = window
 
@@ -229,11 +282,16 @@ def hook(name: str) -> Callable[[DecoderLayer], None]:
         remove_one_bias,
         look_back_three,
         other_heads,
+        bend_otherwise,
+        widen_otherwise,
+        narrow_otherwise,
+        halve_hidden,
         share_residual,
         hook("self_attention.value_projection"),
         hook("self_attention"),
         hook("cross_attention"),
         hook("feed_forward.widen"),
+        hook("feed_forward.dropout"),
         hook("feed_forward"),
         hook("feed_forward_residual"),
         hook("feed_forward_residual.norm"),

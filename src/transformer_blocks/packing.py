@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import EncoderLayer
+from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 
@@ -39,6 +40,7 @@ class PackedLinear(nn.Module):
 
     Args:
         linear: The map to pack; it is copied, and left as it is.
+        relu: Whether negative results become 0.
 
     Example:
         >>> linear, x = nn.Linear(16, 64), torch.randn(2, 5, 16)
@@ -48,9 +50,10 @@ class PackedLinear(nn.Module):
         True
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, *, relu: bool = False) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.relu = relu
         weight = linear.weight.detach()
         self.blocks = None
         in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
@@ -62,17 +65,50 @@ class PackedLinear(nn.Module):
             self.weight = weight.clone(memory_format=torch.contiguous_format)
         self.bias = None if linear.bias is None else linear.bias.detach().clone()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map the last dimension: (..., in_features) to (..., out_features)."""
+    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """Map the last dimension, and add a residual while the result is still at hand.
+
+        Args:
+            x: Shape (..., in_features).
+            added: What to add to the result, in its shape.
+
+        Returns:
+            Shape (..., out_features).
+        """
         if (
             self.blocks is None
             or x.numel() <= self.in_features
             or x.dtype != torch.float32
             or x.shape[-1] != self.in_features  # which torch will tell
             or x.requires_grad  # which oneDNN's product would not serve
+            or (added is not None and (added.requires_grad or self.relu))
         ):
-            return F.linear(x, self.weight, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
+            y = F.linear(x, self.weight, self.bias)
+            y = y.relu() if self.relu else y
+            return y if added is None else added + y
+        if added is not None:
+            sum_up = torch.ops.mkldnn._linear_pointwise.binary
+            return sum_up(x, added, self.blocks, self.bias, "add")
+        bend = "relu" if self.relu else "none"
+        return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, bend, [], "")
+
+
+class PackedFeedForward(nn.Module):
+    """A feed-forward network whose ReLU is part of the first product.
+
+    Args:
+        feed_forward: The network to pack; its activation is ReLU.
+    """
+
+    def __init__(self, feed_forward: FeedForward) -> None:
+        super().__init__()
+        self.widen = PackedLinear(feed_forward.widen, relu=True)
+        self.narrow = PackedLinear(feed_forward.narrow)
+
+    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """Apply both maps, (..., d_model) to the same, and add a residual of that shape."""
+        hidden = self.widen(x)  # (..., d_ff)
+        return self.narrow(hidden, added)
 
 
 class JoinedAttention(MultiHeadAttention):
@@ -130,10 +166,10 @@ class PackedDecoderLayer(DecoderLayer):
         )
         self.join, self.combine = (
             attention.joined_projection.forward,
-            attention.output_projection.forward,
+            _adder(attention.output_projection),
         )
-        self.ask, self.answer = cross.query_projection.forward, cross.output_projection.forward
-        self.think = layer.feed_forward.forward
+        self.ask, self.answer = cross.query_projection.forward, _adder(cross.output_projection)
+        self.think = _adder(layer.feed_forward)
 
     def forward(  # noqa: D102
         self,
@@ -152,39 +188,40 @@ class PackedDecoderLayer(DecoderLayer):
             )
         first, second, third = self.norms
         if self.norms_first:
-            x = x + self._look_back(first(x), past, causal)
-            x = x + self._look_over(second(x), memory, memory_mask)
-            return x + self.think(third(x))
-        x = first(x + self._look_back(x, past, causal))
-        x = second(x + self._look_over(x, memory, memory_mask))
-        return third(x + self.think(x))
+            x = self.combine(self._look_back(first(x), past, causal), x)
+            x = self.answer(self._look_over(second(x), memory, memory_mask), x)
+            return self.think(third(x), x)
+        x = first(self.combine(self._look_back(x, past, causal), x))
+        x = second(self.answer(self._look_over(x, memory, memory_mask), x))
+        return third(self.think(x, x))
 
     def _is_watched(self) -> bool:
         attentions = self.self_attention, self.cross_attention
         return any(attention._forward_pre_hooks for attention in attentions)
 
     def _look_back(self, x: Tensor, past: KeyValueCache, causal: bool) -> Tensor:
-        """Look at all positions so far. Shape (N, 1, d_model)."""
+        """Mix what the positions so far hand over. Shape (N, 1, d_model)."""
         joined = self.join(x).view(len(x), 3, self.self_attention.num_heads, 1, -1)
         queries, keys, values = joined.unbind(1)  # (N, H, 1, d_k)
         mixed = self.self_attention.mix(queries, *past.add(keys, values), causal=causal)
-        return self.combine(mixed.reshape(x.shape))
+        return mixed.reshape(x.shape)
 
     def _look_over(self, x: Tensor, memory: KeyValueCache, mask: Tensor | None) -> Tensor:
-        """Look at the source, the rows of a sentence together. Shape (N, 1, d_model)."""
+        """Mix what the source hands over, to the rows of a sentence at once. Same shape."""
         keys, values = memory.read()  # (B, H, S, d_k)
         queries = self.ask(x).view(len(keys), -1, *keys.shape[1::2])  # (B, N / B, H, d_k)
         mixed = self.cross_attention.mix(queries.transpose(1, 2), keys, values, mask=mask)
-        return self.answer(mixed.transpose(1, 2).reshape(x.shape))
+        return mixed.transpose(1, 2).reshape(x.shape)
 
 
 def pack(model: Model, *, linear: Callable[[nn.Linear], nn.Module] = PackedLinear) -> Model:
     """Copy a finished model into one that computes the same faster, without gradients.
 
     Linear maps are packed, the self-attention of every layer makes its queries, keys and values in
-    one product, and dropout, which does nothing any more, is left out. The step of a decoder layer
-    with the usual parts takes the shortest way. The copy is in eval mode and takes twice the
-    memory. It cannot be trained, moved, copied or saved: keep the model, and pack it again.
+    one product, ReLU belongs to the product before it, and dropout, which does nothing any more, is
+    left out. The step of a decoder layer with the usual parts takes the shortest way. The copy is
+    in eval mode and takes twice the memory. It cannot be trained, moved, copied or saved: keep the
+    model, and pack it again.
 
     Args:
         model: Any module; it is left as it is.
@@ -219,6 +256,8 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
     if type(module) is nn.Dropout and not has_hooks:
         return nn.Identity()
     watched = any(map(_has_hooks, module.modules()))  # before the parts are exchanged
+    if linear is PackedLinear and _bends_by_relu(module) and not watched:
+        return PackedFeedForward(module)
     for name, part in list(module._modules.items()):
         if part is None:
             continue
@@ -230,6 +269,24 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
     if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
         return PackedDecoderLayer(module)
     return module
+
+
+def _bends_by_relu(module: nn.Module) -> TypeGuard[FeedForward]:
+    """Tell whether :class:`PackedFeedForward` can take the place of a module."""
+    return (
+        type(module) is FeedForward
+        and module.activation in (F.relu, torch.relu)
+        and type(module.widen) is type(module.narrow) is nn.Linear
+        and type(module.dropout) is nn.Dropout
+    )
+
+
+def _adder(part: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """Make a function of input and residual that gives the residual plus the part's output."""
+    if isinstance(part, PackedLinear | PackedFeedForward):
+        return part.forward
+    forward = part.forward
+    return lambda x, added: added + forward(x)
 
 
 def _has_usual_parts(layer: DecoderLayer) -> bool:
