@@ -4,6 +4,7 @@ It shares no line with the library, so a mistake would have to be made twice to 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,12 @@ def attention_loop(
     mask: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
+    match: Callable[[Array, Array, int], float] = lambda query, key, head: float(query @ key),
 ) -> tuple[Array, Array]:
-    """Compute the mixed values (B, H, L, d_v) and the weights (B, H, L, S) one query at a time."""
+    """Compute the mixed values (B, H, L, d_v) and the weights (B, H, L, S) one query at a time.
+
+    ``match`` says how well a key answers a query in a head, before the scale.
+    """
     q, k, v = to_numpy(query), to_numpy(key), to_numpy(value)
     cells = None if mask is None else to_numpy(mask)
     batch, heads, queries, width = q.shape
@@ -41,7 +46,7 @@ def attention_loop(
             for i in range(queries):
                 newest = keys - queries + i if causal else keys
                 seen = [j for j in range(keys) if j <= newest and not _hides(cells, b, h, i, j)]
-                scores = [factor * float(q[b, h, i] @ k[b, h, j]) for j in seen]
+                scores = [factor * match(q[b, h, i], k[b, h, j], h) for j in seen]
                 likeness = [math.exp(score - max(scores)) for score in scores]
                 for j, like in zip(seen, likeness, strict=True):
                     weights[b, h, i, j] = like / sum(likeness)

@@ -21,6 +21,7 @@ FLOORS = {
     "cache": 1,
     "schedule": 1,
     "attention": 2,
+    "additive": 3,
     "multi_head": 3,
     "encoder": 4,
     "decoder": 4,

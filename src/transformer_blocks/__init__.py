@@ -9,17 +9,18 @@ shows it. The reading order:
 1. :mod:`~transformer_blocks.embedding`: from words to vectors that know their place
 2. :mod:`~transformer_blocks.masks`: what must not be seen
 3. :mod:`~transformer_blocks.attention`: every query takes a weighted sum of what it finds
-4. :mod:`~transformer_blocks.multi_head`: the same as a layer, with several heads
-5. :mod:`~transformer_blocks.feed_forward`: what every position does on its own
-6. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
-7. :mod:`~transformer_blocks.encoder`: the half that reads
-8. :mod:`~transformer_blocks.decoder`: the half that writes
-9. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
-10. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
-11. :mod:`~transformer_blocks.cache`: what decoding need not compute again
-12. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
-13. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
-14. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
+4. :mod:`~transformer_blocks.additive`: the first way to compare, before the dot product
+5. :mod:`~transformer_blocks.multi_head`: the same as a layer, with several heads
+6. :mod:`~transformer_blocks.feed_forward`: what every position does on its own
+7. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
+8. :mod:`~transformer_blocks.encoder`: the half that reads
+9. :mod:`~transformer_blocks.decoder`: the half that writes
+10. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
+11. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
+12. :mod:`~transformer_blocks.cache`: what decoding need not compute again
+13. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
+14. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
+15. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
 
 Three rules hold everywhere. Sequences are batch first, (B, L, d_model). A mask is boolean and
 ``True`` hides. Modules return one tensor; attention weights are seen with :func:`record_attention`.
@@ -43,6 +44,7 @@ from transformer_blocks.attention import (
     fused_attention,
     scaled_dot_product_attention,
 )
+from transformer_blocks.additive import AdditiveAttention
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
@@ -73,6 +75,7 @@ __all__ = [
     "attention_weights",
     "scaled_dot_product_attention",
     "fused_attention",
+    "AdditiveAttention",
     "SingleHeadAttention",
     "MultiHeadAttention",
     "FeedForward",

@@ -21,7 +21,7 @@ are large it lets torch compute the same result in blocks, and never holds a who
 
 Shapes: B sentences, H heads, L queries, S keys, d_k the width of a head.
 
-Next chapter: :mod:`transformer_blocks.multi_head`, which makes queries, keys and values.
+Next chapter: :mod:`transformer_blocks.additive`, the first way to compare, and the slower one.
 """
 
 import math
@@ -41,7 +41,9 @@ class AttentionKernel(Protocol):
     """What a module asks of an attention function; write your own and pass it as ``kernel=``.
 
     A kernel returns the mixed values, or a pair whose first part they are. It must obey the mask
-    rule of :mod:`transformer_blocks.masks`, and ``causal`` aligned to the bottom right.
+    rule of :mod:`transformer_blocks.masks`, and ``causal`` aligned to the bottom right. One whose
+    weights are not those of equation 1 also has a method ``attention_weights``, with the arguments
+    of :func:`attention_weights`, so that :func:`~transformer_blocks.record_attention` can see them.
     """
 
     def __call__(
@@ -90,18 +92,12 @@ def attention_weights(
         >>> attention_weights(query, key)
         tensor([[[[0.9442, 0.0558]]]])
     """
-    _check_inputs(query, key, key)
-    hidden = _hidden_cells(query, key, mask, causal)
+    check_inputs(query, key, key)
+    hidden = hidden_cells(query, key, mask, causal)
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     # Scaled before the product, as torch does it: float16 ends at 65504.
     scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, L, S)
-    if hidden is None:
-        return scores.softmax(dim=-1)
-    # The softmax of a row of -inf is NaN, and so is its gradient. A row that may see nothing
-    # therefore keeps its scores; the last step sets its weights to zero.
-    sees_nothing = hidden.all(dim=-1, keepdim=True)
-    scores = scores.masked_fill(hidden & ~sees_nothing, -math.inf)
-    return scores.softmax(dim=-1).masked_fill(hidden, 0.0)
+    return softmax_of_visible(scores, hidden)
 
 
 def scaled_dot_product_attention(
@@ -143,7 +139,7 @@ def scaled_dot_product_attention(
         >>> torch.allclose(mixed, again, atol=1e-6)  # ... and the answers stay the same
         True
     """
-    _check_inputs(query, key, value)
+    check_inputs(query, key, value)
     check_dropout(dropout=dropout)
     weights = attention_weights(query, key, mask=mask, causal=causal, scale=scale)
     return F.dropout(weights, dropout) @ value, weights
@@ -180,7 +176,7 @@ def fused_attention(
         >>> torch.allclose(fused, readable, atol=1e-6)
         True
     """
-    _check_inputs(query, key, value)
+    check_inputs(query, key, value)
     check_dropout(dropout=dropout)
     if dropout == 0.0 and _formula_is_faster(query, key):
         mixed, _ = scaled_dot_product_attention(
@@ -192,7 +188,7 @@ def fused_attention(
         return F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=True, scale=scale
         )
-    hidden = _hidden_cells(query, key, mask, causal)
+    hidden = hidden_cells(query, key, mask, causal)
     if hidden is None:
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
     # Torch's mask says what is visible. Its kernels differ on a row without any; such a row gets
@@ -219,7 +215,26 @@ def _formula_is_faster(query: Tensor, key: Tensor) -> bool:
     return query.device.type == "cpu" and batch * heads >= MANY_TABLES and cells <= SMALL_TABLE
 
 
-def _hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
+def softmax_of_visible(scores: Tensor, hidden: Tensor | None) -> Tensor:
+    """Turn scores into weights: positive, zero where hidden, with sum one in each row.
+
+    Args:
+        scores: Shape (B, H, L, S).
+        hidden: What :func:`hidden_cells` found.
+
+    Returns:
+        Weights, which are all zero in a row that may see nothing. Shape (B, H, L, S).
+    """
+    if hidden is None:
+        return scores.softmax(dim=-1)
+    # The softmax of a row of -inf is NaN, and so is its gradient. A row that may see nothing
+    # therefore keeps its scores; the last step sets its weights to zero.
+    sees_nothing = hidden.all(dim=-1, keepdim=True)
+    scores = scores.masked_fill(hidden & ~sees_nothing, -math.inf)
+    return scores.softmax(dim=-1).masked_fill(hidden, 0.0)
+
+
+def hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
     """Join the caller's mask and the causal one; None where there is nothing to hide."""
     batch, heads, length, _ = query.shape
     key_length = key.shape[-2]
@@ -231,7 +246,7 @@ def _hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
     return future if mask is None else mask | future
 
 
-def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise unless shapes are (B, H, L, d_k), (B, H, S, d_k), (B, H, S, d_v), with one dtype."""
     if not query.dim() == key.dim() == value.dim() == 4:
         rule = "have four dimensions (B, H, L, d_k)"

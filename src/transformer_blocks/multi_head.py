@@ -127,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         dropout: Probability of dropping an attention weight while training. Off by default: the
             paper drops none, and it costs the fused kernel its speed and its small memory.
         kernel: What computes attention; :func:`~transformer_blocks.scaled_dot_product_attention`
-            is the readable one.
+            is the readable one, :class:`~transformer_blocks.AdditiveAttention` the older one.
 
     Raises:
         ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
@@ -286,7 +286,8 @@ class MultiHeadAttention(nn.Module):
             keys.append(self._split(self.key_projection(key)))
         if not keys:
             raise ValueError("key must be given, or a cache that holds some")
-        return attention_weights(
+        weigh = getattr(self.kernel, "attention_weights", attention_weights)
+        return weigh(
             self._split(self.query_projection(query)),
             torch.cat(keys, dim=2),  # (B, H, S, d_k)
             mask=mask,

@@ -1,0 +1,127 @@
+"""Additive attention against a loop, behind the usual call, and under the usual mask rule."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from tests.reference import Array, attention_loop, to_numpy
+from tests.test_attention import TOLERANCE, Case, cases, every_dtype
+from torch import Tensor
+
+from transformer_blocks import (
+    AdditiveAttention,
+    KeyValueCache,
+    MultiHeadAttention,
+    pack,
+    record_attention,
+)
+
+
+def options_of(case: Case) -> dict[str, Any]:
+    return case.options() | {"scale": 1.0 if case.scale is None else case.scale}
+
+
+def loop(
+    attention: AdditiveAttention, tensors: tuple[Tensor, ...], **options: Any
+) -> tuple[Array, Array]:
+    vectors = to_numpy(attention.vector)
+
+    def match(query: Array, key: Array, head: int) -> float:
+        return sum(
+            float(v) * float(np.tanh(q + k))
+            for v, q, k in zip(vectors[head], query, key, strict=True)
+        )
+
+    return attention_loop(*tensors, match=match, **options)
+
+
+@every_dtype
+@given(case=cases())
+def test_it_computes_what_the_loop_computes(dtype: torch.dtype, case: Case) -> None:
+    tensors = case.tensors(dtype)
+    attention = AdditiveAttention(case.width, case.heads).to(dtype)
+    mixed, weights = attention(*tensors, **case.options())
+    expected_mixed, expected_weights = loop(attention, tensors, **options_of(case))
+    assert mixed.dtype == weights.dtype == dtype
+    atol = TOLERANCE[dtype]
+    np.testing.assert_allclose(to_numpy(mixed), expected_mixed, rtol=0, atol=atol)
+    np.testing.assert_allclose(to_numpy(weights), expected_weights, rtol=0, atol=atol)
+    assert (to_numpy(weights)[expected_weights == 0.0] == 0.0).all()
+
+
+def test_gradients_are_right_and_finite_where_nothing_is_seen() -> None:
+    attention = AdditiveAttention(3, 2).double()
+    query, key, value = (
+        torch.randn(2, 2, length, 3, dtype=torch.float64, requires_grad=True)
+        for length in (4, 5, 5)
+    )
+    mask = torch.rand(4, 5) < 0.5
+    mask[1] = True
+
+    def mix(*inputs: Tensor) -> Tensor:
+        return attention(*inputs[:3], mask=mask)[0]
+
+    assert torch.autograd.gradcheck(mix, (query, key, value, attention.vector))
+    assert torch.equal(mix(query, key, value)[:, :, 1], torch.zeros(2, 2, 3, dtype=torch.float64))
+
+
+def make_layer() -> MultiHeadAttention:
+    return MultiHeadAttention(16, 4, kernel=AdditiveAttention(4, 4)).double().eval()
+
+
+def test_as_a_layer_it_obeys_masks_and_shows_the_weights_it_mixes_with() -> None:
+    layer = make_layer()
+    query, memory = torch.randn(2, 3, 16).double(), torch.randn(2, 5, 16).double()
+    mask = torch.tensor([False, False, True, False, True]).expand(2, 1, 1, 5)
+    with record_attention(layer) as maps:
+        before = layer(query, memory, memory, mask=mask)
+    memory[:, 2] += 1.0
+    assert torch.equal(layer(query, memory, memory, mask=mask), before)
+    (weights,) = maps[""]
+    queries = layer.query_projection(query).unflatten(-1, (4, 4)).transpose(1, 2)
+    kernel: Any = layer.kernel
+    mixed, expected = kernel(queries, *layer.project(memory, memory), mask=mask)
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        layer.output_projection(mixed.transpose(1, 2).flatten(2)), before, rtol=0, atol=1e-12
+    )
+
+
+@torch.no_grad()
+def test_as_a_layer_it_goes_on_from_a_cache_and_can_be_packed() -> None:
+    layer, cache = make_layer(), KeyValueCache()
+    x = torch.randn(2, 6, 16).double()
+    whole = layer(x, x, x, causal=True)
+    steps = [layer(part, part, part, causal=True, cache=cache) for part in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-12)
+    torch.testing.assert_close(pack(layer)(x, x, x, causal=True), whole, rtol=0, atol=1e-12)
+
+
+def test_dropout_spares_the_weights_that_are_shown() -> None:
+    attention = AdditiveAttention(8)
+    query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
+    whole, weights = attention(query, key, value)
+    dropped, same = attention(query, key, value, dropout=0.9)
+    assert torch.equal(weights, same)
+    assert not torch.allclose(whole, dropped)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 3, 5, 8), r"^query must have shape \(B, 2, L, 8\), got \(2, 3, 5, 8\)$"),
+        ((2, 2, 5, 6), r"^query must have shape \(B, 2, L, 8\), got \(2, 2, 5, 6\)$"),
+    ],
+)
+def test_other_heads_and_widths_are_refused(shape: tuple[int, ...], message: str) -> None:
+    x = torch.randn(shape)
+    with pytest.raises(ValueError, match=message):
+        AdditiveAttention(8, 2)(x, x, x)
+
+
+@pytest.mark.parametrize("sizes", [{"d_k": 0}, {"d_k": 4, "num_heads": -1}])
+def test_sizes_must_be_positive(sizes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be positive, got"):
+        AdditiveAttention(**sizes)
