@@ -61,7 +61,6 @@ def make_ours(change: str = "packed") -> Prepare:
     import torch
 
     from transformer_blocks import PackedLinear, beam_search, greedy_search, pack
-    from translation.decoding import TransformerSteps
     from translation.transformer import Transformer
 
     torch.set_num_threads(THREADS)
@@ -98,7 +97,7 @@ def make_ours(change: str = "packed") -> Prepare:
 
     @torch.inference_mode()
     def search(source: Any, cell: Cell) -> Any:
-        steps = TransformerSteps(model, source)
+        steps = model.begin(source)
         start = torch.full((cell.sentences,), START)
         if cell.beams == 1:
             return greedy_search(steps, start, end_id=NEVER, max_length=cell.length)

@@ -39,13 +39,13 @@ from translation.corpus import (
 from translation.decoding import look, translate, translate_n_best
 from translation.errors import UserError
 from translation.pictures import plot_cross_attention
-from translation.presets import PRESETS
+from translation.presets import settings_for
 from translation.run import Config, Run, file_hash
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
 from translation.training import Training
-from translation.transformer import Transformer
+from translation.translator import Translator
 
 
 def choose_device(name: str) -> torch.device:
@@ -60,7 +60,7 @@ def choose_device(name: str) -> torch.device:
 def new_config(options: argparse.Namespace) -> Config:
     """Make the configuration of a run that begins."""
     preset = options.preset or "tiny"
-    settings = PRESETS[preset]
+    settings = settings_for(preset, options.model or "transformer")
     for name in ("epochs", "vocabulary", "batch_tokens", "dropout", "peak_rate", "tie_embeddings"):
         if getattr(options, name) is not None:
             settings = replace(settings, **{name: getattr(options, name)})
@@ -216,13 +216,15 @@ def show_results(run: Run, corpus: Corpus, device: torch.device) -> None:
     print("\nSentences it has never seen:")
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.target}\n")
-    picture = run.folder / "attention.png"
-    draw_attention(model, source, target, pairs[0].source, picture, search=search)
-    print(f"Written: {run.folder / 'loss.png'}, {picture}")
+    written = [run.folder / "loss.png"]
+    if model.cross_attentions:
+        written.append(run.folder / "attention.png")
+        draw_attention(model, source, target, pairs[0].source, written[-1], search=search)
+    print("Written:", ", ".join(map(str, written)))
 
 
 def draw_attention(
-    model: Transformer,
+    model: Translator,
     source: Tokenizer,
     target: Tokenizer,
     sentence: str,
@@ -230,10 +232,10 @@ def draw_attention(
     *,
     search: Search,
 ) -> None:
-    """Draw where the last decoder layer looked while it translated a sentence."""
+    """Draw where the last layer that can look into the source looked in translating it."""
     seen = look(model, source, target, sentence, search=search)
     plot_cross_attention(
-        seen.weights,
+        seen.weights[model.cross_attentions[-1]],
         source=seen.source,
         target=seen.target,
         path=path,
@@ -281,6 +283,8 @@ def translate_command(options: argparse.Namespace) -> None:
     run = Run(options.run or Path("runs/toy"))
     config, model, source, target = run.load_best(choose_device(options.device))
     search = choose_search(options, target.vocab_size)
+    if options.picture and not model.cross_attentions:
+        raise UserError(f"--picture: {run.folder} holds a model without attention")
     model = pack(model)
     number = 0
     for lines in chunks_to_translate(options):

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from translation.corpus import SMALL_PARALLEL_ENJA
 from translation.errors import UserError
-from translation.presets import PRESETS
+from translation.presets import MODELS, PRESETS
 
 CORPORA = ("toy", SMALL_PARALLEL_ENJA, "files")
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # the best of a few on validation sentences
@@ -70,6 +70,11 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     train.add_argument("--data-dir", type=Path, help="where the corpus's files lie")
     train.add_argument("--source-file", type=Path, help="with --corpus files: sentences to read")
     train.add_argument("--target-file", type=Path, help="with --corpus files: their translations")
+    train.add_argument(
+        "--model",
+        choices=MODELS,
+        help="a Transformer or what came before it (default: transformer)",
+    )
     train.add_argument("--preset", choices=PRESETS, help="sizes and plan (default: tiny)")
     train.add_argument(
         "--seed",

@@ -11,32 +11,9 @@ from transformer_blocks import record_attention
 from translation.batches import pad
 from translation.searches import Search
 from translation.tokenizer import BOS, EOS, Tokenizer
-from translation.transformer import Transformer
+from translation.translator import Translator
 
 log = logging.getLogger(__name__)
-
-
-class TransformerSteps:
-    """A Transformer in the middle of writing: the ``StepModel`` that a search drives.
-
-    Args:
-        model: In eval mode.
-        source: Padded source ids. Shape (N, S).
-    """
-
-    def __init__(self, model: Transformer, source: Tensor) -> None:
-        self.model = model
-        memory, memory_mask = model.encode(source)
-        self.cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
-        hidden = self.model.decode(tokens[:, None], cache=self.cache)  # (N, 1, d_model)
-        return self.model.output(hidden[:, 0])
-
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows, shape (M,), only."""
-        self.cache.select(rows)
 
 
 class Translation(NamedTuple):
@@ -48,7 +25,7 @@ class Translation(NamedTuple):
 
 @torch.inference_mode()
 def translate_n_best(
-    model: Transformer,
+    model: Translator,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     sentences: Sequence[str],
@@ -77,7 +54,7 @@ def translate_n_best(
         The translations of each sentence, best first.
     """
     device = next(model.parameters()).device
-    most = model.positions.max_length - 1  # leaves room for the end mark
+    most = model.max_length - 1  # leaves room for the end mark
     encoded = source_tokenizer.encode_many(sentences)
     if too_long := sum(len(ids) > most for ids in encoded):
         log.warning(f"{too_long:,} sentences were cut: the model reads {most} tokens at most")
@@ -90,7 +67,7 @@ def translate_n_best(
             source = pad([[*encoded[i], EOS] for i in chosen]).to(device)
             start = torch.full((len(chosen),), BOS, device=device)
             written = search(
-                TransformerSteps(model, source),
+                model.begin(source),
                 start,
                 end_id=EOS,
                 max_length=_most_tokens(model, source),
@@ -106,7 +83,7 @@ def translate_n_best(
 
 
 def translate(
-    model: Transformer,
+    model: Translator,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     sentences: Sequence[str],
@@ -162,25 +139,26 @@ class Look(NamedTuple):
         translation: What it wrote.
         source: The S tokens it read, the end mark included.
         target: The L tokens it wrote, the end mark included if it got there.
-        weights: Cross-attention of the last decoder layer. Shape (H, L, S).
+        weights: Of each layer that looks into the source, from the first to the last: its name and
+            its weights, shape (H, L, S). Empty for a model without attention.
     """
 
     translation: str
     source: list[str]
     target: list[str]
-    weights: Tensor
+    weights: dict[str, Tensor]
 
 
 @torch.inference_mode()
 def look(
-    model: Transformer,
+    model: Translator,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     sentence: str,
     *,
     search: Search,
 ) -> Look:
-    """Translate one sentence and record where the last decoder layer looked for each token.
+    """Translate one sentence and record where the model looked for each token.
 
     Args:
         model: In eval mode.
@@ -190,27 +168,54 @@ def look(
         search: How to choose words.
     """
     device = next(model.parameters()).device
-    ids = [*source_tokenizer.encode(sentence)[: model.positions.max_length - 1], EOS]
-    source = torch.tensor([ids], device=device)
+    source = torch.tensor([_read(model, source_tokenizer, sentence)], device=device)
     ((written, *_),) = search(
-        TransformerSteps(model, source),
+        model.begin(source),
         torch.tensor([BOS], device=device),
         end_id=EOS,
         max_length=_most_tokens(model, source),
     )
     said = [*written.tokens, EOS] if written.ended else written.tokens
+    return look_along(model, source_tokenizer, target_tokenizer, sentence, said)
+
+
+@torch.inference_mode()
+def look_along(
+    model: Translator,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    sentence: str,
+    target: Sequence[int],
+) -> Look:
+    """Record where a model looks for each token of a translation that it is given.
+
+    Args:
+        model: In eval mode.
+        source_tokenizer: Of the language read.
+        target_tokenizer: Of the language written.
+        sentence: A cleaned source sentence.
+        target: The translation's ids, usually with the end mark.
+    """
+    device = next(model.parameters()).device
+    source = _read(model, source_tokenizer, sentence)
     with record_attention(model) as maps:
-        memory, memory_mask = model.encode(source)
-        model.decode(torch.tensor([[BOS, *said[:-1]]], device=device), memory, memory_mask)
-    last = f"decoder.layers.{len(model.decoder.layers) - 1}.cross_attention"
+        model.hidden(
+            torch.tensor([source], device=device),
+            torch.tensor([[BOS, *target[:-1]]], device=device),
+        )
     return Look(
-        translation=target_tokenizer.decode(written.tokens),
-        source=source_tokenizer.pieces(ids),
-        target=target_tokenizer.pieces(said),
-        weights=maps[last][0][0].cpu(),
+        translation=target_tokenizer.decode(target),
+        source=source_tokenizer.pieces(source),
+        target=target_tokenizer.pieces(target),
+        weights={name: maps[name][0][0].cpu() for name in model.cross_attentions},
     )
 
 
-def _most_tokens(model: Transformer, source: Tensor) -> int:
+def _read(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[int]:
+    """Encode a sentence as the model reads it: cut where it must be, and closed."""
+    return [*tokenizer.encode(sentence)[: model.max_length - 1], EOS]
+
+
+def _most_tokens(model: Translator, source: Tensor) -> int:
     """Bound a translation: twice its source and a little, within the model's positions."""
-    return min(2 * source.shape[1] + 10, model.positions.max_length)
+    return min(2 * source.shape[1] + 10, model.max_length)

@@ -1,10 +1,13 @@
 """Presets: sizes and training plans that belong together."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from transformer_blocks import PostNorm, PreNorm
+from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
 from translation.errors import UserError
+from translation.rnn_attention import RecurrentTranslator
 from translation.transformer import Transformer
+from translation.translator import Translator
 
 
 @dataclass(frozen=True)
@@ -12,13 +15,14 @@ class Settings:
     """Everything that shapes a training, as it stands in a run's ``config.json``.
 
     Attributes:
+        model: One of :data:`MODELS`.
         num_layers: Layers of the encoder, and of the decoder.
-        d_model: Width of the model.
-        num_heads: Heads of each attention.
-        d_ff: Inner width of the feed-forward networks.
+        d_model: Width of the model; of a recurrent one, that of its embeddings.
+        num_heads: Heads of each attention; a recurrent model has one.
+        d_ff: Inner width of the feed-forward networks; the states of a recurrent model have half.
         dropout: Of sublayer outputs and embeddings.
         max_length: Most tokens of a sentence.
-        pre_norm: Normalise before each sublayer; the paper's after it otherwise.
+        pre_norm: Normalise before each sublayer; the paper's after it otherwise. For a Transformer.
         tie_embeddings: One table for reading and scoring target tokens.
         vocabulary: Most sentencepiece tokens of each language.
         batch_tokens: Most tokens on either side of a batch.
@@ -31,6 +35,7 @@ class Settings:
         patience: Epochs without a better validation loss before training stops.
     """
 
+    model: str
     num_layers: int
     d_model: int
     num_heads: int
@@ -48,30 +53,67 @@ class Settings:
     epochs: int
     patience: int
 
-    def build(self, source_vocabulary: int, target_vocabulary: int) -> Transformer:
+    def build(self, source_vocabulary: int, target_vocabulary: int) -> Translator:
         """Build the model that these settings describe, with fresh weights.
 
         Raises:
             UserError: If they describe none.
         """
         try:
-            return Transformer(
-                source_vocabulary,
-                target_vocabulary,
-                num_layers=self.num_layers,
-                d_model=self.d_model,
-                num_heads=self.num_heads,
-                d_ff=self.d_ff,
-                dropout=self.dropout,
-                max_length=self.max_length,
-                residual=PreNorm if self.pre_norm else PostNorm,
-                tie_embeddings=self.tie_embeddings,
-            )
-        except (TypeError, ValueError) as error:
+            return MODELS[self.model](self, source_vocabulary, target_vocabulary)
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"these settings make no model: {error}") from error
 
 
+def build_transformer(settings: Settings, *vocabularies: int) -> Transformer:
+    """Build the Transformer."""
+    return Transformer(
+        *vocabularies,
+        num_layers=settings.num_layers,
+        d_model=settings.d_model,
+        num_heads=settings.num_heads,
+        d_ff=settings.d_ff,
+        dropout=settings.dropout,
+        max_length=settings.max_length,
+        residual=PreNorm if settings.pre_norm else PostNorm,
+        tie_embeddings=settings.tie_embeddings,
+    )
+
+
+def build_recurrent(
+    attend: Callable[[int], MultiHeadAttention | None],
+) -> Callable[..., RecurrentTranslator]:
+    """Make a builder of recurrent translators whose states of some width look by ``attend``."""
+
+    def build(settings: Settings, *vocabularies: int) -> RecurrentTranslator:
+        d_state = settings.d_ff // 2
+        return RecurrentTranslator(
+            *vocabularies,
+            num_layers=settings.num_layers,
+            d_model=settings.d_model,
+            d_state=d_state,
+            dropout=settings.dropout,
+            max_length=settings.max_length,
+            attention=attend(d_state),
+            tie_embeddings=settings.tie_embeddings,
+        )
+
+    return build
+
+
+MODELS: dict[str, Callable[..., Translator]] = {
+    "transformer": build_transformer,
+    "rnn": build_recurrent(lambda width: MultiHeadAttention(width, 1)),
+    "rnn-additive": build_recurrent(
+        lambda width: MultiHeadAttention(width, 1, kernel=AdditiveAttention(width))
+    ),
+    "rnn-fixed": build_recurrent(lambda width: None),
+}
+"""What can be trained; the attention of a recurrent model is a dot product, additive or none."""
+
+
 SMALL = Settings(
+    model="transformer",
     num_layers=3,
     d_model=256,
     num_heads=4,
@@ -107,6 +149,7 @@ TINY = replace(
 """For the toy corpus on two cores: minutes."""
 
 BASE = Settings(
+    model="transformer",
     num_layers=6,
     d_model=512,
     num_heads=8,
@@ -127,3 +170,11 @@ BASE = Settings(
 """The paper's base model and training (table 3, section 5), for a GPU."""
 
 PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
+
+
+def settings_for(preset: str, model: str) -> Settings:
+    """Find the settings of a preset for a model: a recurrent one has a single layer and head."""
+    settings = replace(PRESETS[preset], model=model)
+    if model == "transformer":
+        return settings
+    return replace(settings, num_layers=1, num_heads=1, dropout=max(0.2, settings.dropout))

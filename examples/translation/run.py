@@ -14,14 +14,14 @@ from translation.checkpoint import latest_checkpoint, load_weights
 from translation.errors import UserError
 from translation.presets import Settings
 from translation.tokenizer import Tokenizer
-from translation.transformer import Transformer
+from translation.translator import Translator
 
 try:
     import fcntl
 except ImportError:  # Windows: two trainings in one folder are up to the user there
     fcntl = None  # type: ignore[assignment]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,8 @@ class Run:
                     f"{self.config_file} has format version {version}, newer than this program's "
                     f"{FORMAT_VERSION}; update the program"
                 )
+            if version < 2:  # there was but one model
+                content["settings"]["model"] = "transformer"
             _check_types(Settings, content["settings"])
             content["settings"] = Settings(**content["settings"])
             _check_types(Config, content)
@@ -151,7 +153,7 @@ class Run:
                 raise UserError(f"{path} is not the tokenizer that this run was trained with")
         return tokenizers[0], tokenizers[1]
 
-    def load_best(self, device: torch.device) -> tuple[Config, Transformer, Tokenizer, Tokenizer]:
+    def load_best(self, device: torch.device) -> tuple[Config, Translator, Tokenizer, Tokenizer]:
         """Load what translates: the best weights, in eval mode, with both tokenizers.
 
         Raises:

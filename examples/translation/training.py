@@ -39,7 +39,7 @@ from translation.run import Run
 from translation.scoring import score
 from translation.searches import Greedy
 from translation.tokenizer import PAD, Tokenizer
-from translation.transformer import Transformer
+from translation.translator import Translator
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def token_loss(logits: Tensor, next_token: Tensor, *, label_smoothing: float) ->
 
 
 def batch_loss(
-    model: Transformer, source: Tensor, target: Tensor, next_token: Tensor, label_smoothing: float
+    model: Translator, source: Tensor, target: Tensor, next_token: Tensor, label_smoothing: float
 ) -> tuple[Tensor, int]:
     """Compute the summed loss of a batch, with the number of its real tokens.
 
@@ -79,8 +79,7 @@ def batch_loss(
     would say about padding is thrown away.
     """
     real = next_token != PAD
-    memory, memory_mask = model.encode(source)
-    hidden = model.decode(target, memory, memory_mask)[real]  # (tokens, d_model)
+    hidden = model.hidden(source, target)[real]  # (tokens, d_model)
     loss = token_loss(model.output(hidden), next_token[real], label_smoothing=label_smoothing)
     return loss, len(hidden)
 
@@ -257,10 +256,10 @@ class Training:
             tokens += count
         return total / max(tokens, 1)
 
-    def _best_model(self) -> Transformer:
+    def _best_model(self) -> Translator:
         module = self.average.module
-        if not isinstance(module, Transformer):
-            raise TypeError(f"the average must be of a Transformer, got {type(module).__name__}")
+        if not isinstance(module, Translator):
+            raise TypeError(f"the average must be of a Translator, got {type(module).__name__}")
         return module
 
     def _end_epoch(self, train_loss: float, rate: float, started: float) -> None:

@@ -17,9 +17,10 @@ from transformer_blocks import (
     build_encoder,
     padding_mask,
 )
+from translation.translator import Translator
 
 
-class Transformer(nn.Module):
+class Transformer(Translator):
     """An encoder-decoder Transformer (section 3), with the paper's base sizes as defaults.
 
     Args:
@@ -57,6 +58,8 @@ class Transformer(nn.Module):
         tie_embeddings: bool = True,
     ) -> None:
         super().__init__()
+        self.max_length = max_length
+        self.cross_attentions = [f"decoder.layers.{i}.cross_attention" for i in range(num_layers)]
         self.source_embedding = TokenEmbedding(source_vocabulary, d_model)
         self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
         self.positions = SinusoidalPositionalEncoding(d_model, max_length=max_length)
@@ -120,15 +123,31 @@ class Transformer(nn.Module):
         embedded = self.positions(self.target_embedding(target), offset=written)  # (B, L, d_model)
         return self.decoder(self.dropout(embedded), memory, memory_mask=memory_mask, cache=cache)
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Score every next token of a known translation.
+    def hidden(self, source: Tensor, target: Tensor) -> Tensor:  # noqa: D102
+        return self.decode(target, *self.encode(source))
 
-        Args:
-            source: Token ids, padded with 0. Shape (B, S).
-            target: Token ids, begin-of-sentence first, padded with 0. Shape (B, L).
+    def begin(self, source: Tensor) -> "TransformerSteps":  # noqa: D102
+        return TransformerSteps(self, source)
 
-        Returns:
-            Logits. Shape (B, L, V).
-        """
-        memory, memory_mask = self.encode(source)
-        return self.output(self.decode(target, memory, memory_mask))
+
+class TransformerSteps:
+    """A Transformer in the middle of writing: the ``StepModel`` that a search drives.
+
+    Args:
+        model: In eval mode.
+        source: Padded source ids. Shape (N, S).
+    """
+
+    def __init__(self, model: Transformer, source: Tensor) -> None:
+        self.model = model
+        memory, memory_mask = model.encode(source)
+        self.cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
+        hidden = self.model.decode(tokens[:, None], cache=self.cache)  # (N, 1, d_model)
+        return self.model.output(hidden[:, 0])
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows, shape (M,), only."""
+        self.cache.select(rows)

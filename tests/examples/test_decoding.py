@@ -7,7 +7,6 @@ import torch
 from transformer_blocks import pack
 from translation.batches import pad
 from translation.decoding import (
-    TransformerSteps,
     Translation,
     look,
     translate,
@@ -16,7 +15,7 @@ from translation.decoding import (
 from translation.searches import Beam, Greedy, Sample, Search
 from translation.tokenizer import BOS
 from translation.training import Training
-from translation.transformer import Transformer
+from translation.translator import Translator
 
 
 def test_a_step_scores_as_the_whole_model_does(trained: Training) -> None:
@@ -25,7 +24,7 @@ def test_a_step_scores_as_the_whole_model_does(trained: Training) -> None:
     target = torch.cat((torch.full((3, 1), BOS), torch.randint(4, 20, (3, 4))), dim=1)
     with torch.no_grad():
         whole = model(source, target)
-        steps = TransformerSteps(model, source)
+        steps = model.begin(source)
         for position in range(5):
             scores = steps.step(target[:, position])
             torch.testing.assert_close(scores, whole[:, position], rtol=0, atol=1e-5)
@@ -36,11 +35,11 @@ def test_selected_rows_go_on_as_if_alone(trained: Training) -> None:
     source = pad([[5, 6, 7], [8, 9], [10, 11, 12]])
     first, second = torch.tensor([BOS, BOS, BOS]), torch.tensor([7, 8])
     with torch.no_grad():
-        steps = TransformerSteps(model, source)
+        steps = model.begin(source)
         steps.step(first)
         steps.select(torch.tensor([2, 1]))
         kept = steps.step(second)
-        alone = TransformerSteps(model, source[[2, 1]])
+        alone = model.begin(source[[2, 1]])
         alone.step(first[:2])
         torch.testing.assert_close(kept, alone.step(second))
 
@@ -54,7 +53,7 @@ def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
     sentences = [pair.source for pair in trained.corpus.train]
     sentences[3] = sentences[3] * 2
 
-    def tell(model: Transformer, sentences: Sequence[str], batch_tokens: int) -> list[str]:
+    def tell(model: Translator, sentences: Sequence[str], batch_tokens: int) -> list[str]:
         return translate(
             model, *trained.tokenizers, sentences, search=search, batch_tokens=batch_tokens
         )
@@ -102,17 +101,15 @@ def test_the_same_dice_draw_the_same_translations(trained: Training) -> None:
 def test_a_search_ends_where_the_positions_do(trained: Training) -> None:
     model = trained.model.eval()
     source, start = pad([[5, 6, 7]]), torch.tensor([BOS])
-    most = model.positions.max_length
+    most = model.max_length
     for search in (Greedy(), Beam(3, 1.0)):
         never = -1
-        ((written, *_),) = search(
-            TransformerSteps(model, source), start, end_id=never, max_length=most
-        )
+        ((written, *_),) = search(model.begin(source), start, end_id=never, max_length=most)
         assert len(written.tokens) == most
         with pytest.raises(
             ValueError, match=f"^positions must stay below max_length, got offset={most}"
         ):
-            search(TransformerSteps(model, source), start, end_id=never, max_length=most + 1)
+            search(model.begin(source), start, end_id=never, max_length=most + 1)
 
 
 def test_a_blank_line_stays_blank(trained: Training) -> None:
@@ -149,10 +146,11 @@ def test_progress_adds_up_to_the_sentences_translated(trained: Training) -> None
 
 def test_a_look_names_what_was_read_and_written(trained: Training) -> None:
     seen = look(trained.model.eval(), *trained.tokenizers, "犬が走る。", search=Greedy())
-    heads, length, key_length = seen.weights.shape
+    (weights,) = seen.weights.values()
+    heads, length, key_length = weights.shape
     assert (heads, length, key_length) == (2, len(seen.target), len(seen.source))
     assert "".join(seen.source).replace("▁", "").startswith("犬が走る。")
-    torch.testing.assert_close(seen.weights.sum(-1), torch.ones(heads, length))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(heads, length))
     assert (
         seen.translation
         == translate(trained.model, *trained.tokenizers, ["犬が走る。"], search=Greedy())[0]

@@ -63,11 +63,21 @@ def test_two_trainings_cannot_share_a_folder(run: Run) -> None:
         pass
 
 
+def test_a_run_of_the_first_format_holds_a_transformer(run: Run) -> None:
+    config = run.read_config()
+    content = json.loads(run.config_file.read_text(encoding="utf-8"))
+    content["format_version"] = 1
+    del content["settings"]["model"]
+    run.config_file.write_text(json.dumps(content), encoding="utf-8")
+    assert run.read_config() == config
+    assert config.settings.model == "transformer"
+
+
 def test_a_newer_format_is_refused(run: Run) -> None:
     content = json.loads(run.config_file.read_text(encoding="utf-8"))
-    content["format_version"] = 2
+    content["format_version"] = 3
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="format version 2, newer than this program's 1"):
+    with pytest.raises(UserError, match="format version 3, newer than this program's 2"):
         run.read_config()
 
 

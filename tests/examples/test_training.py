@@ -21,6 +21,7 @@ from translation.errors import UserError
 from translation.presets import BASE, SMALL
 from translation.tokenizer import PAD
 from translation.training import Training, batch_loss, learning_rate, token_loss
+from translation.transformer import Transformer
 
 
 def fingerprint(training: Training) -> str:
@@ -152,7 +153,7 @@ def test_a_loss_that_is_no_number_stops_the_training_and_keeps_what_was_saved(
 ) -> None:
     training = begin(tmp_path / "run")
     with torch.no_grad():
-        training.model.output.weight[0, 0] = math.nan
+        next(training.model.output.parameters())[0, 0] = math.nan
     with pytest.raises(UserError, match="the loss is nan at step"):
         training.fit()
     assert latest_checkpoint(training.run.checkpoints) is None
@@ -161,6 +162,7 @@ def test_a_loss_that_is_no_number_stops_the_training_and_keeps_what_was_saved(
 def test_tied_embeddings_are_still_tied_after_a_resume(tmp_path: Path, trained: Training) -> None:
     config, model, _, _ = trained.run.load_best(torch.device("cpu"))
     assert config.settings.tie_embeddings
+    assert isinstance(model, Transformer)
     assert model.output.weight is model.target_embedding.weight
 
 

@@ -1,0 +1,55 @@
+"""Translators: what this program asks of a model, whatever it is made of."""
+
+from torch import Tensor, nn
+
+from transformer_blocks import StepModel
+
+
+class Translator(nn.Module):
+    """Reads a sentence and scores the words of its translation; the base of all models here.
+
+    Attributes:
+        output: Scores words: maps what :meth:`hidden` gives to logits, (..., V).
+        max_length: Most tokens of a sentence, on either side.
+        cross_attentions: Names of the layers that look from the translation into the source, from
+            the first to the last; a model without attention has none.
+    """
+
+    output: nn.Module
+    max_length: int
+    cross_attentions: list[str]
+
+    def hidden(self, source: Tensor, target: Tensor) -> Tensor:
+        """Say what each position of a known translation knows of the token that follows it.
+
+        Args:
+            source: Token ids, padded with 0 at the end. Shape (B, S).
+            target: Token ids, begin-of-sentence first, padded with 0 at the end. Shape (B, L).
+
+        Returns:
+            Shape (B, L, width of the output's input).
+        """
+        raise NotImplementedError
+
+    def begin(self, source: Tensor) -> StepModel:
+        """Read sentences, and be ready to write their translations step by step.
+
+        Args:
+            source: Token ids, padded with 0 at the end. Shape (N, S).
+
+        Returns:
+            What a search drives.
+        """
+        raise NotImplementedError
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Score every next token of a known translation.
+
+        Args:
+            source: Token ids, padded with 0 at the end. Shape (B, S).
+            target: Token ids, begin-of-sentence first, padded with 0 at the end. Shape (B, L).
+
+        Returns:
+            Logits. Shape (B, L, V).
+        """
+        return self.output(self.hidden(source, target))

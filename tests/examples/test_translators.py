@@ -1,0 +1,137 @@
+"""What every model promises, whatever it is made of."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.examples.test_training import fingerprint
+from tests.examples.tiny_run import SETTINGS, begin
+
+from transformer_blocks import pack, record_attention
+from translation.batches import pad
+from translation.decoding import look, translate
+from translation.presets import MODELS, PRESETS, settings_for
+from translation.searches import Beam, Greedy
+from translation.tokenizer import BOS
+from translation.translator import Translator
+
+WITH_ATTENTION = [name for name in MODELS if name != "rnn-fixed"]
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest) -> Translator:
+    return replace(SETTINGS, model=request.param, num_layers=2).build(20, 20).double().eval()
+
+
+def test_a_translation_never_sees_its_own_future(model: Translator) -> None:
+    source = torch.randint(4, 20, (2, 5))
+    target = torch.randint(4, 20, (2, 6))
+    before = model(source, target)
+    target[:, 4:] = torch.randint(4, 20, (2, 2))
+    torch.testing.assert_close(model(source, target)[:, :4], before[:, :4], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("amount", [1, 7])
+def test_padding_changes_nothing(model: Translator, amount: int) -> None:
+    source, target = torch.randint(4, 20, (2, 5)), torch.randint(4, 20, (2, 6))
+    padding = torch.zeros(2, amount, dtype=torch.int64)
+    padded = model(torch.cat((source, padding), 1), torch.cat((target, padding), 1))
+    torch.testing.assert_close(padded[:, :6], model(source, target), rtol=0, atol=1e-12)
+
+
+def test_neighbours_change_nothing(model: Translator) -> None:
+    source, target = pad([[5, 6, 7, 8], [9, 10]]), pad([[BOS, 5, 6], [BOS, 7, 8]])
+    alone = model(source[1:, :2], target[1:])
+    torch.testing.assert_close(model(source, target)[1:], alone, rtol=0, atol=1e-12)
+
+
+def test_a_sentence_of_padding_alone_is_read_without_a_complaint(model: Translator) -> None:
+    logits = model(pad([[5, 6], [0, 0]]), pad([[BOS, 5], [BOS, 6]]))
+    logits.sum().backward()
+    assert logits.isfinite().all()
+
+
+def test_every_source_word_counts(model: Translator) -> None:
+    source, target = torch.randint(4, 20, (1, 5)), torch.randint(4, 20, (1, 6))
+    before = model(source, target)
+    for position in range(5):
+        other = source.clone()
+        other[0, position] = (other[0, position] - 3) % 16 + 4
+        assert not torch.allclose(model(other, target), before)
+
+
+@torch.no_grad()
+def test_a_step_scores_as_the_whole_model_does(model: Translator) -> None:
+    source = pad([[5, 6, 7, 8, 9], [10, 11], [12, 13, 14]])
+    target = torch.cat((torch.full((3, 1), BOS), torch.randint(4, 20, (3, 4))), dim=1)
+    whole = model(source, target)
+    for writing in (model, pack(model)):
+        steps = writing.begin(source)
+        for position in range(5):
+            scores = steps.step(target[:, position])
+            torch.testing.assert_close(scores, whole[:, position], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_selected_rows_go_on_as_if_alone(model: Translator) -> None:
+    source = pad([[5, 6, 7], [8, 9], [10, 11, 12]])
+    steps = model.begin(source)
+    steps.step(torch.tensor([BOS, BOS, BOS]))
+    steps.select(torch.tensor([2, 2, 1, 1]))  # two beams each
+    steps.step(torch.tensor([7, 8, 9, 10]))
+    steps.select(torch.tensor([1, 0, 3]))  # one of them changes places, another leaves
+    together = steps.step(torch.tensor([11, 11, 11]))
+    for row, (sentence, word) in enumerate(((2, 8), (2, 7), (1, 10))):
+        alone = model.begin(source[sentence : sentence + 1])
+        for token in (BOS, word):
+            alone.step(torch.tensor([token]))
+        expected = alone.step(torch.tensor([11]))
+        torch.testing.assert_close(together[row : row + 1], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", WITH_ATTENTION)
+def test_attention_is_recorded_and_ignores_padding(name: str) -> None:
+    model = replace(SETTINGS, model=name).build(20, 20).eval()
+    source, target = pad([[5, 6, 7], [8, 9]]), pad([[BOS, 5], [BOS, 6]])
+    with record_attention(model) as maps:
+        model(source, target)
+    for layer in model.cross_attentions:
+        (weights,) = maps[layer]
+        assert weights.shape[2:] == (2, 3)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
+        assert (weights[1, :, :, 2] == 0).all()
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "transformer"])
+def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_batch(
+    name: str, tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, model=name, epochs=4)
+    whole = begin(tmp_path / "whole", settings)
+    first = whole.validation_loss()
+    whole.fit()
+    assert whole.validation_loss() < first - 0.2
+    stopped = begin(tmp_path / "stopped", settings)
+    stopped._end_epoch(*stopped._train_epoch(time.monotonic()), time.monotonic())
+    resumed = begin(tmp_path / "stopped", settings)
+    assert resumed.resume()
+    resumed.fit()
+    assert fingerprint(resumed) == fingerprint(whole)
+    _, model, source, target = whole.run.load_best(torch.device("cpu"))
+    sentences = [pair.source for pair in whole.corpus.train]
+    for search in (Greedy(), Beam(3, 1.0)):
+        together = translate(model.double(), source, target, sentences, search=search)
+        for sentence, translation in zip(sentences, together, strict=True):
+            assert translate(model, source, target, [sentence], search=search) == [translation]
+    seen = look(model, source, target, sentences[0], search=Greedy())
+    assert list(seen.weights) == model.cross_attentions
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_preset_builds_every_model(preset: str, name: str) -> None:
+    with torch.device("meta"):
+        model = settings_for(preset, name).build(100, 100)
+    assert isinstance(model, Translator)
