@@ -13,6 +13,10 @@ demo: $(VENV)/.examples  ## train the toy translator and show what it learnt (3 
 	$(BIN)/python examples/translate.py train --run runs/demo --corpus toy --preset tiny --resume
 	$(BIN)/python examples/translate.py evaluate --run runs/demo
 
+.PHONY: ladder
+ladder: $(VENV)/.examples  ## climb from one dot product to heads and positions (1 minute)
+	@for step in examples/ladder/step*.py; do echo; echo "== $$step"; $(BIN)/python $$step || exit 1; done
+
 .PHONY: test
 test: $(VENV)/.dev  ## run the tests, the docstrings' examples and the README's
 	$(BIN)/python -m pytest -q -m "not slow"

@@ -23,6 +23,7 @@ extensions = [
     "chapter",
     "columns",
     "katex_prerender",
+    "step",
 ]
 exclude_patterns = ["_build", "_static", "katex/katex.min.js", "katex/README.md"]
 nitpicky = True

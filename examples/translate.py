@@ -1,4 +1,4 @@
-"""Train a Japanese-English Transformer, translate with it, and score it.
+"""Train a Japanese-English translator, translate with it, score it, and compare it.
 
     python examples/translate.py train                     # the toy corpus, minutes on a CPU
     python examples/translate.py translate "犬が水を飲みました。"
@@ -7,18 +7,22 @@
     python examples/translate.py train --corpus small_parallel_enja --preset small --minutes 40
     python examples/translate.py evaluate --run runs/small_parallel_enja
 
+    python examples/translate.py train --model rnn --run runs/rnn      # what came before
+    python examples/translate.py compare runs/toy runs/rnn
+
 Everything of a run lies in one folder, ``runs/<name>``. A stopped training goes on with
 ``--resume``. ``python examples/translate.py train --help`` lists what can be chosen.
 """
 
 import argparse
 import io
+import json
 import logging
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -27,6 +31,14 @@ from tqdm import tqdm
 from transformer_blocks import pack
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.checkpoint import latest_checkpoint
+from translation.comparison import (
+    Contestant,
+    check_comparable,
+    compare,
+    format_results,
+    looks_along,
+    names_of,
+)
 from translation.corpus import (
     SMALL_PARALLEL_ENJA,
     Corpus,
@@ -38,7 +50,7 @@ from translation.corpus import (
 )
 from translation.decoding import look, translate, translate_n_best
 from translation.errors import UserError
-from translation.pictures import plot_cross_attention
+from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
 from translation.run import Config, Run, file_hash
 from translation.scoring import score
@@ -360,6 +372,41 @@ def evaluate_command(options: argparse.Namespace) -> None:
         options.output.write_text("".join(f"{line}\n" for line in outputs), encoding="utf-8")
 
 
+def compare_command(options: argparse.Namespace) -> None:
+    """Score runs side by side, and draw how they learnt and where they look."""
+    device = choose_device(options.device)
+    contestants = []
+    for name, folder in zip(names_of(options.runs), options.runs, strict=True):
+        run = Run(folder)
+        contestants.append(Contestant(name, run, *run.load_best(device)))
+    check_comparable(contestants)
+    corpus = corpus_of(contestants[0].config)
+    if options.sentence is not None and options.sentence > len(corpus.test):
+        raise UserError(
+            f"--sentence must be one of the {len(corpus.test)} test sentences, "
+            f"got {options.sentence}"
+        )
+    vocabulary = min(contestant.target.vocab_size for contestant in contestants)
+    groups, results = compare(
+        contestants,
+        corpus,
+        search=choose_search(options, vocabulary),
+        batch_tokens=options.batch_tokens,
+    )
+    print(format_results(groups, results))
+    options.output.mkdir(parents=True, exist_ok=True)
+    written = [options.output / "compare.json", options.output / "compare.png"]
+    content = {"groups": groups, "results": [asdict(result) for result in results]}
+    written[0].write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    plot_comparison(groups, results, written[1])
+    middle = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
+    pair = middle if options.sentence is None else corpus.test[options.sentence - 1]
+    if looks := looks_along(contestants, pair):
+        written.append(options.output / "attention.png")
+        plot_side_by_side(looks, written[-1], title=f"{pair.source} → {pair.target}")
+    print("\nWritten:", ", ".join(map(str, written)))
+
+
 def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> None:
     """Print BLEU and chrF with their signatures."""
     scores = score(outputs, references, tokenize=tokenize)
@@ -369,7 +416,12 @@ def report(title: str, outputs: Sequence[str], references: Sequence[str], tokeni
     )
 
 
-COMMANDS = {"train": train_command, "translate": translate_command, "evaluate": evaluate_command}
+COMMANDS = {
+    "train": train_command,
+    "translate": translate_command,
+    "evaluate": evaluate_command,
+    "compare": compare_command,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -142,8 +142,18 @@ def test_next_links_follow_the_reading_order(pages: Path) -> None:
     path, visited = pages / "index.html", []
     while (following := Page(path).next) and (path := path.parent / following).exists():
         visited.append(path.stem)
+    steps = [path.stem for path in sorted((ROOT / "examples" / "ladder").glob("step*.py"))]
     assert promised
-    assert visited[: len(promised)] == promised
+    assert len(steps) == 7
+    assert visited[: len(steps) + len(promised)] == steps + promised
+
+
+def test_a_step_of_the_ladder_shows_what_it_prints_and_draws(pages: Path) -> None:
+    for path in (pages / "ladder").glob("step*.html"):
+        text = path.read_text("utf-8")
+        assert f"$ python examples/ladder/{path.stem}.py" in re.sub("<[^>]+>", "", text)
+        assert "Picture: runs/ladder/step" in text
+        assert '<img alt="the picture it draws"' in text
 
 
 def test_japanese_is_two_columns_wide_in_code(pages: Path) -> None:

@@ -122,6 +122,23 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         "evaluate", parents=[common, searching], help="score the test sentences"
     )
     evaluate.add_argument("--output", type=Path, help="write the translations to this file")
+
+    compare = commands.add_parser(
+        "compare", parents=[searching], help="score several runs on the same test sentences"
+    )
+    compare.add_argument("runs", nargs="+", type=Path, help="folders of runs of one corpus")
+    compare.add_argument(
+        "--sentence",
+        type=number(int, "above 0"),
+        help="number of the test sentence whose attention is drawn (default: one of middle length)",
+    )
+    compare.add_argument(
+        "--output",
+        type=Path,
+        default=Path("runs/compare"),
+        help="folder for the pictures and the figures (default: runs/compare)",
+    )
+    compare.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     options = parser.parse_args(arguments)
     if options.command != "train":
         check_search_options(options)

@@ -1,4 +1,4 @@
-"""Pictures: the loss as it fell, and what the decoder looked at while it wrote."""
+"""Pictures: the loss as it fell, what the decoder looked at while it wrote, and runs compared."""
 
 import importlib.util
 import json
@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import font_manager
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.image import AxesImage
 from torch import Tensor
+
+from translation.comparison import Result
+from translation.decoding import Look
 
 log = logging.getLogger(__name__)
 
@@ -125,21 +130,119 @@ def plot_cross_attention(
     panels += [(f"head {head}", weights[head]) for head in range(heads)]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    width = max(2.6, 0.34 * key_length + 1.2)
-    height = max(2.2, 0.30 * length + 1.2)
+    width, height = panel_size(target, source)
     figure = new_figure(width * columns, height * rows + 0.5)
-    image = None
     for number, (name, table) in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
-        image = axes.imshow(table.float().numpy(), cmap="magma", vmin=0.0, vmax=1.0)
-        axes.set_title(name, fontsize=10)
-        axes.set_xticks(
-            range(key_length), source, fontproperties=font, rotation=90, parse_math=False
-        )
-        axes.set_yticks(range(length), target, fontproperties=font, parse_math=False)
-        axes.tick_params(length=0)
-    if image is not None:
-        figure.colorbar(image, ax=figure.axes, label="weight", shrink=0.6)
+        image = draw_weights(axes, table, source=source, target=target, font=font, title=name)
+    figure.colorbar(image, ax=figure.axes, label="weight", shrink=0.6)
     if title:
         figure.suptitle(title, fontproperties=font, fontsize=12, parse_math=False)
+    save(figure, path)
+
+
+def panel_size(target: Sequence[str], source: Sequence[str]) -> tuple[float, float]:
+    """Find the size in inches that shows so many tokens."""
+    return max(2.6, 0.34 * len(source) + 1.2), max(2.2, 0.30 * len(target) + 1.2)
+
+
+def draw_weights(
+    axes: Axes,
+    table: Tensor,
+    *,
+    source: Sequence[str],
+    target: Sequence[str],
+    font: FontProperties,
+    title: str,
+) -> AxesImage:
+    """Draw one head: weights of shape (L, S), black for 0 and bright for 1."""
+    image = axes.imshow(table.float().numpy(), cmap="magma", vmin=0.0, vmax=1.0)
+    axes.set_title(title, fontsize=10)
+    axes.set_xticks(range(len(source)), source, fontproperties=font, rotation=90, parse_math=False)
+    axes.set_yticks(range(len(target)), target, fontproperties=font, parse_math=False)
+    axes.tick_params(length=0)
+    return image
+
+
+def plot_side_by_side(looks: Sequence[tuple[str, Look]], path: Path, *, title: str) -> None:
+    """Draw where several models looked in one sentence: a row for each layer, a panel a head.
+
+    Models with a single panel share the first rows, so that they stand beside each other.
+
+    Args:
+        looks: Of each model, its name and where it looked.
+        path: The PNG to write.
+        title: Above the picture.
+    """
+    text = "".join(token for _, look in looks for token in (*look.source, *look.target))
+    font = font_for(text + title)
+    single: list[tuple[str, Look, Tensor]] = []
+    rows: list[list[tuple[str, Look, Tensor]]] = []
+    for name, look in looks:
+        for number, weights in enumerate(look.weights.values(), start=1):
+            layer = f"{name}, layer {number}" if len(look.weights) > 1 else name
+            if len(weights) == 1 and len(look.weights) == 1:
+                single.append((layer, look, weights[0]))
+            else:
+                heads = enumerate(weights, start=1)
+                rows.append([(f"{layer}, head {head}", look, table) for head, table in heads])
+    columns = max([len(row) for row in rows], default=min(4, len(single)))
+    rows = [single[i : i + columns] for i in range(0, len(single), columns)] + rows
+    sizes = [panel_size(look.target, look.source) for _, look in looks]
+    width, height = (max(size) for size in zip(*sizes, strict=True))
+    figure = new_figure(width * columns, height * len(rows) + 0.5)
+    for row, panels in enumerate(rows):
+        for column, (name, look, table) in enumerate(panels):
+            axes = figure.add_subplot(len(rows), columns, row * columns + column + 1)
+            image = draw_weights(
+                axes, table, source=look.source, target=look.target, font=font, title=name
+            )
+    figure.colorbar(image, ax=figure.axes, label="weight", shrink=0.4)
+    figure.suptitle(title, fontproperties=font, fontsize=12, parse_math=False)
+    save(figure, path)
+
+
+def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path) -> None:
+    """Draw runs side by side: how they learnt, how well they translate, and how fast.
+
+    Args:
+        groups: Titles of the groups of lengths.
+        results: Of each run.
+        path: The PNG to write.
+    """
+    figure = new_figure(11.0, 7.0)
+    loss, bleu, lengths, speed = figure.subplots(2, 2).flat
+    for number, result in enumerate(results):
+        color = f"C{number}"
+        minutes = [row["minutes"] for row in result.metrics]
+        for axes, key in ((loss, "validation_loss"), (bleu, "validation_bleu")):
+            values = [row[key] for row in result.metrics]
+            axes.plot(minutes, values, "o-", ms=3, color=color, label=result.name)
+        lengths.plot(range(len(groups)), result.bleu_by_length, "o-", color=color)
+        speed.scatter(result.decoding_speed, result.bleu, s=result.parameters / 5e4, color=color)
+        speed.annotate(
+            result.name,
+            (result.decoding_speed, result.bleu),
+            textcoords="offset points",
+            xytext=(0, 12),
+            ha="center",
+            color=color,
+            parse_math=False,
+        )
+    lengths.set_xticks(range(len(groups)), groups)
+    loss.legend(frameon=False)
+    for axes, x, y in (
+        (loss, "minutes of training", "validation loss (nats a token)"),
+        (bleu, "minutes of training", "BLEU of a validation sample, greedy"),
+        (lengths, "tokens of the source (sentences)", "BLEU of the test sentences"),
+        (speed, "test sentences a second (area: parameters)", "BLEU of the test sentences"),
+    ):
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in (bleu, lengths, speed):
+        axes.set_ylim(bottom=0.0)
+    speed.set_xlim(left=0.0)
+    speed.margins(0.15)
     save(figure, path)

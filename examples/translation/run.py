@@ -22,6 +22,11 @@ except ImportError:  # Windows: two trainings in one folder are up to the user t
     fcntl = None  # type: ignore[assignment]
 
 FORMAT_VERSION = 2
+WRITTEN_DOWN = {
+    *("epoch", "step", "train_loss", "validation_loss", "validation_bleu"),
+    *("tokens_per_second", "minutes"),
+}
+"""What a line of ``metrics.jsonl`` says."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,23 @@ class Run:
             return config
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.config_file} is damaged: {error}") from error
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Read what was written down after each epoch.
+
+        Raises:
+            UserError: If there is nothing, or it is damaged.
+        """
+        if not self.metrics.is_file():
+            raise UserError(f"{self.metrics} is missing")
+        try:
+            lines = self.metrics.read_text(encoding="utf-8").split("\n")
+            rows = [json.loads(line) for line in lines if line]
+            if not rows or not all(row.keys() >= WRITTEN_DOWN for row in rows):
+                raise ValueError("an epoch or a figure is missing")
+        except (AttributeError, ValueError) as error:
+            raise UserError(f"{self.metrics} is damaged: {error}") from error
+        return rows
 
     @contextmanager
     def locked(self) -> Iterator[None]:

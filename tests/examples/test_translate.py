@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.image import imread
 from tests.examples.tiny_run import make_corpus
 
 import translate
@@ -74,6 +75,33 @@ def test_train_translate_and_evaluate_in_one_folder(
     assert "tok:13a" in report
     assert "nc:6" in report
     assert output.read_text(encoding="utf-8").count("\n") == 1  # five in a hundred of thirty
+
+
+def test_runs_are_compared_in_a_table_and_two_pictures(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = ["transformer", "rnn-additive", "rnn-fixed"]
+    folders = [str(tmp_path / model) for model in models]
+    for model, folder in zip(models, folders, strict=True):
+        assert translate.main(["train", "--model", model, "--run", folder, *files, *TINY]) == 0
+    assert not (tmp_path / "rnn-fixed" / "attention.png").exists()  # it has no attention
+    capsys.readouterr()
+    out = tmp_path / "out"
+    assert translate.main(["compare", *folders, "--beam", "2", "--output", str(out)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "BLEU by tokens of the source" in captured.out
+    for name in ("attention.png", "compare.png"):
+        assert imread(out / name).ndim == 3
+    content = json.loads((out / "compare.json").read_text(encoding="utf-8"))
+    assert [result["model"] for result in content["results"]] == models
+    picture = ["--picture", str(out / "a.png")]
+    assert translate.main(["translate", "--run", folders[2], *picture, "犬が走る。"]) == 2
+    assert "holds a model without attention" in one_error_line(capsys)
+    assert translate.main(["compare", *folders, "--sentence", "2"]) == 2
+    assert "--sentence must be one of the 1 test sentences, got 2" in one_error_line(capsys)
+    assert translate.main(["train", "--resume", "--run", folders[0], "--model", "rnn"]) == 2
+    assert "was begun with model=transformer, got rnn" in one_error_line(capsys)
 
 
 def test_a_run_is_never_written_over(

@@ -1,0 +1,257 @@
+"""Comparison: runs side by side on the same test sentences, as one table and one picture."""
+
+import statistics
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_blocks import pack
+from translation.corpus import Corpus, Pair
+from translation.decoding import Look, look_along, translate
+from translation.errors import UserError
+from translation.run import Config, Run
+from translation.scoring import score
+from translation.searches import Search
+from translation.tokenizer import EOS, Tokenizer
+from translation.translator import Translator
+
+TIMED, ROUNDS = 200, 3  # sentences that are translated on the clock, and how often
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A run that is compared, with what translates."""
+
+    name: str
+    run: Run
+    config: Config
+    model: Translator
+    source: Tokenizer
+    target: Tokenizer
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run has come to; a row of the table.
+
+    Attributes:
+        name: Of the run.
+        model: What was trained.
+        parameters: How many numbers were learnt.
+        minutes: How long the training took.
+        epochs: Passes over the data, the last one perhaps not whole.
+        training_speed: Target tokens a second, the median over the epochs.
+        validation_loss: The lowest, in nats a token; comparable where tokenizers are the same.
+        bleu: Of the test sentences.
+        chrf: The same.
+        bleu_by_length: BLEU of each group of test sentences; see :func:`length_groups`.
+        decoding_speed: Test sentences a second.
+        metrics: A row for each epoch.
+    """
+
+    name: str
+    model: str
+    parameters: int
+    minutes: float
+    epochs: int
+    training_speed: float
+    validation_loss: float
+    bleu: float
+    chrf: float
+    bleu_by_length: list[float]
+    decoding_speed: float
+    metrics: list[dict[str, Any]]
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """Name runs by their folders, in full where the last part would not do.
+
+    Example:
+        >>> names_of([Path("runs/a"), Path("runs/b"), Path("old/b")])
+        ['a', 'runs/b', 'old/b']
+    """
+    last = [folder.name for folder in folders]
+    return [
+        str(folder) if last.count(folder.name) > 1 else folder.name or str(folder)
+        for folder in folders
+    ]
+
+
+def check_comparable(contestants: Sequence[Contestant]) -> None:
+    """Raise unless all runs were trained on one corpus, in one direction.
+
+    Raises:
+        UserError: If one was not, or a run is named twice.
+    """
+    folders = [contestant.run.folder.resolve() for contestant in contestants]
+    first = contestants[0]
+    for contestant, folder in zip(contestants, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise UserError(f"{contestant.run.folder} is named twice")
+        if contestant.config.corpus_hash != first.config.corpus_hash:
+            raise UserError(
+                f"{first.run.folder} and {contestant.run.folder} were trained on other sentences "
+                f"({first.config.corpus} and {contestant.config.corpus}); their scores say nothing "
+                "about the models"
+            )
+
+
+def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str, list[int]]]:
+    """Sort sentences by length into groups of about the same size.
+
+    Args:
+        lengths: Of each sentence, in tokens.
+        groups: How many at most; sentences of one length stay together.
+
+    Returns:
+        The lengths of each group in words, and the places of its sentences.
+
+    Example:
+        >>> length_groups([3, 9, 4, 5, 3, 12, 7, 8], groups=2)
+        [('3-5', [0, 2, 3, 4]), ('7-12', [1, 5, 6, 7])]
+    """
+    if len(lengths) < 2:
+        return [(str(length), [0]) for length in lengths]
+    edges = statistics.quantiles(lengths, n=groups, method="inclusive")
+    places: list[list[int]] = [[] for _ in range(groups)]
+    for place, length in enumerate(lengths):
+        places[bisect_left(edges, length)].append(place)
+    found = []
+    for group in filter(None, places):
+        shortest = min(lengths[place] for place in group)
+        longest = max(lengths[place] for place in group)
+        title = str(shortest) if shortest == longest else f"{shortest}-{longest}"
+        found.append((title, group))
+    return found
+
+
+def compare(
+    contestants: Sequence[Contestant], corpus: Corpus, *, search: Search, batch_tokens: int
+) -> tuple[list[str], list[Result]]:
+    """Score all runs on the test sentences.
+
+    Args:
+        contestants: Loaded runs of this corpus.
+        corpus: Whose test sentences are translated.
+        search: How to choose words.
+        batch_tokens: Most source tokens of a batch.
+
+    Returns:
+        The titles of the groups of lengths, and a result for each run.
+    """
+    check_comparable(contestants)
+    pairs = corpus.test
+    encoded = contestants[0].source.encode_many([pair.source for pair in pairs])
+    groups = length_groups([len(ids) for ids in encoded])
+    packed = [pack(contestant.model) for contestant in contestants]
+
+    def write(number: int, pairs: Sequence[Pair]) -> list[str]:
+        contestant = contestants[number]
+        return translate(
+            packed[number],
+            contestant.source,
+            contestant.target,
+            [pair.source for pair in pairs],
+            search=search,
+            batch_tokens=batch_tokens,
+        )
+
+    outputs = [write(number, pairs) for number in range(len(contestants))]
+    seconds: list[list[float]] = [[] for _ in contestants]
+    for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine meets all
+        for number, times in enumerate(seconds):
+            begun = time.perf_counter()
+            write(number, pairs[:TIMED])
+            times.append(time.perf_counter() - begun)
+    results = []
+    for contestant, lines, times in zip(contestants, outputs, seconds, strict=True):
+        scores = [
+            score(
+                [lines[place] for place in places],
+                [pairs[place].target for place in places],
+                tokenize=corpus.bleu_tokenizer,
+            )
+            for places in ([*range(len(pairs))], *(places for _, places in groups))
+        ]
+        metrics = contestant.run.read_metrics()
+        results.append(
+            Result(
+                name=contestant.name,
+                model=contestant.config.settings.model,
+                parameters=sum(weight.numel() for weight in contestant.model.parameters()),
+                minutes=metrics[-1]["minutes"],
+                epochs=metrics[-1]["epoch"],
+                training_speed=statistics.median(row["tokens_per_second"] for row in metrics),
+                validation_loss=min(row["validation_loss"] for row in metrics),
+                bleu=scores[0].bleu,
+                chrf=scores[0].chrf,
+                bleu_by_length=[each.bleu for each in scores[1:]],
+                decoding_speed=min(TIMED, len(pairs)) / statistics.median(times),
+                metrics=metrics,
+            )
+        )
+    return [f"{title} ({len(places)})" for title, places in groups], results
+
+
+def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str, Look]]:
+    """Record where each model looks while it is led through a translation that is known.
+
+    Returns:
+        Name and look of each run whose model has attention.
+    """
+    return [
+        (
+            contestant.name,
+            look_along(
+                contestant.model,
+                contestant.source,
+                contestant.target,
+                pair.source,
+                [*contestant.target.encode(pair.target), EOS],
+            ),
+        )
+        for contestant in contestants
+        if contestant.model.cross_attentions
+    ]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table: the first two columns to the left, numbers to the right."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
+    """Write the table: what each run is and took, and how well and fast it translates."""
+    first = table(
+        (
+            *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "loss"),
+            *("BLEU", "chrF", "sentences/s"),
+        ),
+        [
+            (
+                *(each.name, each.model, f"{each.parameters:,}", f"{each.minutes:.1f}"),
+                *(f"{each.epochs}", f"{each.training_speed:,.0f}", f"{each.validation_loss:.3f}"),
+                *(f"{each.bleu:.1f}", f"{each.chrf:.1f}", f"{each.decoding_speed:.0f}"),
+            )
+            for each in results
+        ],
+    )
+    second = table(
+        ("run", "model", *groups),
+        [
+            (each.name, each.model, *(f"{bleu:.1f}" for bleu in each.bleu_by_length))
+            for each in results
+        ],
+    )
+    return f"{first}\n\nBLEU by tokens of the source (number of sentences):\n{second}"

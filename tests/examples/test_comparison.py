@@ -1,0 +1,133 @@
+"""Runs side by side: the same figures as each alone, in a table that can be read."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples.tiny_run import SETTINGS, begin, make_corpus
+
+from translation.comparison import (
+    Contestant,
+    check_comparable,
+    compare,
+    format_results,
+    length_groups,
+    looks_along,
+    names_of,
+    table,
+)
+from translation.decoding import translate as write
+from translation.errors import UserError
+from translation.presets import MODELS
+from translation.run import Run
+from translation.scoring import score
+from translation.searches import Greedy
+from translation.tokenizer import EOS
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A run of every model, little trained."""
+    folder = tmp_path_factory.mktemp("runs")
+    for model in MODELS:
+        begin(folder / model, replace(SETTINGS, model=model, epochs=2)).fit()
+    return [folder / model for model in MODELS]
+
+
+@pytest.fixture(scope="module")
+def contestants(folders: list[Path]) -> list[Contestant]:
+    runs = [Run(folder) for folder in folders]
+    return [Contestant(run.folder.name, run, *run.load_best(torch.device("cpu"))) for run in runs]
+
+
+def test_each_run_gets_the_scores_it_has_alone(contestants: list[Contestant]) -> None:
+    corpus = make_corpus()
+    groups, results = compare(contestants, corpus, search=Greedy(), batch_tokens=64)
+    assert [result.model for result in results] == list(MODELS)
+    references = [pair.target for pair in corpus.test]
+    for contestant, result in zip(contestants, results, strict=True):
+        lines = write(
+            contestant.model,
+            contestant.source,
+            contestant.target,
+            [pair.source for pair in corpus.test],
+            search=Greedy(),
+        )
+        alone = score(lines, references, tokenize=corpus.bleu_tokenizer)
+        assert (result.bleu, result.chrf) == (alone.bleu, alone.chrf)
+        assert result.parameters == sum(p.numel() for p in contestant.model.parameters())
+        rows = [
+            json.loads(line)
+            for line in contestant.run.metrics.read_text(encoding="utf-8").rstrip().split("\n")
+        ]
+        assert result.metrics == rows
+        assert (result.minutes, result.epochs) == (rows[-1]["minutes"], 2)
+        assert result.validation_loss == min(row["validation_loss"] for row in rows)
+        assert len(result.bleu_by_length) == len(groups)
+        assert result.decoding_speed > 0
+    text = format_results(groups, results)
+    for name in MODELS:
+        assert text.count(f"\n{name} ") == 2
+
+
+def test_the_picture_has_a_panel_for_every_layer_and_head(contestants: list[Contestant]) -> None:
+    pair = make_corpus().test[0]
+    looks = looks_along(contestants, pair)
+    assert [name for name, _ in looks] == ["transformer", "rnn", "rnn-additive"]
+    for contestant, (_, look) in zip(contestants, looks, strict=False):
+        ids = [*contestant.target.encode(pair.target), EOS]
+        assert look.target == contestant.target.pieces(ids)
+        for weights in look.weights.values():
+            assert weights.shape[1:] == (len(look.target), len(look.source))
+            torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
+    assert len(looks[0][1].weights["decoder.layers.0.cross_attention"]) == 2
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(2, 5))
+def test_groups_of_lengths_hold_every_sentence_once(lengths: list[int], groups: int) -> None:
+    found = length_groups(lengths, groups=groups)
+    places = [place for _, group in found for place in group]
+    assert sorted(places) == list(range(len(lengths)))
+    assert len(found) <= groups
+    bounds = [sorted({lengths[place] for place in group}) for _, group in found]
+    assert all(a[-1] < b[0] for a, b in pairwise(bounds))
+    for (title, _), inside in zip(found, bounds, strict=True):
+        ends = f"{inside[0]}-{inside[-1]}" if len(inside) > 1 else str(inside[0])
+        assert title == ends
+
+
+def test_a_table_stands_in_columns() -> None:
+    text = table(("run", "model", "BLEU"), [("a", "rnn", "9.5"), ("longer", "x", "10.5")])
+    assert text.split("\n") == [
+        "run     model  BLEU",
+        "a       rnn     9.5",
+        "longer  x      10.5",
+    ]
+
+
+def test_runs_of_one_name_are_told_apart() -> None:
+    assert names_of([Path("a/x"), Path("b/x")]) == ["a/x", "b/x"]
+
+
+def test_runs_of_other_sentences_are_not_compared(contestants: list[Contestant]) -> None:
+    other = contestants[1]
+    other = replace(other, config=replace(other.config, corpus="toy", corpus_hash="0"))
+    with pytest.raises(UserError, match=r"were trained on other sentences \(files and toy\)"):
+        check_comparable([contestants[0], other])
+    with pytest.raises(UserError, match=r"is named twice$"):
+        check_comparable([contestants[0], contestants[0]])
+
+
+@pytest.mark.parametrize("text", [None, "", "{}\n", "[]\n", "{\n", '{"epoch": 1}\n'])
+def test_metrics_that_are_missing_or_damaged_are_named(
+    text: str | None, tmp_path: Path, folders: list[Path]
+) -> None:
+    if text is not None:
+        (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"metrics\.jsonl is (missing|damaged: )"):
+        Run(tmp_path).read_metrics()
