@@ -14,7 +14,7 @@ demo: $(VENV)/.examples  ## train the toy translator and show what it learnt (3 
 	$(BIN)/python examples/translate.py evaluate --run runs/demo
 
 .PHONY: ladder
-ladder: $(VENV)/.examples  ## climb from one dot product to heads and positions (1 minute)
+ladder: $(VENV)/.examples  ## climb from one dot product to heads and positions (half a minute)
 	@for step in examples/ladder/step*.py; do echo; echo "== $$step"; $(BIN)/python $$step || exit 1; done
 
 .PHONY: test

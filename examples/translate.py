@@ -378,7 +378,7 @@ def compare_command(options: argparse.Namespace) -> None:
     contestants = []
     for name, folder in zip(names_of(options.runs), options.runs, strict=True):
         run = Run(folder)
-        contestants.append(Contestant(name, run, *run.load_best(device)))
+        contestants.append(Contestant(name, run, run.read_metrics(), *run.load_best(device)))
     check_comparable(contestants)
     corpus = corpus_of(contestants[0].config)
     if options.sentence is not None and options.sentence > len(corpus.test):
@@ -386,6 +386,7 @@ def compare_command(options: argparse.Namespace) -> None:
             f"--sentence must be one of the {len(corpus.test)} test sentences, "
             f"got {options.sentence}"
         )
+    options.output.mkdir(parents=True, exist_ok=True)
     vocabulary = min(contestant.target.vocab_size for contestant in contestants)
     groups, results = compare(
         contestants,
@@ -394,16 +395,19 @@ def compare_command(options: argparse.Namespace) -> None:
         batch_tokens=options.batch_tokens,
     )
     print(format_results(groups, results))
-    options.output.mkdir(parents=True, exist_ok=True)
-    written = [options.output / "compare.json", options.output / "compare.png"]
+    figures, picture, attention = (
+        options.output / name for name in ("compare.json", "compare.png", "attention.png")
+    )
     content = {"groups": groups, "results": [asdict(result) for result in results]}
-    written[0].write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    plot_comparison(groups, results, written[1])
+    figures.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    plot_comparison(groups, results, picture)
+    written = [figures, picture]
     middle = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
     pair = middle if options.sentence is None else corpus.test[options.sentence - 1]
+    attention.unlink(missing_ok=True)  # of an earlier comparison
     if looks := looks_along(contestants, pair):
-        written.append(options.output / "attention.png")
-        plot_side_by_side(looks, written[-1], title=f"{pair.source} → {pair.target}")
+        plot_side_by_side(looks, attention, title=f"{pair.source} → {pair.target}")
+        written.append(attention)
     print("\nWritten:", ", ".join(map(str, written)))
 
 

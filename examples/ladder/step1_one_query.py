@@ -3,9 +3,9 @@
     python examples/ladder/step1_one_query.py
 
 A memory holds words, each with a *key*, by which it is found, and a *value*, what it has to say. A
-*query* asks. The dot product of query and key is the score; the softmax of the scores are the
-weights; the answer is the sum of the values, each times its weight. That is attention. The rest of
-the ladder makes it fast, learned, and safe.
+*query* asks. The dot product of query and key is the score. The softmax makes weights of them: the
+exponential of each, divided by the sum of all. The answer is the sum of the values, each times its
+weight. That is attention. The rest of the ladder makes it fast, learned, and safe.
 """
 
 import math
@@ -60,12 +60,12 @@ def main(folder: Path = FOLDER) -> None:
     print(f"Answer of the loop:          {[round(a, 4) for a in answer]}")
     print(f"Answer of the two products:  {[round(a, 4) for a in read_as_products(QUERY).tolist()]}")
     query, key, value = (x[None, None] for x in (QUERY[None], KEYS, VALUES))  # (1, 1, L or S, d)
-    mixed, _ = scaled_dot_product_attention(query, key, value, scale=1.0)
+    mixed, _ = scaled_dot_product_attention(query, key, value, scale=1.0)  # or it divides: step 4
     print(f"Answer of the library:       {[round(a, 4) for a in mixed.flatten().tolist()]}")
     print(
         """
-Most of the answer comes from the two animals: almost four legs, and a price between theirs. What
-the others add is small, but not nothing: the look-up is soft."""
+Most of the answer comes from the two animals: almost four legs, and a price between theirs. The
+others, which have no legs, pull it down a little: the look-up is soft."""
     )
 
     loudness = [0.0, 1.0, 3.0, 10.0, 100.0]

@@ -7,7 +7,7 @@ all three, so a layer learns a map for each: W^Q, W^K, W^V, and W^O for the answ
 
 The task: each item has a name, a colour, and a friend, whose colour it must tell. Its question is
 its friend's name; the friend is found by *its own* name, and hands over its colour. All of it
-stands in one vector, so comparing raw vectors finds nothing.
+stands in one vector, so without maps an item is most like itself, and finds no one else.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ NAMES = "ABCDEF"
 def sentences(count: int) -> tuple[Tensor, Tensor]:
     """Make items in random order, (count, ITEMS, WIDTH), and the colours of their friends."""
     names = torch.rand(count, ITEMS).argsort(dim=-1)
-    friends = torch.rand(count, ITEMS).argsort(dim=-1)
+    friends = (names + torch.randint(1, ITEMS, (count, ITEMS))) % ITEMS  # anyone but oneself
     colours = torch.randint(COLOURS, (count, ITEMS))
     x = torch.cat(
         [F.one_hot(names, ITEMS), F.one_hot(friends, ITEMS), F.one_hot(colours, COLOURS)], dim=-1
@@ -81,15 +81,12 @@ def main(folder: Path = FOLDER) -> None:
     found = accuracy(layer(questions, x, x), colour_of)
     print(f"\nThe same layer, asked from outside 'which colour has A, B, C ...?': {found:.2f}")
 
-    name, friend = (
-        x[0, :, :ITEMS].argmax(-1).tolist(),
-        x[0, :, ITEMS : 2 * ITEMS].argmax(-1).tolist(),
-    )
-    rows = [f"{NAMES[n]} asks {NAMES[f]}" for n, f in zip(name, friend, strict=True)]
-    columns = [NAMES[n] for n in name]
-    figure, (left, right_panel) = new_figure(2, width=4.6)
-    heat_map(left, before, rows=rows, columns=columns, title="before training")
-    heat_map(right_panel, after, rows=rows, columns=columns, title="after training")
+    names = [NAMES[place] for place in x[0, :, :ITEMS].argmax(-1).tolist()]
+    friends = [NAMES[place] for place in x[0, :, ITEMS : 2 * ITEMS].argmax(-1).tolist()]
+    rows = [f"{name} asks {friend}" for name, friend in zip(names, friends, strict=True)]
+    figure, panels = new_figure(2, width=4.6)
+    for axes, weights, title in zip(panels, (before, after), ("before", "after"), strict=True):
+        heat_map(axes, weights, rows=rows, columns=names, title=f"{title} training")
     save(figure, "step3", folder)
 
 

@@ -7,7 +7,8 @@ which came from where. Several heads, each with a part of the width, look at sev
 and keep the answers apart.
 
 The task of step 3 with two friends: tell the colour of the first, and of the second. One head may
-find both; but half red and half blue is the same, whichever friend is the red one.
+find both; but half red and half blue is the same, whichever friend is the red one. (It could take
+more of one than of the other. Yet the linear map that follows can only tell which is more.)
 """
 
 from pathlib import Path
@@ -27,7 +28,8 @@ NAMES = "ABCDEF"
 def sentences(count: int) -> tuple[Tensor, Tensor]:
     """Make items, (count, ITEMS, WIDTH), and the colours of their friends, (count, ITEMS, 2)."""
     names = torch.rand(count, ITEMS).argsort(dim=-1)
-    friends = torch.randint(ITEMS, (count, ITEMS, FRIENDS))
+    lots = torch.rand(count, ITEMS, ITEMS) + 2 * F.one_hot(names, ITEMS)  # nobody draws oneself
+    friends = lots.argsort(dim=-1)[..., :FRIENDS]
     colours = torch.randint(COLOURS, (count, ITEMS))
     x = torch.zeros(count, ITEMS, WIDTH)
     x[..., :ITEMS] = F.one_hot(names, ITEMS)
@@ -66,8 +68,9 @@ def main(folder: Path = FOLDER) -> None:
         print(f"{heads:5d} {WIDTH // heads:14d} {size:15d} {train(layer):15.2f}")
     print(
         """
-The same number of weights, cut into heads: one head finds both friends but stirs their colours;
-two keep them apart."""
+The same number of weights, cut into heads. One head finds both friends but stirs their colours: it
+is right where both have the same, a quarter of the time, and tosses a coin elsewhere, which makes
+1/4 + 3/4 * 1/2 = 0.625. Two heads keep them apart. Two more have nothing left to find."""
     )
 
     x, _ = sentences(1)

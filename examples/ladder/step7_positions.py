@@ -2,10 +2,10 @@
 
     python examples/ladder/step7_positions.py
 
-Nothing so far knew an order. Shuffle the words, and attention gives the same answers, shuffled: a
-set of words, not a sentence. So each place adds a vector of its own to the word that stands there:
-the paper's are waves, fast ones and slow ones, so that no two places look alike and near places
-look similar (section 3.5).
+Attention by itself knows no order. Shuffle the words, and it gives the same answers, shuffled: to
+it they are a set, not a sentence. So each place adds a vector of its own to the word that stands
+there: the paper's are waves, fast ones and slow ones, so that no two places look alike and near
+places look similar (section 3.5).
 
 The task: somewhere among other words stand a cat and a dog; is the cat the first of the two?
 """
@@ -97,14 +97,14 @@ rounding), and training cannot do better than a coin."""
     for position in (8, 32):
         near.plot(table @ table[position] / (WIDTH / 2), label=f"with position {position}")
     near.set_title("likeness of two positions (their dot product)", fontsize=10)
-    tidy(near, x="position", y="1: the same")
+    tidy(near, x="position", y=f"dot product / {WIDTH // 2}")
     near.legend(frameon=False)
     for name, right in curves.items():
-        smooth = [sum(right[i : i + 20]) / 20 for i in range(len(right) - 20)]
-        learnt.plot(smooth, label=name)
+        smooth = [sum(right[end - 20 : end]) / 20 for end in range(20, len(right) + 1)]
+        learnt.plot(range(20, len(right) + 1), smooth, label=name)
     learnt.set_title("who stands first?", fontsize=10)
     learnt.set_ylim(0.4, 1.02)
-    tidy(learnt, x="step", y="right answers")
+    tidy(learnt, x="step", y="right answers, mean of 20 steps")
     learnt.legend(frameon=False)
     save(figure, "step7", folder)
 

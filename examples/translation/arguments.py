@@ -198,6 +198,8 @@ def check_search_options(options: argparse.Namespace) -> None:
     for name, value in (of_beams if options.sample else of_sampling).items():
         if value is not None:
             raise UserError(f"{name} goes {'without' if options.sample else 'with'} --sample")
+    if options.sample and options.command == "compare":
+        raise UserError("--sample goes with translate and evaluate, not with compare")
     if options.sample and getattr(options, "picture", None):
         raise UserError("--picture goes without --sample")
     n_best = getattr(options, "n_best", 1)

@@ -27,10 +27,17 @@ class Contestant:
 
     name: str
     run: Run
+    metrics: list[dict[str, Any]]
     config: Config
     model: Translator
     source: Tokenizer
     target: Tokenizer
+
+    @property
+    def task(self) -> str:
+        """What it learnt, in words."""
+        config = self.config
+        return f"{config.corpus} from {config.source_language} to {config.target_language}"
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,8 @@ class Result:
         minutes: How long the training took.
         epochs: Passes over the data, the last one perhaps not whole.
         training_speed: Target tokens a second, the median over the epochs.
-        validation_loss: The lowest, in nats a token; comparable where tokenizers are the same.
+        validation_loss: The lowest, label-smoothed, in nats a token; comparable where the target
+            tokenizers are the same.
         bleu: Of the test sentences.
         chrf: The same.
         bleu_by_length: BLEU of each group of test sentences; see :func:`length_groups`.
@@ -93,9 +101,8 @@ def check_comparable(contestants: Sequence[Contestant]) -> None:
             raise UserError(f"{contestant.run.folder} is named twice")
         if contestant.config.corpus_hash != first.config.corpus_hash:
             raise UserError(
-                f"{first.run.folder} and {contestant.run.folder} were trained on other sentences "
-                f"({first.config.corpus} and {contestant.config.corpus}); their scores say nothing "
-                "about the models"
+                f"{first.run.folder} and {contestant.run.folder} were trained on different "
+                f"sentences ({first.task}, and {contestant.task}); their scores cannot be compared"
             )
 
 
@@ -103,11 +110,11 @@ def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str,
     """Sort sentences by length into groups of about the same size.
 
     Args:
-        lengths: Of each sentence, in tokens.
+        lengths: Of each sentence.
         groups: How many at most; sentences of one length stay together.
 
     Returns:
-        The lengths of each group in words, and the places of its sentences.
+        A title for each group, such as "3-5", and the places of its sentences.
 
     Example:
         >>> length_groups([3, 9, 4, 5, 3, 12, 7, 8], groups=2)
@@ -134,7 +141,7 @@ def compare(
     """Score all runs on the test sentences.
 
     Args:
-        contestants: Loaded runs of this corpus.
+        contestants: Loaded runs of this corpus; see :func:`check_comparable`.
         corpus: Whose test sentences are translated.
         search: How to choose words.
         batch_tokens: Most source tokens of a batch.
@@ -142,19 +149,17 @@ def compare(
     Returns:
         The titles of the groups of lengths, and a result for each run.
     """
-    check_comparable(contestants)
     pairs = corpus.test
-    encoded = contestants[0].source.encode_many([pair.source for pair in pairs])
-    groups = length_groups([len(ids) for ids in encoded])
+    groups = length_groups([len(pair.source) for pair in pairs])
     packed = [pack(contestant.model) for contestant in contestants]
 
-    def write(number: int, pairs: Sequence[Pair]) -> list[str]:
+    def write(number: int, chosen: Sequence[Pair]) -> list[str]:
         contestant = contestants[number]
         return translate(
             packed[number],
             contestant.source,
             contestant.target,
-            [pair.source for pair in pairs],
+            [pair.source for pair in chosen],
             search=search,
             batch_tokens=batch_tokens,
         )
@@ -176,7 +181,7 @@ def compare(
             )
             for places in ([*range(len(pairs))], *(places for _, places in groups))
         ]
-        metrics = contestant.run.read_metrics()
+        metrics = contestant.metrics
         results.append(
             Result(
                 name=contestant.name,
@@ -210,7 +215,7 @@ def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str
                 contestant.source,
                 contestant.target,
                 pair.source,
-                [*contestant.target.encode(pair.target), EOS],
+                [*contestant.target.encode(pair.target)[: contestant.model.max_length - 1], EOS],
             ),
         )
         for contestant in contestants
@@ -235,7 +240,7 @@ def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
     """Write the table: what each run is and took, and how well and fast it translates."""
     first = table(
         (
-            *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "loss"),
+            *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "validation loss"),
             *("BLEU", "chrF", "sentences/s"),
         ),
         [
@@ -254,4 +259,4 @@ def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
             for each in results
         ],
     )
-    return f"{first}\n\nBLEU by tokens of the source (number of sentences):\n{second}"
+    return f"{first}\n\nBLEU by characters of the source (number of sentences):\n{second}"

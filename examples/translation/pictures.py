@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 PLOTTED = {"minutes", "train_loss", "validation_loss", "validation_bleu"}
 """What a row of the metrics must have."""
+LARGEST = 2**16 - 1  # pixels on a side that matplotlib can draw
+PARAMETERS_A_POINT = 50_000  # how many a square point of the comparison's discs stands for
 FALLBACK = "DejaVu Sans"  # comes with matplotlib; has the mark of sentencepiece, U+2581
 
 
@@ -72,7 +74,8 @@ def new_figure(width: float, height: float) -> Figure:
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG, whole or not at all."""
     partial = path.with_name(f".{path.name}.part")
-    figure.savefig(partial, format="png", dpi=150)
+    dpi = min(150.0, LARGEST / max(figure.get_size_inches()))
+    figure.savefig(partial, format="png", dpi=dpi)
     partial.replace(path)
 
 
@@ -157,7 +160,7 @@ def draw_weights(
 ) -> AxesImage:
     """Draw one head: weights of shape (L, S), black for 0 and bright for 1."""
     image = axes.imshow(table.float().numpy(), cmap="magma", vmin=0.0, vmax=1.0)
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontproperties=font, fontsize=10, parse_math=False)
     axes.set_xticks(range(len(source)), source, fontproperties=font, rotation=90, parse_math=False)
     axes.set_yticks(range(len(target)), target, fontproperties=font, parse_math=False)
     axes.tick_params(length=0)
@@ -174,7 +177,7 @@ def plot_side_by_side(looks: Sequence[tuple[str, Look]], path: Path, *, title: s
         path: The PNG to write.
         title: Above the picture.
     """
-    text = "".join(token for _, look in looks for token in (*look.source, *look.target))
+    text = "".join(word for name, look in looks for word in (name, *look.source, *look.target))
     font = font_for(text + title)
     single: list[tuple[str, Look, Tensor]] = []
     rows: list[list[tuple[str, Look, Tensor]]] = []
@@ -210,6 +213,7 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
         results: Of each run.
         path: The PNG to write.
     """
+    font = font_for("".join(result.name for result in results))
     figure = new_figure(11.0, 7.0)
     loss, bleu, lengths, speed = figure.subplots(2, 2).flat
     for number, result in enumerate(results):
@@ -217,9 +221,14 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
         minutes = [row["minutes"] for row in result.metrics]
         for axes, key in ((loss, "validation_loss"), (bleu, "validation_bleu")):
             values = [row[key] for row in result.metrics]
-            axes.plot(minutes, values, "o-", ms=3, color=color, label=result.name)
+            axes.plot(minutes, values, "o-", ms=3, color=color)
         lengths.plot(range(len(groups)), result.bleu_by_length, "o-", color=color)
-        speed.scatter(result.decoding_speed, result.bleu, s=result.parameters / 5e4, color=color)
+        speed.scatter(
+            result.decoding_speed,
+            result.bleu,
+            s=result.parameters / PARAMETERS_A_POINT,
+            color=color,
+        )
         speed.annotate(
             result.name,
             (result.decoding_speed, result.bleu),
@@ -227,22 +236,25 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
             xytext=(0, 12),
             ha="center",
             color=color,
+            fontproperties=font,
             parse_math=False,
         )
+    legend = loss.legend(loss.lines, [result.name for result in results], prop=font, frameon=False)
+    for name in legend.get_texts():
+        name.set_parse_math(False)
     lengths.set_xticks(range(len(groups)), groups)
-    loss.legend(frameon=False)
     for axes, x, y in (
-        (loss, "minutes of training", "validation loss (nats a token)"),
+        (loss, "minutes of training", "validation loss per token (nats, label-smoothed)"),
         (bleu, "minutes of training", "BLEU of a validation sample, greedy"),
-        (lengths, "tokens of the source (sentences)", "BLEU of the test sentences"),
+        (lengths, "characters of the source (number of sentences)", "BLEU of the test sentences"),
         (speed, "test sentences a second (area: parameters)", "BLEU of the test sentences"),
     ):
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
+    speed.margins(0.2)
     for axes in (bleu, lengths, speed):
         axes.set_ylim(bottom=0.0)
     speed.set_xlim(left=0.0)
-    speed.margins(0.15)
     save(figure, path)

@@ -12,7 +12,7 @@ look back at those it needs.
 - The decoder is an LSTM that starts where the encoder ended. Its state :math:`s_i` asks; the answer
   is :math:`c_i = \sum_j \alpha_{ij} h_j` with weights :math:`\alpha` from the attention layer.
 - Both together score the next word (Luong et al. 2015, https://arxiv.org/abs/1508.04025,
-  equation 5):
+  equation 5; Bahdanau asked with the state before, and fed the answer into the next):
 
 .. math:: \tilde{s}_i = \tanh(W_c [s_i; c_i])
 
@@ -120,7 +120,7 @@ class RecurrentTranslator(Translator):
             (B, 1, 1, S), and the state that is left at the end.
         """
         mask = padding_mask(source)
-        lengths = (~mask).sum(dim=-1).flatten().clamp(min=1).cpu()  # torch wants them there
+        lengths = (~mask).sum(dim=-1).flatten().clamp(min=1).cpu()  # torch wants none empty
         x = self.dropout(self.source_embedding(source))  # (B, S, d_model)
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         states, left = self.encoder(packed)
@@ -172,9 +172,9 @@ class RecurrentSteps:
         self.look_up: Callable[[Tensor], Tensor] | None = None
         self.cache = DecoderCache([])
         if model.attention is not None:
-            looked_up = KeyValueCache()
-            looked_up.add(*model.attention.project(memory, memory))
-            self.cache = DecoderCache([looked_up], memory_mask=mask)
+            projected = KeyValueCache()
+            projected.add(*model.attention.project(memory, memory))
+            self.cache = DecoderCache([projected], memory_mask=mask)
             self.look_up = partial(_look_together, model.attention, self.cache)
 
     def step(self, tokens: Tensor) -> Tensor:

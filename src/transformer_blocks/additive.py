@@ -5,15 +5,17 @@ Attention came into the world with recurrent translators, three years before the
 2014, https://arxiv.org/abs/1409.0473, section 3.1 and appendix A.1.2). How well a key answers a
 query was decided by a small network: add the two, bend, and let a learned vector judge:
 
-.. math:: e_{ij} = v^T \tanh(W s_i + U h_j)
+.. math:: e_{ij} = v^T \tanh(W s_{i-1} + U h_j)
 
-The maps W and U make queries and keys, which is what a layer's projections do; so what is left here
-is :math:`v^T \tanh(q_i + k_j)`. The softmax, the weighted sum and the mask rule are those of the
-last chapter.
+Here the state :math:`s_{i-1}` of a writer asks the states :math:`h_j` of the words that were read.
+The maps W and U make queries and keys, which is what a layer's projections do; so what is left is
+:math:`v^T \tanh(q_i + k_j)`. The softmax, the weighted sum and the mask rule are those of the last
+chapter.
 
-The paper compares the two (section 3.2.1): alike in theory, but the dot product of all queries with
-all keys is one matrix product, while this sum needs a vector of width d_k for every pair. That is
-why the product won. The sum needs no scale, though: tanh keeps each part within -1 and 1.
+The paper compares the two (section 3.2.1): about as much work in theory, but the dot product of all
+queries with all keys is one matrix product, while this sum needs a vector of width d_k for every
+pair. That is why the product won. The sum needs no scale, though: tanh keeps each part within -1
+and 1.
 
 Next chapter: :mod:`transformer_blocks.multi_head`, which makes queries, keys and values.
 """
@@ -32,8 +34,8 @@ class AdditiveAttention(nn.Module):
     r"""Mix values by :math:`\mathrm{softmax}(v^T \tanh(q + k))`, with a vector v for each head.
 
     It takes the place of a kernel: ``MultiHeadAttention(d_model, 1, kernel=AdditiveAttention(
-    d_model))`` is Bahdanau's attention behind the usual call, with projections for W and U, and two
-    more that it did not have, for the value and for the answer.
+    d_model))`` is Bahdanau's score behind the usual call: its projections are W and U, and two more
+    that he did not have, for the value and for the answer.
 
     Args:
         d_k: Width of the queries and keys of one head.

@@ -42,7 +42,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def contestants(folders: list[Path]) -> list[Contestant]:
     runs = [Run(folder) for folder in folders]
-    return [Contestant(run.folder.name, run, *run.load_best(torch.device("cpu"))) for run in runs]
+    return [
+        Contestant(run.folder.name, run, run.read_metrics(), *run.load_best(torch.device("cpu")))
+        for run in runs
+    ]
 
 
 def test_each_run_gets_the_scores_it_has_alone(contestants: list[Contestant]) -> None:
@@ -117,7 +120,7 @@ def test_runs_of_one_name_are_told_apart() -> None:
 def test_runs_of_other_sentences_are_not_compared(contestants: list[Contestant]) -> None:
     other = contestants[1]
     other = replace(other, config=replace(other.config, corpus="toy", corpus_hash="0"))
-    with pytest.raises(UserError, match=r"were trained on other sentences \(files and toy\)"):
+    with pytest.raises(UserError, match=r"different sentences \(files from ja to en, and toy from"):
         check_comparable([contestants[0], other])
     with pytest.raises(UserError, match=r"is named twice$"):
         check_comparable([contestants[0], contestants[0]])

@@ -95,7 +95,7 @@ def test_only_learned_projections_find_the_friend(said: dict[int, str]) -> None:
     (raw,) = numbers_after(said[3], "raw vectors, no maps:")
     (trained,) = numbers_after(said[3], "four maps, trained:")
     (asked,) = numbers_after(said[3], "which colour has A, B, C ...?':")
-    assert raw < 0.6
+    assert raw == pytest.approx(1 / step3_projections.COLOURS, abs=0.05)
     assert min(trained, asked) > 0.97
 
 
@@ -120,7 +120,7 @@ def test_the_scale_keeps_the_spread_at_one_and_the_gradient_alive() -> None:
         assert scaled.spread == pytest.approx(1.0, rel=0.3)
         assert scaled.entropy > 2.5
     assert plain.entropy < 0.3
-    assert plain.gradient < scaled.gradient
+    assert plain.gradient < scaled.gradient / 10
 
 
 def test_the_gradient_measured_is_that_of_the_softmax() -> None:
@@ -144,7 +144,7 @@ def test_two_heads_tell_what_one_cannot(said: dict[int, str]) -> None:
     rows = re.findall(r"^ +(\d) +(\d+) +(\d+) +(\d\.\d+)$", said[6], re.M)
     right = {int(heads): float(share) for heads, _, _, share in rows}
     assert len({size for _, _, size, _ in rows}) == 1
-    assert right[1] < 0.75
+    assert right[1] == pytest.approx(0.625, abs=0.05)
     assert min(right[2], right[4]) > 0.95
 
 

@@ -90,7 +90,7 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
     assert translate.main(["compare", *folders, "--beam", "2", "--output", str(out)]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    assert "BLEU by tokens of the source" in captured.out
+    assert "BLEU by characters of the source" in captured.out
     for name in ("attention.png", "compare.png"):
         assert imread(out / name).ndim == 3
     content = json.loads((out / "compare.json").read_text(encoding="utf-8"))
@@ -100,6 +100,14 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
     assert "holds a model without attention" in one_error_line(capsys)
     assert translate.main(["compare", *folders, "--sentence", "2"]) == 2
     assert "--sentence must be one of the 1 test sentences, got 2" in one_error_line(capsys)
+    assert translate.main(["compare", *folders, "--sample"]) == 2
+    assert "--sample goes with translate and evaluate" in one_error_line(capsys)
+    assert translate.main(["compare", folders[2], "--output", str(out)]) == 0
+    assert not (out / "attention.png").exists()  # that of other runs would be wrong here
+    (tmp_path / "file").touch()
+    capsys.readouterr()
+    assert translate.main(["compare", *folders, "--output", str(tmp_path / "file")]) == 2
+    assert "File exists" in one_error_line(capsys)
     assert translate.main(["train", "--resume", "--run", folders[0], "--model", "rnn"]) == 2
     assert "was begun with model=transformer, got rnn" in one_error_line(capsys)
 
