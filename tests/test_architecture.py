@@ -28,7 +28,7 @@ FLOORS = {
     "builders": 5,
     "packing": 5,
     "generation": 5,
-    "inspection": 5,
+    "inspection": 6,
 }
 SOURCES = {
     path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in ROOT.rglob("*.py")
@@ -93,6 +93,8 @@ def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
 def test_a_mask_is_inverted_in_one_line_where_torch_s_kernel_wants_it() -> None:
     inversions, uses = [], []
     for path, function in functions():
+        if room(path) == "inspection":  # which computes nothing with masks, but tells about them
+            continue
         for node in ast.walk(function):
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
                 inversions.append((path.stem, function.name, ast.unparse(node.operand)))

@@ -158,6 +158,25 @@ def test_recordings_may_be_nested_and_leave_foreign_hooks_alone() -> None:
     assert len(hooks_of(encoder)) == 1
 
 
+def test_only_the_layers_that_are_asked_for_are_recorded() -> None:
+    model = Translator()
+    with record_attention(model, only=lambda name: "cross" in name) as maps:
+        model(torch.randn(2, 4, 8), torch.randn(2, 3, 8))
+        assert len(hooks_of(model)) == 2
+    assert list(maps) == [f"decoder.layers.{layer}.cross_attention" for layer in (0, 1)]
+    assert [len(calls) for calls in maps.values()] == [1, 1]
+
+
+def test_weights_are_kept_on_the_device_that_is_asked_for() -> None:
+    attention, x = MultiHeadAttention(8, 2), torch.randn(1, 3, 8)
+    with record_attention(attention, device="meta") as maps:
+        assert attention(x, x, x).device.type == "cpu"
+    assert maps[""][0].device.type == "meta"
+    with record_attention(attention) as maps:
+        attention(x, x, x)
+    assert maps[""][0].device.type == "cpu"
+
+
 def test_a_model_without_attention_records_nothing() -> None:
     with record_attention(nn.Linear(8, 8)) as maps:
         pass

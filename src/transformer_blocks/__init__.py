@@ -61,7 +61,15 @@ from transformer_blocks.generation import (
     greedy_search,
     sample,
 )
-from transformer_blocks.inspection import record_attention
+from transformer_blocks.inspection import (
+    MaskExplanation,
+    Report,
+    check_cache,
+    check_causal,
+    check_padding,
+    explain_mask,
+    record_attention,
+)
 
 __all__ = [
     "TokenEmbedding",
@@ -100,4 +108,10 @@ __all__ = [
     "sample",
     "beam_search",
     "record_attention",
+    "explain_mask",
+    "MaskExplanation",
+    "check_causal",
+    "check_padding",
+    "check_cache",
+    "Report",
 ]

@@ -184,13 +184,18 @@ def format_mask(
 
 def _format_table(mask: Tensor, queries: Sequence[str], keys: Sequence[str]) -> str:
     """Draw one (L, S) mask."""
+    marks = [[HIDDEN if hidden else VISIBLE for hidden in row] for row in mask.tolist()]
+    return align_columns(marks, queries=queries, keys=keys)
+
+
+def align_columns(
+    marks: Sequence[Sequence[str]], *, queries: Sequence[str], keys: Sequence[str]
+) -> str:
+    """Draw a table of marks, one letter each, under labels of any width."""
     margin = max((_columns(label) for label in queries), default=0)
     lines = [_pad("", margin) + "  " + " ".join(keys)]
-    for label, row in zip(queries, mask.tolist(), strict=True):
-        cells = (
-            _pad(HIDDEN if hidden else VISIBLE, _columns(key))
-            for hidden, key in zip(row, keys, strict=True)
-        )
+    for label, row in zip(queries, marks, strict=True):
+        cells = (_pad(mark, _columns(key)) for mark, key in zip(row, keys, strict=True))
         lines.append(_pad(label, margin) + "  " + " ".join(cells))
     return "\n".join(line.rstrip() for line in lines)
 

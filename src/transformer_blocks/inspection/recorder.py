@@ -1,6 +1,6 @@
 """The recorder: every attention weight of a model, by the name of its module."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -11,15 +11,25 @@ from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttentio
 
 
 @contextmanager
-def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+def record_attention(
+    model: nn.Module,
+    *,
+    only: Callable[[str], bool] = lambda name: True,
+    device: torch.device | str | None = None,
+) -> Iterator[dict[str, list[Tensor]]]:
     """Collect the attention weights of every call inside the ``with`` block.
 
     The weights are computed *besides* the model's own kernel, which runs as ever: recording can
     never change an output. They are those before dropout, so each row sums to one (to zero where
     a query may see nothing), and carry no gradient.
 
+    A call costs B x H x L x S numbers a layer, which stay until the caller lets go of them: choose
+    layers, or keep what a GPU computes on the CPU, where they would be too many.
+
     Args:
         model: Any module that contains attention layers of this package.
+        only: Which layers to record, by the name of the module.
+        device: Where to keep the weights, "cpu" for example; where they are computed if not given.
 
     Yields:
         By module name, the weights of each call in order, shape (B, H, L, S).
@@ -36,22 +46,27 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     maps: dict[str, list[Tensor]] = {}
     with ExitStack() as hooks:
         for name, module in model.named_modules():
-            if isinstance(module, SingleHeadAttention | MultiHeadAttention):
+            if isinstance(module, SingleHeadAttention | MultiHeadAttention) and only(name):
                 record = maps.setdefault(name, [])
                 handle = module.register_forward_pre_hook(
-                    _recorder(module, record), with_kwargs=True
+                    _recorder(module, record, device), with_kwargs=True
                 )
                 hooks.callback(handle.remove)
         yield maps
 
 
-def _recorder(layer: SingleHeadAttention | MultiHeadAttention, record: list[Tensor]) -> Any:
+def _recorder(
+    layer: SingleHeadAttention | MultiHeadAttention,
+    record: list[Tensor],
+    device: torch.device | str | None,
+) -> Any:
     """Make a hook that appends the weights of the call that is about to happen."""
 
     @torch.no_grad()
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         inputs = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
         inputs.pop("value", None)  # a filled cache is looked up without
-        record.append(layer.attention_weights(**inputs))
+        weights = layer.attention_weights(**inputs)
+        record.append(weights if device is None else weights.to(device))
 
     return hook

@@ -1,0 +1,285 @@
+"""The checks catch every planted bug, in our blocks and in others, and let right models pass."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    DecoderCache,
+    MultiHeadAttention,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    build_decoder,
+    build_encoder,
+    causal_mask,
+    check_cache,
+    check_causal,
+    check_padding,
+    fused_attention,
+    padding_mask,
+    scaled_dot_product_attention,
+)
+
+SENTENCES = [torch.tensor(ids) for ids in ([5, 6, 7, 8], [9], [4, 3, 5], [6, 6])]
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
+
+
+class Reader(nn.Module):
+    """Ids to vectors, with whatever mask is asked for."""
+
+    def __init__(self, mask: Callable[[Tensor], Tensor | None] = padding_mask) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(10, 16)
+        self.positions = SinusoidalPositionalEncoding(16)
+        self.encoder = build_encoder(**SIZES)
+        self.mask = mask
+        self.eval()
+
+    def forward(self, tokens: Tensor, causal: bool = False) -> Tensor:
+        x = self.positions(self.embedding(tokens))
+        return self.encoder(x, mask=self.mask(tokens), causal=causal)
+
+
+def test_a_model_that_keeps_its_promises_passes() -> None:
+    reader = Reader()
+    for tokens in (torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([[5, 6, 5, 6], [7, 8, 9, 9]])):
+        report = check_causal(partial(reader, causal=True), tokens)
+        assert report, report
+    assert check_padding(reader, SENTENCES)
+    assert str(check_padding(reader, SENTENCES)) == "padding: nothing found"
+
+
+@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (None, "position 0 changes with position 1, which comes later"),
+        (~causal_mask(5), "position 0 changes with position 1, which comes later"),
+        (~causal_mask(5), "position 4 does not notice position 0, 1, 2, 3, 4"),
+        (causal_mask(5).roll(1, dims=1), "position 0 changes with position 1, which comes later"),
+        (causal_mask(5) | causal_mask(5).T, "position 1 does not notice position 0"),
+    ],
+    ids=["dropped", "inverted", "inverted, deaf", "shifted", "too much"],
+)
+def test_a_wrong_causal_mask_is_found(kernel: Any, mask: Tensor | None, message: str) -> None:
+    attention = MultiHeadAttention(16, 4, kernel=kernel).eval()
+    report = check_causal(lambda x: attention(x, x, x, mask=mask), torch.randn(2, 5, 16))
+    assert not report
+    assert message in report.problems
+
+
+def test_a_window_is_held_to_its_width() -> None:
+    attention, x = MultiHeadAttention(16, 4).eval(), torch.randn(1, 6, 16)
+    window = causal_mask(6) | (~causal_mask(6)).tril(-2)  # itself and the one before
+
+    def look(mask: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: attention(x, x, x, mask=mask)
+
+    assert check_causal(look(window), x, window=2)
+    assert "position 2 does not notice position 0" in check_causal(look(window), x).problems
+    wide = check_causal(look(causal_mask(6)), x, window=2)
+    assert "position 2 changes with position 0, outside its window of 2" in wide.problems
+
+
+def test_attention_that_crosses_sentences_is_no_leak_in_time_but_later_words_are() -> None:
+    x = torch.randn(2, 4, 3)
+    assert check_causal(lambda x: x.cumsum(dim=1), x)
+    assert not check_causal(lambda x: x.flip(1).cumsum(dim=1).flip(1), x)
+    assert not check_causal(lambda x: x - x.mean(dim=1, keepdim=True), x)
+
+
+def theirs(*, mask: Callable[[Tensor], Tensor | None]) -> Callable[[Tensor], Tensor]:
+    """``nn.TransformerEncoder`` over ids, with a padding mask made by ``mask``."""
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    embedding = nn.Embedding(10, 16)
+    return lambda tokens: model(embedding(tokens), src_key_padding_mask=mask(tokens))
+
+
+def test_torchs_own_transformer_passes_with_the_right_masks_and_fails_without() -> None:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).eval()
+    x = torch.randn(1, 5, 16)
+    assert check_causal(lambda x: model(x, mask=causal_mask(5)), x)
+    assert not check_causal(lambda x: model(x, mask=~causal_mask(5).fliplr()), x)
+    assert not check_causal(model, x)
+    assert check_padding(theirs(mask=lambda tokens: tokens == 0), SENTENCES)
+    assert not check_padding(theirs(mask=lambda tokens: None), SENTENCES)
+
+
+def test_the_masks_of_heads_in_the_wrong_order_are_found() -> None:
+    attention, embedding = (
+        nn.MultiheadAttention(16, 4, batch_first=True).eval(),
+        nn.Embedding(9, 16),
+    )
+    sentences = [torch.tensor([5, 6, 7]), torch.tensor([8])]
+
+    def look(tokens: Tensor, repeat: Callable[[Tensor], Tensor]) -> Tensor:
+        x = embedding(tokens)
+        mask = (tokens == 0)[:, None, :].expand(-1, tokens.shape[1], -1)  # (B, L, S)
+        return attention(x, x, x, attn_mask=repeat(mask), need_weights=False)[0]
+
+    right = partial(look, repeat=lambda mask: mask.repeat_interleave(4, dim=0))
+    wrong = partial(look, repeat=lambda mask: mask.repeat(4, 1, 1))
+    assert check_padding(right, sentences)
+    assert not check_padding(wrong, sentences)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda tokens: None,
+        lambda tokens: ~padding_mask(tokens),
+        lambda tokens: padding_mask(tokens, 5),
+    ],
+    ids=["dropped", "inverted", "of another id"],
+)
+def test_a_wrong_padding_mask_is_found(mask: Callable[[Tensor], Tensor | None]) -> None:
+    report = check_padding(Reader(mask), SENTENCES)
+    assert not report
+    assert "tokens, gives something else" in str(report)
+
+
+def test_a_sum_over_the_padding_is_found() -> None:
+    reader = Reader()
+
+    def mean(tokens: Tensor) -> Tensor:
+        return reader(tokens).mean(dim=1)
+
+    def mean_of_words(tokens: Tensor) -> Tensor:
+        words = (tokens != 0)[:, :, None]
+        return (reader(tokens) * words).sum(dim=1) / words.sum(dim=1)
+
+    assert check_padding(mean_of_words, SENTENCES)
+    assert not check_padding(mean, SENTENCES)
+
+
+class Writer:
+    """A decoder that writes step by step, and may have a bug."""
+
+    def __init__(self, bug: str = "") -> None:
+        torch.manual_seed(0)
+        self.bug = bug
+        self.decoder = build_decoder(**SIZES).eval()
+        self.embedding = TokenEmbedding(10, 16)
+        self.positions = SinusoidalPositionalEncoding(16)
+        self.memory = torch.randn(3, 4, 16)
+        self.cache: DecoderCache
+
+    def read(self, tokens: Tensor) -> Tensor:
+        hidden = self.decoder(self.positions(self.embedding(tokens)), self.memory)
+        return hidden @ self.embedding.weight.T
+
+    def begin(self) -> "Writer":
+        self.cache = self.decoder.new_cache(self.memory)
+        return self
+
+    def step(self, tokens: Tensor) -> Tensor:
+        offset = self.cache.length + (1 if self.bug == "shifted" else 0)
+        if self.bug == "forgets" and self.cache.length:
+            self.cache.past = self.decoder.new_cache(self.memory).past
+        x = self.positions(self.embedding(tokens[:, None]), offset=offset)
+        if self.bug == "drifts":
+            self.memory = self.memory + 0.1
+        return self.decoder(x, cache=self.cache)[:, 0] @ self.embedding.weight.T
+
+    def select(self, rows: Tensor) -> None:
+        if self.bug == "memory stays":
+            memory, self.cache.memory = self.cache.memory, []
+            for cache in self.cache.past:
+                cache.select(rows)
+            self.cache.memory = memory
+            self.cache._rows_per_sentence = 1
+            for cache in memory:
+                cache.select(torch.tensor([0, 1, 2, 0]))
+        elif self.bug == "past stays":
+            past, self.cache.past = self.cache.past, []
+            self.cache.select(rows)
+            self.cache.past = past
+            for cache in past:
+                cache.select(torch.tensor([0, 1, 2, 0]))
+        elif self.bug != "does not select":
+            self.cache.select(rows)
+
+
+def test_a_right_cache_passes() -> None:
+    writer = Writer()
+    tokens = torch.randint(10, (3, 6))
+    report = check_cache(writer.read, writer.begin, tokens)
+    assert report, report
+
+
+@pytest.mark.parametrize(
+    ("bug", "first"),
+    [("shifted", 0), ("forgets", 1), ("memory stays", 3), ("past stays", 3)],
+)
+def test_a_wrong_cache_is_found_where_it_goes_wrong(bug: str, first: int) -> None:
+    writer = Writer(bug)
+    tokens = torch.tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 1, 2, 3], [4, 5, 6, 7, 8, 9]])
+    report = check_cache(writer.read, writer.begin, tokens)
+    assert not report
+    assert min(int(problem.split()[1]) for problem in report.problems) == first
+
+
+def test_a_causal_mask_that_is_aligned_top_left_is_found_by_steps() -> None:
+    attention = MultiHeadAttention(16, 4).eval()
+    embedding = TokenEmbedding(10, 16)
+
+    class Steps:
+        """Looks at all so far, under the mask of (1, S) that aligns the wrong corners."""
+
+        def __init__(self) -> None:
+            self.written: list[Tensor] = []
+
+        def step(self, tokens: Tensor) -> Tensor:
+            self.written.append(embedding(tokens[:, None]))
+            memory = torch.cat(self.written, dim=1)
+            top_left = torch.ones(1, memory.shape[1], dtype=torch.bool).triu(1)
+            return attention(self.written[-1], memory, memory, mask=top_left)[:, 0]
+
+        def select(self, rows: Tensor) -> None:
+            self.written = [word[rows] for word in self.written]
+
+    def whole(tokens: Tensor) -> Tensor:
+        x = embedding(tokens)
+        return attention(x, x, x, causal=True)
+
+    report = check_cache(whole, Steps, torch.randint(10, (2, 5)))
+    assert "step 1 of row 0 differs" in report.problems
+
+
+def test_randomness_and_nan_are_told_apart_from_leaks() -> None:
+    dropping = nn.Dropout(0.5)
+    x = torch.randn(1, 4, 16)
+    expected = "two equal calls differ: put the model into eval mode, where nothing is dropped"
+    assert check_causal(dropping, x).problems == (expected,)
+    assert check_causal(lambda x: x * float("nan"), x).problems == ("the output holds NaN",)
+    embedding = nn.Embedding(10, 16)
+    assert check_padding(lambda t: dropping(embedding(t)), SENTENCES).problems == (expected,)
+    report = check_cache(lambda t: dropping(embedding(t)), Writer().begin, torch.ones(3, 4).long())
+    assert report.problems == (expected,)
+
+
+def test_checks_say_what_they_cannot_check() -> None:
+    with pytest.raises(ValueError, match=r"^x must have shape \(B, L, ...\) with L of 2 or more"):
+        check_causal(lambda x: x, torch.randn(1, 1, 4))
+    with pytest.raises(ValueError, match=r"^x must hold at least two different ids, got"):
+        check_causal(lambda x: x, torch.ones(1, 4).long())
+    with pytest.raises(ValueError, match=r"^function must keep \(B, L\) = \(1, 4\), got"):
+        check_causal(lambda x: x.mean(dim=(1, 2)), torch.randn(1, 4, 4))
+    with pytest.raises(ValueError, match=r"^sentences must have different lengths"):
+        check_padding(lambda x: x, [torch.ones(3), torch.ones(3)])
+    with pytest.raises(ValueError, match=r"^tokens must have shape \(B, L\) with L of 2"):
+        check_cache(lambda x: x, Writer().begin, torch.ones(3, 1).long())
+    with pytest.raises(ValueError, match=r"^function must give \(B, L, V\) with \(B, L\) = \(3, 4"):
+        check_cache(lambda x: x[:, :2], Writer().begin, torch.ones(3, 4).long())
+
+
+def test_a_long_report_is_cut() -> None:
+    report = check_causal(lambda x: x.flip(1), torch.randn(1, 9, 2))
+    assert len(report.problems) > 5
+    assert str(report).endswith(f"and {len(report.problems) - 5} more")
