@@ -64,11 +64,13 @@ from transformer_blocks.generation import (
 from transformer_blocks.inspection import (
     MaskExplanation,
     Report,
+    Trace,
     check_cache,
     check_causal,
     check_padding,
     explain_mask,
     record_attention,
+    trace_shapes,
 )
 
 __all__ = [
@@ -110,6 +112,8 @@ __all__ = [
     "record_attention",
     "explain_mask",
     "MaskExplanation",
+    "trace_shapes",
+    "Trace",
     "check_causal",
     "check_padding",
     "check_cache",

@@ -1,0 +1,185 @@
+"""A traced pass: every call with its shapes, names, parameters and work; and where it fails."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    Decoder,
+    Encoder,
+    FeedForward,
+    MultiHeadAttention,
+    TokenEmbedding,
+    build_decoder,
+    build_encoder,
+    trace_shapes,
+)
+from transformer_blocks.inspection.shapes import name_sizes
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
+
+
+class Model(nn.Module):
+    """An encoder and a decoder over ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(50, 16)
+        self.encoder: Encoder = build_encoder(**SIZES)
+        self.decoder: Decoder = build_decoder(**SIZES)
+
+    def forward(self, source: Tensor, target: Tensor, *, factor: float = 1.0) -> Tensor:
+        return self.decoder(self.embedding(target), factor * self.encoder(self.embedding(source)))
+
+
+IDS = torch.ones(2, 7).long(), torch.ones(2, 5).long()
+
+
+def test_every_call_of_every_module_is_in_the_table() -> None:
+    model = Model()
+    seen: list[tuple[str, tuple[int, ...]]] = []
+    for name, module in model.named_modules():
+        module.register_forward_hook(
+            lambda *call, name=name: seen.append((name, tuple(call[2].shape)))
+        )
+    trace = trace_shapes(model, *IDS, keywords={"factor": 2.0})
+    assert trace.error is None
+    assert sorted((call.name, *call.outputs) for call in trace.calls) == sorted(seen)
+    assert len([call for call in trace.calls if call.name == "embedding"]) == 2
+    assert trace.calls[0].inputs == [(2, 7), (2, 5)]
+
+
+def test_sizes_go_by_their_names() -> None:
+    trace = trace_shapes(Model(), *IDS)
+    assert trace.sizes == {
+        **{"B": 2, "S": 7, "L": 5, "d_model": 16, "H": 4, "d_k": 4, "d_ff": 32, "V": 50}
+    }
+    lines = [" ".join(line.split()) for line in str(trace).split("\n")]
+    assert "widen Linear (B, S, d_model) (B, S, d_ff) 544 14,336" in lines
+    assert any(line.startswith("widen Linear (B, L, d_model) (B, L, d_ff)") for line in lines)
+    named = trace_shapes(Model(), *IDS, sizes={"words": 7, "B": 2})
+    assert named.named((2, 7, 16)) == "(B, S, d_model)"
+    assert named.named((2, 9)) == "(B, 9)"
+
+
+def test_a_name_of_ones_own_is_used_where_no_other_fits() -> None:
+    trace = trace_shapes(nn.Linear(6, 9), torch.randn(2, 3, 6), sizes={"pixels": 6, "colours": 9})
+    assert trace.named((2, 3, 6)) == "(B, L, pixels)"
+    assert trace.named((2, 3, 9)) == "(B, L, colours)"
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        ((4, 4, 4, 4), ["B", "H", "L", "d_k"]),
+        ((4, 4), ["B", "L"]),
+        ((4,), ["B"]),
+        ((), []),
+        ((1, 9, 16), ["1", "9", "d_model"]),
+    ],
+)
+def test_a_place_decides_between_names_of_one_size(
+    shape: tuple[int, ...], names: list[str]
+) -> None:
+    sizes = {"B": 4, "L": 4, "S": 4, "H": 4, "d_k": 4, "d_model": 16}
+    assert name_sizes(shape, sizes) == names
+
+
+def test_parameters_are_those_of_the_module_and_shared_ones_count_once() -> None:
+    model = Model()
+    trace = trace_shapes(model, *IDS)
+    for call in trace.calls:
+        module = model.get_submodule(call.name)
+        assert call.parameters == sum(weight.numel() for weight in module.parameters())
+
+
+def test_operations_are_two_for_each_product_of_a_matrix_product() -> None:
+    feed_forward = trace_shapes(FeedForward(16, 64), torch.randn(2, 3, 16))
+    assert feed_forward.calls[0].flops == 2 * (2 * 3) * (16 * 64 + 64 * 16)
+    attention = MultiHeadAttention(16, 4)
+    x, memory = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+    trace = trace_shapes(attention, x, memory, memory)
+    projections = 2 * 2 * (3 + 5 + 5 + 3) * 16 * 16
+    scores_and_mixture = 2 * 2 * (3 * 5 * 16) * 2
+    assert trace.calls[0].flops == projections + scores_and_mixture
+    assert [call.flops for call in trace.calls[1:]] == [
+        2 * 2 * length * 256 for length in (3, 5, 5, 3)
+    ]
+
+
+def test_depth_cuts_the_table() -> None:
+    whole = trace_shapes(Model(), *IDS)
+    cut = trace_shapes(Model(), *IDS, depth=2)
+    assert [c.name for c in cut.calls] == [c.name for c in whole.calls if c.depth < 2]
+    assert len(cut.calls) == 5
+
+
+def test_tracing_leaves_no_hook_no_gradient_and_no_change() -> None:
+    model = Model().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for bad in (False, True):
+        trace_shapes(model, *(IDS if not bad else IDS[:1]))
+        assert model.training
+        for module in model.modules():
+            assert not module._forward_hooks
+            assert not module._forward_pre_hooks
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_a_failing_call_ends_the_table_and_is_explained() -> None:
+    model = Model()
+    wrong = nn.Linear(31, 16)
+    model.get_submodule("decoder.layers.1.feed_forward").narrow = wrong
+    trace = trace_shapes(model, *IDS)
+    assert isinstance(trace.error, RuntimeError)
+    text = str(trace)
+    assert text.split("\n")[-1].startswith(
+        "failed: decoder.layers.1.feed_forward.narrow (Linear) was given (B, L, d_ff) = (2, 5, 32), "
+        "and takes a width of 31: mat1 and mat2"
+    )
+    unfinished = [call.name for call in trace.calls if not call.outputs]
+    assert unfinished == [
+        *("", "decoder", "decoder.layers.1", "decoder.layers.1.feed_forward_residual"),
+        *("decoder.layers.1.feed_forward", "decoder.layers.1.feed_forward.narrow"),
+    ]
+
+
+def test_a_call_that_never_begins_is_explained_too() -> None:
+    trace = trace_shapes(Model(), IDS[0])
+    assert isinstance(trace.error, TypeError)
+    assert "failed: Model was given (B, L) = (2, 7): " in str(trace)
+
+
+class Boxes(HTMLParser):
+    """The boxes of a drawing, as they lie within each other."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.depth = 0
+        self.depths: list[int] = []
+        self.tags: set[str] = set()
+        self.feed(html)
+        assert self.depth == 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag == "details":
+            self.depths.append(self.depth)
+            self.depth += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        self.depth -= tag == "details"
+
+
+def test_the_drawing_nests_as_the_modules_do() -> None:
+    trace = trace_shapes(Model(), *IDS)
+    boxes = Boxes(trace._repr_html_())
+    assert boxes.depths == [call.depth for call in trace.calls]
+    failed = trace_shapes(Model(), IDS[0])
+    assert "<b>failed:</b>" in failed._repr_html_()
+    hostile = trace_shapes(nn.Identity(), torch.ones(1), sizes={"<script>": 1})
+    assert "script" not in Boxes(hostile._repr_html_()).tags
