@@ -122,7 +122,8 @@ def test_errors_are_raised_and_not_asserted() -> None:
 
 def test_no_block_swallows_unknown_arguments() -> None:
     for path, function in functions():
-        if path != Path("_checks.py"):  # whose arguments are names to report
+        # Checks report the names of their arguments; inspection hands on the calls of others.
+        if room(path) not in ("_checks", "inspection"):
             assert function.args.kwarg is None, (path, function.name)
 
 

@@ -55,7 +55,14 @@ def test_every_call_of_every_module_is_in_the_table() -> None:
 def test_sizes_go_by_their_names() -> None:
     trace = trace_shapes(Model(), *IDS)
     assert trace.sizes == {
-        **{"B": 2, "S": 7, "L": 5, "d_model": 16, "H": 4, "d_k": 4, "d_ff": 32, "V": 50}
+        "B": 2,
+        "S": 7,
+        "L": 5,
+        "d_model": 16,
+        "H": 4,
+        "d_k": 4,
+        "d_ff": 32,
+        "V": 50,
     }
     lines = [" ".join(line.split()) for line in str(trace).split("\n")]
     assert "widen Linear (B, S, d_model) (B, S, d_ff) 544 14,336" in lines
@@ -138,8 +145,8 @@ def test_a_failing_call_ends_the_table_and_is_explained() -> None:
     assert isinstance(trace.error, RuntimeError)
     text = str(trace)
     assert text.split("\n")[-1].startswith(
-        "failed: decoder.layers.1.feed_forward.narrow (Linear) was given (B, L, d_ff) = (2, 5, 32), "
-        "and takes a width of 31: mat1 and mat2"
+        "failed: decoder.layers.1.feed_forward.narrow (Linear) was given (B, L, d_ff) = "
+        "(2, 5, 32), and takes a width of 31: mat1 and mat2"
     )
     unfinished = [call.name for call in trace.calls if not call.outputs]
     assert unfinished == [

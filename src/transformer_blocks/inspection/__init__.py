@@ -3,8 +3,9 @@
 The weights of attention are the one part of a Transformer that a person can read: which word looked
 at which. :func:`record_attention` shows them for any model made of these blocks.
 :func:`explain_mask` tells what a mask hides and why, :func:`trace_shapes` what goes through a model
-and where it gets stuck. :func:`check_causal`, :func:`check_padding` and :func:`check_cache` find
-the mistakes that raise no error, in any model.
+and where it gets stuck; :func:`ablate` takes parts out, to see what they are good for.
+:func:`check_causal`, :func:`check_padding` and :func:`check_cache` find the mistakes that raise no
+error, in any model.
 
 This was the last chapter: every block now stands. ``examples/translation/transformer.py`` assembles
 figure 1 of the paper from them.
@@ -14,12 +15,14 @@ figure 1 of the paper from them.
 from transformer_blocks.inspection.recorder import record_attention
 from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
 from transformer_blocks.inspection.shapes import Trace, trace_shapes
+from transformer_blocks.inspection.ablation import ablate
 from transformer_blocks.inspection.checks import Report, check_cache, check_causal, check_padding
 
 __all__ = [
     "MaskExplanation",
     "Report",
     "Trace",
+    "ablate",
     "check_cache",
     "check_causal",
     "check_padding",

@@ -1,0 +1,207 @@
+"""Ablation takes out what it says and nothing else, and puts everything back."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    AdditiveAttention,
+    FeedForward,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    SingleHeadAttention,
+    SinusoidalPositionalEncoding,
+    ablate,
+    attention_weights,
+    build_decoder,
+    build_encoder,
+    fused_attention,
+    pack,
+    record_attention,
+    scaled_dot_product_attention,
+)
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
+KERNELS: list[Any] = [
+    fused_attention,
+    scaled_dot_product_attention,
+    AdditiveAttention(4, 4),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["fused", "formula", "additive"])
+def test_silent_heads_hand_over_nothing(kernel: Any) -> None:
+    attention = MultiHeadAttention(16, 4, kernel=kernel).eval()
+    x = torch.randn(2, 5, 16)
+    keys, values = attention.project(x, x)
+    queries = attention.query_projection(x).unflatten(-1, (4, 4)).transpose(1, 2)
+    mixed = attention.mix(queries, keys, values).clone()
+    mixed[:, [1, 3]] = 0.0
+    expected = attention.output_projection(mixed.transpose(1, 2).flatten(2))
+    with ablate(attention, heads={"": [1, 3]}), record_attention(attention) as maps:
+        torch.testing.assert_close(attention(x, x, x), expected)
+    with record_attention(attention) as whole:
+        attention(x, x, x)
+    assert torch.equal(maps[""][0], whole[""][0])  # it still looks, but finds nothing
+
+
+def test_a_silent_module_answers_with_zeros() -> None:
+    decoder = build_decoder(**SIZES, residual=PreNorm).eval()
+    x, memory = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+    names = [f"layers.{layer}.cross_attention" for layer in (0, 1)]
+    with ablate(decoder, silent=names):
+        assert torch.equal(decoder(x, memory), decoder(x, torch.randn(2, 5, 16)))
+    assert not torch.allclose(decoder(x, memory), decoder(x, torch.randn(2, 5, 16)))
+
+
+@pytest.mark.parametrize("kind", [PreNorm, PostNorm])
+def test_a_residual_loses_its_input(kind: type[PreNorm] | type[PostNorm]) -> None:
+    residual, x = kind(16).eval(), torch.randn(2, 3, 16)
+    feed_forward = FeedForward(16, 32)
+    expected = feed_forward(residual.norm(x)) if kind is PreNorm else residual.norm(feed_forward(x))
+    with ablate(residual, residuals=[""]):
+        assert torch.equal(residual(x, feed_forward), expected)
+    assert not torch.equal(residual(x, feed_forward), expected)
+
+
+def test_without_positions_the_order_is_lost() -> None:
+    model = nn.Sequential(SinusoidalPositionalEncoding(16), build_encoder(**SIZES)).eval()
+    x, order = torch.randn(1, 6, 16), torch.tensor([3, 1, 5, 0, 2, 4])
+    with ablate(model, positions=True):
+        torch.testing.assert_close(model(x[:, order]), model(x)[:, order])
+        assert torch.equal(model[0](x), x)
+    assert not torch.allclose(model(x[:, order]), model(x)[:, order], atol=1e-3)
+
+
+def test_without_the_scale_scores_are_not_divided() -> None:
+    x = torch.randn(1, 5, 16)
+    many, single = MultiHeadAttention(16, 4).eval(), SingleHeadAttention(16).eval()
+    model = nn.ModuleList([many, single])
+    with ablate(model, scale=True), record_attention(model) as maps:
+        outputs = many(x, x, x), single(x, x, x)
+    queries = many.query_projection(x).unflatten(-1, (4, 4)).transpose(1, 2)
+    keys, values = many.project(x, x)
+    weights = attention_weights(queries, keys, scale=1.0)
+    expected = many.output_projection((weights @ values).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(outputs[0], expected)
+    torch.testing.assert_close(maps["0"][0], weights)
+    torch.testing.assert_close(
+        maps["1"][0],
+        attention_weights(
+            single.query_projection(x)[:, None], single.key_projection(x)[:, None], scale=1.0
+        ),
+    )
+    assert not torch.allclose(outputs[1], single(x, x, x))
+    assert single.scale is None
+
+
+def everything(model: nn.Module) -> dict[str, Any]:
+    """Everything that a module holds, by name."""
+    return {
+        f"{name}.{key}": dict(value) if isinstance(value, dict) else value
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+    }
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS, ids=["fused", "formula", "additive"])
+def test_everything_is_put_back_exactly(kernel: Any, fails: bool) -> None:
+    model = nn.ModuleDict(
+        {
+            "positions": SinusoidalPositionalEncoding(16),
+            "encoder": build_encoder(**SIZES, kernel=kernel),
+        }
+    ).eval()
+    x = torch.randn(2, 5, 16)
+    before, expected = everything(model), model["encoder"](x)
+    layer = "encoder.layers.0"
+    parts: dict[str, Any] = {
+        "heads": {f"{layer}.self_attention": [0], "encoder.layers.1.self_attention": [1, 2]},
+        "silent": [f"{layer}.feed_forward"],
+        "residuals": [f"{layer}.self_attention_residual"],
+        "positions": True,
+        "scale": True,
+    }
+    try:
+        with ablate(model, **parts), ablate(model, **parts):
+            assert not torch.allclose(model["encoder"](x), expected)
+            if fails:
+                raise KeyError("inside")
+    except KeyError:
+        assert fails
+    after = everything(model)
+    assert after.keys() == before.keys()
+    for name, value in before.items():
+        same = (
+            torch.equal(value, after[name]) if isinstance(value, Tensor) else value == after[name]
+        )
+        assert same, name
+    assert torch.equal(model["encoder"](x), expected)
+
+
+@torch.no_grad()
+def test_writing_by_steps_is_ablated_as_the_whole_is() -> None:
+    decoder = build_decoder(**SIZES).eval()
+    x, memory = torch.randn(2, 4, 16), torch.randn(2, 5, 16)
+    parts: dict[str, Any] = {
+        "heads": {"layers.1.self_attention": [2], "layers.0.cross_attention": [0]},
+        "residuals": ["layers.0.feed_forward_residual"],
+        "scale": True,
+    }
+    with ablate(decoder, **parts):
+        whole = decoder(x, memory)
+        cache = decoder.new_cache(memory)
+        steps = [decoder(part, cache=cache) for part in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        ({"heads": {"x": [0]}}, ValueError, r"^model must have a module of that name, got 'x'$"),
+        (
+            {"heads": {"layers.0.self_attention": [4]}},
+            ValueError,
+            r"^heads of 'layers\.0\.self_attention' must be in 0\.\.3, got 4$",
+        ),
+        (
+            {"heads": {"layers.0": [0]}},
+            TypeError,
+            r"^'layers\.0' must be MultiHeadAttention, got EncoderLayer$",
+        ),
+        (
+            {"residuals": ["layers.0.feed_forward"]},
+            TypeError,
+            r"^'layers\.0\.feed_forward' must be PreNorm or PostNorm, got FeedForward$",
+        ),
+        ({"positions": True}, ValueError, r"^model must have a positional encoding, got none in"),
+    ],
+)
+def test_what_is_not_there_cannot_be_taken_out(
+    parts: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    encoder = build_encoder(**SIZES)
+    before = everything(encoder)
+    with pytest.raises(error, match=message), ablate(encoder, silent=["layers.1"], **parts):
+        raise AssertionError("the block must not begin")
+    assert everything(encoder).keys() == before.keys()
+    assert not encoder.layers[1]._forward_hooks
+
+
+def test_a_model_without_attention_has_no_scale_and_a_packed_one_is_refused() -> None:
+    with (
+        pytest.raises(
+            ValueError, match=r"^model must have an attention layer, got none in Linear$"
+        ),
+        ablate(nn.Linear(3, 3), scale=True),
+    ):
+        pass
+    with (
+        pytest.raises(ValueError, match=r"^model must not be packed; ablate the one that was"),
+        ablate(pack(build_encoder(**SIZES)), scale=True),
+    ):
+        pass
