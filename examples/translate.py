@@ -15,9 +15,7 @@ Everything of a run lies in one folder, ``runs/<name>``. A stopped training goes
 """
 
 import argparse
-import io
 import json
-import logging
 import os
 import shutil
 import sys
@@ -44,7 +42,6 @@ from translation.corpus import (
     Corpus,
     clean,
     decode_line,
-    load_corpus,
     read_lines,
     seen_targets,
 )
@@ -52,7 +49,8 @@ from translation.decoding import look, translate, translate_n_best
 from translation.errors import UserError
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
-from translation.run import Config, Run, file_hash
+from translation.program import run_program
+from translation.run import Config, Run, corpus_of, file_hash
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
@@ -99,26 +97,6 @@ def new_config(options: argparse.Namespace) -> Config:
 def as_text(path: Path | None) -> str | None:
     """Write a path into a configuration, so that it holds from any folder."""
     return None if path is None else str(path.absolute())
-
-
-def corpus_of(config: Config) -> Corpus:
-    """Load the corpus that a configuration names, and see that it is still the same."""
-    files = None
-    if config.source_file is not None and config.target_file is not None:
-        files = (Path(config.source_file), Path(config.target_file))
-    corpus = load_corpus(
-        config.corpus,
-        source_language=config.source_language,
-        target_language=config.target_language,
-        data_dir=None if config.data_dir is None else Path(config.data_dir),
-        files=files,
-    )
-    if config.corpus_hash and config.corpus_hash != corpus.fingerprint:
-        raise UserError(
-            f"the corpus {config.corpus} has changed since the run began, so that its test "
-            "sentences may have been trained on; begin another --run"
-        )
-    return corpus
 
 
 def begin(run: Run, config: Config) -> tuple[Config, Corpus]:
@@ -430,32 +408,12 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by whoever called us
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    logging.basicConfig(format="%(message)s", force=True)
-    logging.getLogger("translation").setLevel(logging.INFO)
-    try:
+
+    def work() -> None:
         options = parse(arguments, description=__doc__)
         COMMANDS[options.command](options)
-        sys.stdout.flush()
-    except UserError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        print(f"error: {error.strerror}{where}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped (a training goes on with --resume)", file=sys.stderr)
-        return 130
-    return 0
+
+    return run_program(work)
 
 
 if __name__ == "__main__":

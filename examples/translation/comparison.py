@@ -223,13 +223,13 @@ def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str
     ]
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a table: the first two columns to the left, numbers to the right."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int) -> str:
+    """Lay out a table: so many columns of words to the left, numbers to the right."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
+            cell.ljust(width) if column < words else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
@@ -251,6 +251,7 @@ def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
             )
             for each in results
         ],
+        words=2,
     )
     second = table(
         ("run", "model", *groups),
@@ -258,5 +259,6 @@ def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
             (each.name, each.model, *(f"{bleu:.1f}" for bleu in each.bleu_by_length))
             for each in results
         ],
+        words=2,
     )
     return f"{first}\n\nBLEU by characters of the source (number of sentences):\n{second}"

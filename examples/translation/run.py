@@ -11,6 +11,7 @@ from typing import Any, get_origin, get_type_hints
 import torch
 
 from translation.checkpoint import latest_checkpoint, load_weights
+from translation.corpus import Corpus, load_corpus
 from translation.errors import UserError
 from translation.presets import Settings
 from translation.tokenizer import Tokenizer
@@ -189,6 +190,26 @@ class Run:
         model = config.settings.build(source.vocab_size, target.vocab_size)
         load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
         return config, model.to(device).eval(), source, target
+
+
+def corpus_of(config: Config) -> Corpus:
+    """Load the corpus that a configuration names, and see that it is still the same."""
+    files = None
+    if config.source_file is not None and config.target_file is not None:
+        files = (Path(config.source_file), Path(config.target_file))
+    corpus = load_corpus(
+        config.corpus,
+        source_language=config.source_language,
+        target_language=config.target_language,
+        data_dir=None if config.data_dir is None else Path(config.data_dir),
+        files=files,
+    )
+    if config.corpus_hash and config.corpus_hash != corpus.fingerprint:
+        raise UserError(
+            f"the corpus {config.corpus} has changed since the run began, so that its test "
+            "sentences may have been trained on; begin another --run"
+        )
+    return corpus
 
 
 def _check_types(kind: type, content: dict[str, Any]) -> None:

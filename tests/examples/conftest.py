@@ -1,7 +1,9 @@
-"""A trained run that the tests of this folder share."""
+"""A trained run and a corpus in files, which the tests of this folder share."""
+
+from pathlib import Path
 
 import pytest
-from tests.examples.tiny_run import begin
+from tests.examples.tiny_run import begin, make_corpus
 
 from translation.training import Training
 
@@ -12,3 +14,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
     training = begin(tmp_path_factory.mktemp("runs") / "trained")
     training.fit()
     return training
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Two files of thirty aligned lines, in a folder with a comma and a space in its name."""
+    corpus = make_corpus()
+    folder = tmp_path / "my, files"
+    folder.mkdir()
+    pairs = [*corpus.train, *corpus.validation, *corpus.test]
+    source, target = folder / "ja.txt", folder / "en.txt"
+    source.write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
+    target.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
+    return ["--source-file", str(source), "--target-file", str(target)]

@@ -105,7 +105,7 @@ def test_groups_of_lengths_hold_every_sentence_once(lengths: list[int], groups: 
 
 
 def test_a_table_stands_in_columns() -> None:
-    text = table(("run", "model", "BLEU"), [("a", "rnn", "9.5"), ("longer", "x", "10.5")])
+    text = table(("run", "model", "BLEU"), [("a", "rnn", "9.5"), ("longer", "x", "10.5")], words=2)
     assert text.split("\n") == [
         "run     model  BLEU",
         "a       rnn     9.5",

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
-from tests.examples.tiny_run import make_corpus
 
 import translate
 from translation.training import Training
@@ -18,19 +17,6 @@ from translation.training import Training
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 PROGRAM = str(Path(translate.__file__))
 TINY = ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"]
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> list[str]:
-    """Two files of thirty aligned lines, in a folder with a comma and a space in its name."""
-    corpus = make_corpus()
-    folder = tmp_path / "my, files"
-    folder.mkdir()
-    pairs = [*corpus.train, *corpus.validation, *corpus.test]
-    source, target = folder / "ja.txt", folder / "en.txt"
-    source.write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
-    target.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
-    return ["--source-file", str(source), "--target-file", str(target)]
 
 
 def run(

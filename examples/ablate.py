@@ -1,0 +1,152 @@
+"""What is each part of a trained translator good for? Take it out, and count what is lost.
+
+    for seed in 0 1 2; do python examples/translate.py train --seed $seed --run runs/seed$seed; done
+    python examples/ablate.py runs/seed0 runs/seed1 runs/seed2
+
+Each run translates the same validation sentences again and again, each time without something else:
+a single head, all cross-attention, the residual connections, the positions, the scale. The table
+and the picture show the BLEU that is left, for each run: what one seed does without, another may
+need. Nothing is trained anew, so this says what the model has come to rely on, not what it could
+learn to do without.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import torch
+
+from transformer_blocks import Residual, ablate
+from translation.arguments import Parser, number
+from translation.comparison import names_of, table
+from translation.corpus import Pair
+from translation.decoding import translate
+from translation.errors import UserError
+from translation.pictures import new_figure, save
+from translation.program import run_program
+from translation.run import Run, corpus_of
+from translation.scoring import score
+from translation.searches import Greedy
+from translation.transformer import Transformer
+
+
+class Loss(NamedTuple):
+    """Something to take out.
+
+    Attributes:
+        title: What, in words.
+        choices: Ways to do it, as arguments of ``ablate``; what counts is their mean.
+    """
+
+    title: str
+    choices: list[dict[str, Any]]
+
+
+def losses(model: Transformer) -> Iterator[Loss]:
+    """Yield what is taken out of a Transformer, from little to much."""
+    yield Loss("nothing", [{}])
+    names = [name for name, _ in model.named_modules()]
+    kinds = {
+        "a head of the encoder": ("encoder", "self_attention"),
+        "a head of the decoder's self-attention": ("decoder", "self_attention"),
+        "a head of the cross-attention": ("decoder", "cross_attention"),
+    }
+    layers = {
+        title: [name for name in names if name.startswith(stack) and name.endswith(f".{kind}")]
+        for title, (stack, kind) in kinds.items()
+    }
+    for title, attentions in layers.items():
+        yield Loss(
+            f"{title}, one at a time",
+            [
+                {"heads": {name: [head]}}
+                for name in attentions
+                for head in range(getattr(model.get_submodule(name), "num_heads", 0))
+            ],
+        )
+    for title, attentions in layers.items():
+        yield Loss(title.replace("a head of ", "all of "), [{"silent": attentions}])
+    feed_forwards = [name for name in names if name.endswith(".feed_forward")]
+    yield Loss("a feed-forward, one at a time", [{"silent": [name]} for name in feed_forwards])
+    yield Loss("all feed-forwards", [{"silent": feed_forwards}])
+    yield Loss("the positions", [{"positions": True}])
+    yield Loss("the scale", [{"scale": True}])
+    residuals = [name for name, part in model.named_modules() if isinstance(part, Residual)]
+    yield Loss("a residual, one at a time", [{"residuals": [name]} for name in residuals])
+    yield Loss("all residuals", [{"residuals": residuals}])
+
+
+def bleu_without(run: Run, sentences: int) -> dict[str, float]:
+    """Score a run's translations of validation sentences without each of the losses."""
+    config, model, source, target = run.load_best(torch.device("cpu"))
+    if not isinstance(model, Transformer):
+        raise UserError(f"{run.folder} holds no Transformer but {config.settings.model}")
+    corpus = corpus_of(config)
+    pairs: Sequence[Pair] = corpus.validation[:sentences]
+    references = [pair.target for pair in pairs]
+    left = {}
+    for loss in losses(model):
+        scores = []
+        for choice in loss.choices:
+            with ablate(model, **choice):
+                lines = translate(
+                    model, source, target, [pair.source for pair in pairs], search=Greedy()
+                )
+            scores.append(score(lines, references, tokenize=corpus.bleu_tokenizer).bleu)
+        left[loss.title] = mean(scores)
+        print(f"  {run.folder}: without {loss.title}: {left[loss.title]:.1f}", flush=True)
+    return left
+
+
+def plot_losses(names: Sequence[str], results: Sequence[dict[str, float]], path: Path) -> None:
+    """Draw what is left, a row for each loss: a bar for the mean, a dot for each run."""
+    titles = list(results[0])
+    figure = new_figure(8.0, 0.38 * len(titles) + 1.2)
+    axes = figure.add_subplot()
+    places = range(len(titles))
+    axes.barh(places, [mean(each[title] for each in results) for title in titles], color="#c9d6e8")
+    for run, (name, result) in enumerate(zip(names, results, strict=True)):
+        axes.plot([result[title] for title in titles], places, "o", ms=5, color=f"C{run}")
+        axes.lines[-1].set_label(name if not name.startswith("_") else f" {name}")
+    axes.set_yticks(places, [f"without {title}" for title in titles])
+    axes.invert_yaxis()
+    axes.set_xlabel("BLEU of validation sentences, greedy; the bar is the mean of the runs")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    save(figure, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+    return run_program(lambda: compare_losses(arguments))
+
+
+def compare_losses(arguments: Sequence[str] | None) -> None:
+    """Score all runs without each part, and show what is left."""
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of Transformers, by seed")
+    parser.add_argument(
+        "--sentences", type=number(int, "above 0"), default=200, help="how many (default: 200)"
+    )
+    parser.add_argument("--picture", type=Path, default=Path("runs/ablation.png"))
+    options = parser.parse_args(arguments)
+    results = [bleu_without(Run(folder), options.sentences) for folder in options.runs]
+    names = names_of(options.runs)
+    rows = []
+    for title in results[0]:
+        scores = [result[title] for result in results]
+        change = mean(scores) - mean(result["nothing"] for result in results)
+        cells = [f"{each:.1f}" for each in (*scores, mean(scores))]
+        rows.append((f"without {title}", *cells, f"{change:+.1f}"))
+    print()
+    print(table(("BLEU", *names, "mean", "change"), rows, words=1))
+    options.picture.parent.mkdir(parents=True, exist_ok=True)
+    plot_losses(names, results, options.picture)
+    print(f"\nWritten: {options.picture}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""What is lost without each part: the program, on two little trained seeds."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.image import imread
+from tests.examples.test_translate import TINY, one_error_line
+
+import ablate
+import translate
+from transformer_blocks import ablate as without
+from translation.decoding import translate as write
+from translation.run import Run, corpus_of
+from translation.scoring import score
+from translation.searches import Greedy
+from translation.transformer import Transformer
+
+
+def bleu_without(folder: str, *, cross_attention: bool) -> float:
+    config, model, source, target = Run(Path(folder)).load_best(torch.device("cpu"))
+    pairs = corpus_of(config).validation
+    with without(model, silent=model.cross_attentions if cross_attention else []):
+        lines = write(model, source, target, [x.source for x in pairs], search=Greedy())
+    return score(lines, [x.target for x in pairs], tokenize="13a").bleu
+
+
+def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [str(tmp_path / f"seed{seed}") for seed in (0, 1)]
+    for seed, folder in enumerate(folders):
+        options = ["--seed", str(seed), "--run", folder, *files, *TINY, "--epochs", "12"]
+        assert translate.main(["train", *options]) == 0
+    capsys.readouterr()
+    picture = tmp_path / "new" / "ablation.png"
+    assert ablate.main([*folders, "--picture", str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert imread(picture).ndim == 3
+    rows = {
+        match[1]: [float(number) for number in match[2].split()]
+        for match in re.finditer(r"^without (.*?)  +([-+0-9. ]+)$", out, re.M)
+    }
+    assert rows["nothing"][-1] == 0.0
+    assert rows["all of the cross-attention"][-1] < 0.0
+    for column, folder in enumerate(folders):
+        for title, cross_attention in (("nothing", False), ("all of the cross-attention", True)):
+            expected = bleu_without(folder, cross_attention=cross_attention)
+            assert rows[title][column] == pytest.approx(expected, abs=0.05)
+    _, model, *_ = Run(Path(folders[0])).load_best(torch.device("cpu"))
+    assert isinstance(model, Transformer)
+    losses = list(ablate.losses(model))
+    assert [loss.title for loss in losses] == list(rows)
+    heads = next(loss for loss in losses if loss.title.startswith("a head of the cross"))
+    assert len(heads.choices) == 2 * 4  # layers and heads of the preset
+
+
+def test_a_recurrent_translator_is_refused_in_one_line(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    assert translate.main(["train", "--model", "rnn", "--run", folder, *files, *TINY]) == 0
+    capsys.readouterr()
+    assert ablate.main([folder]) == 2
+    assert "holds no Transformer but rnn" in one_error_line(capsys)
