@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 import torch
 
 from transformer_blocks import Residual, ablate
+from transformer_blocks.explorer.plots import new_figure
 from translation.arguments import Parser, number
 from translation.comparison import names_of, table
 from translation.corpus import Pair
 from translation.decoding import translate
 from translation.errors import UserError
-from translation.pictures import new_figure, save
+from translation.pictures import save
 from translation.program import run_program
 from translation.run import Run, corpus_of
 from translation.scoring import score

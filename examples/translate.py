@@ -9,6 +9,7 @@
 
     python examples/translate.py train --model rnn --run runs/rnn      # what came before
     python examples/translate.py compare runs/toy runs/rnn
+    python examples/translate.py explore --sentence "犬が水を飲みました。"   # a page to open
 
 Everything of a run lies in one folder, ``runs/<name>``. A stopped training goes on with
 ``--resume``. ``python examples/translate.py train --help`` lists what can be chosen.
@@ -26,7 +27,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_blocks import pack
+from transformer_blocks import AttentionBlock, Writing, causal_mask, pack, save_explorer
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.checkpoint import latest_checkpoint
 from translation.comparison import (
@@ -389,6 +390,40 @@ def compare_command(options: argparse.Namespace) -> None:
     print("\nWritten:", ", ".join(map(str, written)))
 
 
+def explore_command(options: argparse.Namespace) -> None:
+    """Write a page with all attention of the model over one sentence."""
+    run = Run(options.run or Path("runs/toy"))
+    page = options.output or run.folder / "explorer.html"
+    check_folder(page)
+    config, model, source, target = run.load_best(choose_device(options.device))
+    if not model.attentions:
+        raise UserError(f"{run.folder} holds a model without attention")
+    sentence = clean(options.sentence, config.source_language, corpus=config.corpus)
+    if not sentence:
+        raise UserError("--sentence must hold something to translate")
+    search = choose_search(options, target.vocab_size)
+    seen = look(model, source, target, sentence, search=search)
+    tokens = {"source": seen.source, "target": seen.target}
+    blocks = []
+    for attentions in model.attentions:
+        weights = torch.stack([seen.weights[name] for name in attentions.names])
+        reads_itself = attentions.queries == attentions.keys
+        of_target = attentions.queries == "target"
+        blocks.append(
+            AttentionBlock(
+                attentions.title,
+                weights,  # (layers, H, L, S)
+                seen.given if of_target and reads_itself else tokens[attentions.queries],
+                None if reads_itself else tokens[attentions.keys],
+                hidden=causal_mask(len(seen.given)) if of_target and reads_itself else None,
+                writes=of_target and not reads_itself,
+            )
+        )
+    title = f"{sentence} → {seen.translation}"
+    save_explorer(page, blocks, title=title, writing=Writing(seen.target, seen.candidates))
+    print(f"{title}\nWritten: {page}")
+
+
 def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> None:
     """Print BLEU and chrF with their signatures."""
     scores = score(outputs, references, tokenize=tokenize)
@@ -403,6 +438,7 @@ COMMANDS = {
     "translate": translate_command,
     "evaluate": evaluate_command,
     "compare": compare_command,
+    "explore": explore_command,
 }
 
 

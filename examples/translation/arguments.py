@@ -139,6 +139,14 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         help="folder for the pictures and the figures (default: runs/compare)",
     )
     compare.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+    explore = commands.add_parser(
+        "explore",
+        parents=[common, searching],
+        help="write a page that shows where the model looks, layer by layer and head by head",
+    )
+    explore.add_argument("--sentence", required=True, help="what to translate")
+    explore.add_argument("--output", type=Path, help="the page (default: explorer.html in the run)")
     options = parser.parse_args(arguments)
     if options.command != "train":
         check_search_options(options)
@@ -198,8 +206,8 @@ def check_search_options(options: argparse.Namespace) -> None:
     for name, value in (of_beams if options.sample else of_sampling).items():
         if value is not None:
             raise UserError(f"{name} goes {'without' if options.sample else 'with'} --sample")
-    if options.sample and options.command == "compare":
-        raise UserError("--sample goes with translate and evaluate, not with compare")
+    if options.sample and options.command in ("compare", "explore"):
+        raise UserError(f"--sample goes with translate and evaluate, not with {options.command}")
     if options.sample and getattr(options, "picture", None):
         raise UserError("--picture goes without --sample")
     n_best = getattr(options, "n_best", 1)

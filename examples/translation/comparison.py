@@ -201,11 +201,12 @@ def compare(
     return [f"{title} ({len(places)})" for title, places in groups], results
 
 
-def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str, Look]]:
+def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str, Look, list[str]]]:
     """Record where each model looks while it is led through a translation that is known.
 
     Returns:
-        Name and look of each run whose model has attention.
+        Of each run whose model has attention: its name, where it looked, and the names of the
+        layers that look into the source.
     """
     return [
         (
@@ -217,6 +218,7 @@ def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str
                 pair.source,
                 [*contestant.target.encode(pair.target)[: contestant.model.max_length - 1], EOS],
             ),
+            contestant.model.cross_attentions,
         )
         for contestant in contestants
         if contestant.model.cross_attentions

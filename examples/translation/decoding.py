@@ -15,6 +15,8 @@ from translation.translator import Translator
 
 log = logging.getLogger(__name__)
 
+CANDIDATES = 5  # likeliest words that a look tells of each place
+
 
 class Translation(NamedTuple):
     """A sentence that was written, with its log-probability."""
@@ -133,20 +135,24 @@ def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 class Look(NamedTuple):
-    """What a model looked at while it translated one sentence.
+    """What a model looked at, and what it thought of, while it translated one sentence.
 
     Attributes:
         translation: What it wrote.
         source: The S tokens it read, the end mark included.
         target: The L tokens it wrote, the end mark included if it got there.
-        weights: Of each layer that looks into the source, from the first to the last: its name and
-            its weights, shape (H, L, S). Empty for a model without attention.
+        given: The L tokens that it read to write them: the begin mark, and all but the last.
+        weights: Of each attention layer, by its name, (H, rows, columns). Empty for a model
+            without attention.
+        candidates: For each token it wrote, the likeliest at its place, with their probabilities.
     """
 
     translation: str
     source: list[str]
     target: list[str]
+    given: list[str]
     weights: dict[str, Tensor]
+    candidates: list[list[tuple[str, float]]]
 
 
 @torch.inference_mode()
@@ -198,16 +204,20 @@ def look_along(
     """
     device = next(model.parameters()).device
     source = _read(model, source_tokenizer, sentence)
-    with record_attention(model) as maps:
-        model.hidden(
-            torch.tensor([source], device=device),
-            torch.tensor([[BOS, *target[:-1]]], device=device),
-        )
+    given = [BOS, *target[:-1]]
+    with record_attention(model, device="cpu") as maps:
+        logits = model(torch.tensor([source], device=device), torch.tensor([given], device=device))
+    chances, words = logits[0].float().softmax(-1).topk(min(CANDIDATES, logits.shape[-1]))
     return Look(
         translation=target_tokenizer.decode(target),
         source=source_tokenizer.pieces(source),
         target=target_tokenizer.pieces(target),
-        weights={name: maps[name][0][0].cpu() for name in model.cross_attentions},
+        given=target_tokenizer.pieces(given),
+        weights={name: maps[name][0][0] for each in model.attentions for name in each.names},
+        candidates=[
+            list(zip(target_tokenizer.pieces(row), row_chances, strict=True))
+            for row, row_chances in zip(words.tolist(), chances.tolist(), strict=True)
+        ],
     )
 
 

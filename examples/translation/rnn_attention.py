@@ -35,7 +35,7 @@ from transformer_blocks import (
     TokenEmbedding,
     padding_mask,
 )
-from translation.translator import Translator
+from translation.translator import Attentions, Translator
 
 State = tuple[Tensor, Tensor]
 """Of an LSTM: what it says and what it keeps, each of shape (num_layers, B, d_state)."""
@@ -84,7 +84,9 @@ class RecurrentTranslator(Translator):
             raise ValueError(f"d_state must be even, got d_state={d_state}")
         super().__init__()
         self.max_length = max_length
-        self.cross_attentions = [] if attention is None else ["attention"]
+        self.attentions = []
+        if attention is not None:
+            self.attentions.append(Attentions("Attention", ["attention"], "target", "source"))
         self.source_embedding = TokenEmbedding(source_vocabulary, d_model)
         self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
         self.dropout = nn.Dropout(dropout)

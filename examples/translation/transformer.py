@@ -17,7 +17,7 @@ from transformer_blocks import (
     build_encoder,
     padding_mask,
 )
-from translation.translator import Translator
+from translation.translator import Attentions, Translator
 
 
 class Transformer(Translator):
@@ -59,7 +59,14 @@ class Transformer(Translator):
     ) -> None:
         super().__init__()
         self.max_length = max_length
-        self.cross_attentions = [f"decoder.layers.{i}.cross_attention" for i in range(num_layers)]
+        self.attentions = [
+            Attentions(title, [f"{stack}.layers.{i}.{kind}" for i in range(num_layers)], *sides)
+            for title, stack, kind, sides in (
+                ("Encoder self-attention", "encoder", "self_attention", ("source", "source")),
+                ("Decoder self-attention", "decoder", "self_attention", ("target", "target")),
+                ("Cross-attention", "decoder", "cross_attention", ("target", "source")),
+            )
+        ]
         self.source_embedding = TokenEmbedding(source_vocabulary, d_model)
         self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
         self.positions = SinusoidalPositionalEncoding(d_model, max_length=max_length)

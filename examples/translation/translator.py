@@ -1,8 +1,26 @@
 """Translators: what this program asks of a model, whatever it is made of."""
 
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
 from transformer_blocks import StepModel
+
+
+class Attentions(NamedTuple):
+    """The attention layers of a stack.
+
+    Attributes:
+        title: What they are called together.
+        names: Of the modules, from the first layer to the last.
+        queries: The side that looks, "source" or "target".
+        keys: The side that is looked at.
+    """
+
+    title: str
+    names: list[str]
+    queries: str
+    keys: str
 
 
 class Translator(nn.Module):
@@ -11,13 +29,22 @@ class Translator(nn.Module):
     Attributes:
         output: Scores words: maps what :meth:`hidden` gives to logits, (..., V).
         max_length: Most tokens of a sentence, on either side.
-        cross_attentions: Names of the layers that look from the translation into the source, from
-            the first to the last; a model without attention has none.
+        attentions: Where it can look, if it has attention.
     """
 
     output: nn.Module
     max_length: int
-    cross_attentions: list[str]
+    attentions: list[Attentions]
+
+    @property
+    def cross_attentions(self) -> list[str]:
+        """Names of the layers that look from the translation into the source, first to last."""
+        return [
+            name
+            for attentions in self.attentions
+            for name in attentions.names
+            if (attentions.queries, attentions.keys) == ("target", "source")
+        ]
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:
         """Say what each position of a known translation knows of the token that follows it.

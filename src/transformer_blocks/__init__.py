@@ -21,6 +21,7 @@ shows it. The reading order:
 13. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
 14. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
 15. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
+16. :mod:`~transformer_blocks.explorer`: all of it on one page
 
 Three rules hold everywhere. Sequences are batch first, (B, L, d_model). A mask is boolean and
 ``True`` hides. Modules return one tensor; attention weights are seen with :func:`record_attention`.
@@ -73,6 +74,14 @@ from transformer_blocks.inspection import (
     record_attention,
     trace_shapes,
 )
+from transformer_blocks.explorer import (
+    AttentionBlock,
+    Explorer,
+    Writing,
+    plot_attention,
+    plot_heads,
+    save_explorer,
+)
 
 __all__ = [
     "TokenEmbedding",
@@ -120,4 +129,10 @@ __all__ = [
     "check_padding",
     "check_cache",
     "Report",
+    "AttentionBlock",
+    "Writing",
+    "Explorer",
+    "save_explorer",
+    "plot_attention",
+    "plot_heads",
 ]

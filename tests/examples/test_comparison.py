@@ -81,11 +81,13 @@ def test_each_run_gets_the_scores_it_has_alone(contestants: list[Contestant]) ->
 def test_the_picture_has_a_panel_for_every_layer_and_head(contestants: list[Contestant]) -> None:
     pair = make_corpus().test[0]
     looks = looks_along(contestants, pair)
-    assert [name for name, _ in looks] == ["transformer", "rnn", "rnn-additive"]
-    for contestant, (_, look) in zip(contestants, looks, strict=False):
+    assert [name for name, *_ in looks] == ["transformer", "rnn", "rnn-additive"]
+    for contestant, (_, look, layers) in zip(contestants, looks, strict=False):
         ids = [*contestant.target.encode(pair.target), EOS]
         assert look.target == contestant.target.pieces(ids)
-        for weights in look.weights.values():
+        assert layers == contestant.model.cross_attentions
+        for layer in layers:
+            weights = look.weights[layer]
             assert weights.shape[1:] == (len(look.target), len(look.source))
             torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
     assert len(looks[0][1].weights["decoder.layers.0.cross_attention"]) == 2

@@ -146,7 +146,7 @@ def test_progress_adds_up_to_the_sentences_translated(trained: Training) -> None
 
 def test_a_look_names_what_was_read_and_written(trained: Training) -> None:
     seen = look(trained.model.eval(), *trained.tokenizers, "犬が走る。", search=Greedy())
-    (weights,) = seen.weights.values()
+    weights = seen.weights[trained.model.cross_attentions[-1]]
     heads, length, key_length = weights.shape
     assert (heads, length, key_length) == (2, len(seen.target), len(seen.source))
     assert "".join(seen.source).replace("▁", "").startswith("犬が走る。")

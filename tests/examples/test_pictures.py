@@ -9,7 +9,8 @@ import torch
 from matplotlib import font_manager
 from matplotlib.image import imread
 
-from translation.pictures import font_for, plot_cross_attention, plot_loss
+from transformer_blocks.explorer.fonts import font_for
+from translation.pictures import plot_cross_attention, plot_loss
 
 
 def has_glyphs(text: str) -> bool:

@@ -98,6 +98,39 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
     assert "was begun with model=transformer, got rnn" in one_error_line(capsys)
 
 
+def test_a_page_shows_all_attention_of_a_model(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model, blocks in (("transformer", 3), ("rnn", 1), ("rnn-fixed", 0)):
+        folder = tmp_path / model
+        assert translate.main(["train", "--model", model, "--run", str(folder), *files, *TINY]) == 0
+        capsys.readouterr()
+        explore = ["explore", "--run", str(folder), "--sentence", "犬が走る。", "--beam", "2"]
+        if not blocks:
+            assert translate.main(explore) == 2
+            assert "holds a model without attention" in one_error_line(capsys)
+            continue
+        assert translate.main(explore) == 0
+        assert "Written: " in capsys.readouterr().out
+        html = (folder / "explorer.html").read_text(encoding="utf-8")
+        text = html.partition('id="data">')[2].partition("</script>")[0]
+        content = json.loads(text)
+        assert len(content["blocks"]) == blocks
+        last = content["blocks"][-1]
+        assert last["queries"] == content["writing"]["tokens"]
+        assert "".join(last["keys"]).replace("▁", "").startswith("犬が走る。")
+        for token, candidates in zip(last["queries"], content["writing"]["next"], strict=True):
+            chances = [chance for _, chance in candidates]
+            assert len(candidates) == 5
+            assert chances == sorted(chances, reverse=True)
+            assert token
+    run = ["explore", "--run", str(tmp_path / "rnn")]
+    assert translate.main([*run, "--sentence", " "]) == 2
+    assert "--sentence must hold something to translate" in one_error_line(capsys)
+    assert translate.main([*run, "--sentence", "犬", "--output", str(tmp_path / "a" / "b")]) == 2
+    assert "there is no folder" in one_error_line(capsys)
+
+
 def test_a_run_is_never_written_over(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,7 +126,9 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
         for sentence, translation in zip(sentences, together, strict=True):
             assert translate(model, source, target, [sentence], search=search) == [translation]
     seen = look(model, source, target, sentences[0], search=Greedy())
-    assert list(seen.weights) == model.cross_attentions
+    assert list(seen.weights) == [
+        name for attentions in model.attentions for name in attentions.names
+    ]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
