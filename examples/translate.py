@@ -393,12 +393,14 @@ def compare_command(options: argparse.Namespace) -> None:
 def explore_command(options: argparse.Namespace) -> None:
     """Write a page with all attention of the model over one sentence."""
     run = Run(options.run or Path("runs/toy"))
-    page = options.output or run.folder / "explorer.html"
-    check_folder(page)
+    if options.output:
+        check_folder(options.output)
     config, model, source, target = run.load_best(choose_device(options.device))
+    page = options.output or run.folder / "explorer.html"
     if not model.attentions:
         raise UserError(f"{run.folder} holds a model without attention")
-    sentence = clean(options.sentence, config.source_language, corpus=config.corpus)
+    line = decode_line(os.fsencode(options.sentence), where="--sentence")
+    sentence = clean(line, config.source_language, corpus=config.corpus)
     if not sentence:
         raise UserError("--sentence must hold something to translate")
     search = choose_search(options, target.vocab_size)
@@ -416,7 +418,7 @@ def explore_command(options: argparse.Namespace) -> None:
                 seen.given if of_target and reads_itself else tokens[attentions.queries],
                 None if reads_itself else tokens[attentions.keys],
                 hidden=causal_mask(len(seen.given)) if of_target and reads_itself else None,
-                writes=of_target and not reads_itself,
+                steps=of_target,
             )
         )
     title = f"{sentence} → {seen.translation}"

@@ -124,7 +124,7 @@ def test_everything_is_put_back_exactly(kernel: Any, fails: bool) -> None:
         "silent": [f"{layer}.feed_forward"],
         "residuals": [f"{layer}.self_attention_residual"],
         "positions": True,
-        "scale": True,
+        "scale": not isinstance(kernel, AdditiveAttention),  # which has none
     }
     try:
         with ablate(model, **parts), ablate(model, **parts):
@@ -205,3 +205,28 @@ def test_a_model_without_attention_has_no_scale_and_a_packed_one_is_refused() ->
         ablate(pack(build_encoder(**SIZES)), scale=True),
     ):
         pass
+    with (
+        pytest.raises(ValueError, match=r"^model must not be packed; ablate the one that was"),
+        ablate(pack(build_decoder(**SIZES), linear=lambda part: part), scale=True),
+    ):
+        pass
+    additive = MultiHeadAttention(16, 4, kernel=AdditiveAttention(4, 4))
+    before = everything(additive)
+    with (
+        pytest.raises(ValueError, match=r"^additive attention must be left as it is: it has no"),
+        ablate(additive, scale=True, silent=[""]),
+    ):
+        pass
+    assert everything(additive).keys() == before.keys()
+    assert not additive._forward_hooks
+
+
+def test_a_module_that_returns_no_tensor_cannot_be_silent() -> None:
+    recurrent = nn.LSTM(4, 4)
+    with (
+        pytest.raises(
+            TypeError, match=r"^a silent module must return a tensor, got tuple from LSTM"
+        ),
+        ablate(recurrent, silent=[""]),
+    ):
+        recurrent(torch.randn(2, 1, 4))

@@ -11,7 +11,11 @@ from torch import Tensor
 from transformer_blocks import causal_mask, explain_mask, padding_mask
 
 FUTURE, PADDING, WINDOW = "future", "padding", "outside the window"
-INVERTED = "the mask looks inverted: it {}; True hides"
+INVERTED = "the mask looks inverted: turned round, it would hide {}; True hides"
+LEFT = (
+    "the mask hides the beginning and shows the end: right for padding on the left, "
+    "inverted for padding on the right; True hides"
+)
 
 
 def window_mask(length: int, width: int) -> Tensor:
@@ -76,11 +80,13 @@ def test_a_cell_may_have_several_reasons() -> None:
 @pytest.mark.parametrize(
     ("mask", "warning"),
     [
-        (~causal_mask(4), INVERTED.format("shows the future and hides the past")),
+        (~causal_mask(4), INVERTED.format("future")),
+        (~window_mask(5, 2), INVERTED.format("future and outside the window")),
         (
-            ~padding_mask(torch.tensor([[5, 6, 0]])),
-            INVERTED.format("hides the beginning and shows the end"),
+            ~(padding_mask(torch.tensor([[5, 6, 7, 0]])) | causal_mask(4)),
+            INVERTED.format("future and padding"),
         ),
+        (~padding_mask(torch.tensor([[5, 6, 0]])), LEFT),
         (
             padding_mask(torch.tensor([[5, 6, 7], [5, 0, 0], [5, 6, 0]]))[:, 0, 0],
             "shape (3, 3) has two meanings: it is read as (L, S), a row a query; if a row is the "
@@ -88,7 +94,7 @@ def test_a_cell_may_have_several_reasons() -> None:
         ),
         (torch.ones(1, 1, 1, 3, dtype=torch.bool), "query 0 may see nothing: it gets zeros"),
     ],
-    ids=["causal", "padding", "shape", "nothing"],
+    ids=["causal", "window", "both", "padding", "shape", "nothing"],
 )
 def test_what_looks_wrong_is_warned_of(mask: Tensor, warning: str) -> None:
     explained = explain_mask(mask)
@@ -136,6 +142,19 @@ def test_the_notebook_table_tells_the_reasons_and_takes_labels_as_text() -> None
     ]
 
 
+def test_a_large_mask_is_explained_in_no_time() -> None:
+    explained = explain_mask(window_mask(400, 30))
+    assert explained.reasons[399][0] == (WINDOW,)
+    assert explained.reasons[0][399] == (FUTURE,)
+
+
+def test_letters_are_never_those_of_other_marks() -> None:
+    named = {"+.": causal_mask(2), **{" " * n: causal_mask(2).T for n in range(1, 4)}}
+    letters = list(explain_mask(named).letters.values())
+    assert len(set(letters)) == 4
+    assert not {".", "+", " "} & set(letters)
+
+
 def test_letters_stay_apart_where_reasons_begin_alike() -> None:
     named = {"past": causal_mask(2), "padding": causal_mask(2).T, "p": torch.eye(2).bool()}
     letters = explain_mask(named).letters
@@ -162,6 +181,7 @@ def test_letters_stay_apart_where_reasons_begin_alike() -> None:
             {"sentence": 2},
             r"^sentence must be in 0\.\.1, got sentence=2$",
         ),
+        (torch.zeros(0, 1, 1, 2).bool(), {}, r"^mask must have a sentence and a head to show, got"),
         (torch.zeros(1, 2, 1, 2).bool(), {"head": -1}, r"^head must be in 0\.\.1, got head=-1$"),
     ],
 )

@@ -62,8 +62,9 @@ def make_explorer() -> Explorer:
                 weights(2, 3, 4, 4, hidden=hidden),
                 ["<s>", *TARGET[:-1]],
                 hidden=hidden,
+                steps=True,
             ),
-            AttentionBlock("Cross-attention", weights(2, 3, 4, 5), TARGET, SOURCE, writes=True),
+            AttentionBlock("Cross-attention", weights(2, 3, 4, 5), TARGET, SOURCE, steps=True),
         ],
         "猫が眠る。 → the cat sleeps",
         Writing(TARGET, candidates),
@@ -157,6 +158,31 @@ def test_nothing_to_show_is_refused() -> None:
         Explorer([])
     with pytest.raises(ValueError, match=r"got 1 tokens and 0 lists$"):
         Writing(["a"], [])
+    with pytest.raises(ValueError, match=r"^chance of 'b' must be in \[0, 1\], got nan$"):
+        Writing(["a"], [[("b", math.nan)]])
+    block = AttentionBlock("a", weights(1, 1, 4, 4), TARGET, steps=True)
+    for writing, steps in ((None, 0), (Writing(["a"], [[]]), 1)):
+        with pytest.raises(ValueError, match=f"got 4 rows and {steps} steps$"):
+            Explorer([block], writing=writing)
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "page.html").mkdir()
+    with pytest.raises(OSError, match=r"page\.html"):
+        make_explorer().save(tmp_path / "page.html")
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_letters_that_cannot_be_written_and_weights_with_gradients_are_shown(
+    tmp_path: Path,
+) -> None:
+    tokens = ["\ud800", "\x1b", "\ufffe", "a"]
+    block = AttentionBlock("\udfff", weights(1, 1, 4, 4).requires_grad_(), tokens)
+    page = Explorer([block], "\ud800")
+    page.save(tmp_path / "page.html")
+    assert (
+        data_of((tmp_path / "page.html").read_text(encoding="utf-8"))["blocks"][0]["keys"] == tokens
+    )
 
 
 # --- Figures -------------------------------------------------------------------------------------
@@ -190,6 +216,15 @@ def test_figures_refuse_tokens_that_do_not_fit(plot: Any) -> None:
     table = weights(4, 4) if plot is plot_attention else weights(2, 4, 4)
     with pytest.raises(ValueError, match="with L=4 and S=5 tokens, got"):
         plot(table, TARGET, SOURCE)
+
+
+def test_figures_refuse_what_is_no_number_and_masks_of_another_size() -> None:
+    with pytest.raises(ValueError, match=r"^weights must be finite, got NaN or infinity$"):
+        plot_attention(weights(4, 5) * math.nan, TARGET, SOURCE)
+    with pytest.raises(ValueError, match=r"^hidden must have shape \(L, S\) = \(4, 5\), got"):
+        plot_attention(weights(4, 5), TARGET, SOURCE, hidden=causal_mask(4))
+    with pytest.raises(ValueError, match=r"^columns must be positive"):
+        plot_heads(weights(2, 4, 5), TARGET, SOURCE, columns=0)
 
 
 # --- In a browser --------------------------------------------------------------------------------
@@ -296,6 +331,7 @@ def test_it_opens_without_a_request_or_a_message(opened: Opened) -> None:
     assert policy is not None
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy
+    assert opened.complaints == []
     blocked = opened.page.evaluate(
         """async () => {
             try { await fetch("data:,x"); return "fetched"; } catch { return "blocked"; }
@@ -360,7 +396,7 @@ def test_the_pointer_reads_exact_percents(opened: Opened) -> None:
     tip = opened.text("#tip")
     assert tip.startswith("▁cat → 。: ")
     assert float(tip.split(": ")[1].rstrip(" %")) == pytest.approx(weight, abs=0.07)
-    assert "q=1&k=3" in opened.page.url
+    opened.page.wait_for_url("**q=1&k=3*")
     sentence = opened.text("#sentence")
     best = SOURCE[int(opened.explorer.blocks[2].weights[0, 1, 1].argmax())]
     assert f"Cross-attention, layer 1, head 2: “▁cat” looks at “{best}”" in sentence
@@ -382,7 +418,7 @@ def test_everything_can_be_reached_with_the_keys(opened: Opened) -> None:
     page.focus("#map")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    assert "q=1&k=1" in page.url
+    page.wait_for_url("**q=1&k=1*")
     page.keyboard.press("]")
     assert opened.text("#name").startswith("Decoder self-attention")
     page.keyboard.press("[")
@@ -407,6 +443,7 @@ def test_a_link_leads_back_to_the_same_view(opened: Opened) -> None:
     assert opened.text("#name") == "Cross-attention, layer 2, mean"
     assert opened.text("#compare") == "minus Cross-attention, layer 1, head 2"
     assert "▁sleeps → </s>" in opened.text("#sentence")
+    opened.page.wait_for_timeout(300)
     address = opened.page.url
     opened.page.reload()
     opened.page.wait_for_selector("html[data-ready]")
@@ -463,7 +500,7 @@ def test_downloads_hold_the_head_that_is_shown(browser: Any, tmp_path: Path) -> 
 def test_hostile_tokens_are_text_and_never_run(browser: Any, tmp_path: Path) -> None:
     candidates = [[(word, 0.5), ("<b>x</b>", 0.1)] for word in HOSTILE]
     explorer = Explorer(
-        [AttentionBlock(HOSTILE[1], weights(2, 2, 4, 4), HOSTILE, HOSTILE, writes=True)],
+        [AttentionBlock(HOSTILE[1], weights(2, 2, 4, 4), HOSTILE, HOSTILE, steps=True)],
         HOSTILE[0],
         Writing(HOSTILE, candidates),
     )
@@ -508,11 +545,27 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
 
 
 @in_browser
-def test_the_embedded_font_shows_the_japanese(opened: Opened) -> None:
-    fonts = opened.page.evaluate(
+def test_the_embedded_font_is_there_before_anything_is_drawn(browser: Any, tmp_path: Path) -> None:
+    explorer = Explorer([AttentionBlock("Self", weights(1, 1, 2, 2), ["猫", "が"])])
+    page = Opened(browser, tmp_path / "page.html", explorer)
+    fonts = page.page.evaluate(
         "[...document.fonts].map(font => [font.family.replaceAll('\"', ''), font.status])"
     )
     assert ["explorer", "loaded"] in fonts
+    page.context.close()
+
+
+@in_browser
+def test_a_sweep_of_the_pointer_wears_no_browser_out(opened: Opened) -> None:
+    opened.page.evaluate(
+        """() => {
+            const map = document.getElementById("map"), box = map.getBoundingClientRect();
+            for (let i = 0; i < 400; i++) map.dispatchEvent(new PointerEvent("pointermove", {
+                clientX: box.left + box.width * (i % 20) / 20,
+                clientY: box.top + box.height * Math.floor(i / 20) / 20}));
+        }"""
+    )
+    opened.page.wait_for_url("**q=4&k=4*")
 
 
 @in_browser

@@ -109,6 +109,7 @@ def test_operations_are_two_for_each_product_of_a_matrix_product() -> None:
     attention = MultiHeadAttention(16, 4)
     x, memory = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
     trace = trace_shapes(attention, x, memory, memory)
+    assert (trace.sizes["L"], trace.sizes["S"]) == (3, 5)
     projections = 2 * 2 * (3 + 5 + 5 + 3) * 16 * 16
     scores_and_mixture = 2 * 2 * (3 * 5 * 16) * 2
     assert trace.calls[0].flops == projections + scores_and_mixture
@@ -148,7 +149,7 @@ def test_a_failing_call_ends_the_table_and_is_explained() -> None:
         "failed: decoder.layers.1.feed_forward.narrow (Linear) was given (B, L, d_ff) = "
         "(2, 5, 32), and takes a width of 31: mat1 and mat2"
     )
-    unfinished = [call.name for call in trace.calls if not call.outputs]
+    unfinished = [call.name for call in trace.calls if not call.ended]
     assert unfinished == [
         *("", "decoder", "decoder.layers.1", "decoder.layers.1.feed_forward_residual"),
         *("decoder.layers.1.feed_forward", "decoder.layers.1.feed_forward.narrow"),
@@ -159,6 +160,41 @@ def test_a_call_that_never_begins_is_explained_too() -> None:
     trace = trace_shapes(Model(), IDS[0])
     assert isinstance(trace.error, TypeError)
     assert "failed: Model was given (B, L) = (2, 7): " in str(trace)
+
+
+class Patient(nn.Module):
+    """Tries a part that fails, catches that, and goes on with another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(9, 9), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor | tuple[Tensor, ...]]:
+        try:
+            return {"y": self.first(x)}
+        except RuntimeError:
+            return {"y": self.second(x), "x": (x, x)}
+
+
+def test_an_error_that_the_model_catches_ends_the_part_alone() -> None:
+    trace = trace_shapes(Patient(), torch.randn(2, 16))
+    assert trace.error is None
+    calls = [(call.name, call.ended, call.outputs) for call in trace.calls]
+    assert calls == [
+        ("", True, [(2, 8), (2, 16), (2, 16)]),
+        ("first", False, []),
+        ("second", True, [(2, 8)]),
+    ]
+
+
+def test_a_failure_below_the_depth_shown_is_explained_all_the_same() -> None:
+    model = Model()
+    model.encoder.layers[0].get_submodule("feed_forward").narrow = nn.Linear(31, 16)
+    for depth in (0, 1, 2):
+        trace = trace_shapes(model, *IDS, depth=depth)
+        assert "failed: encoder.layers.0.feed_forward.narrow (Linear) was given" in str(trace)
+        assert trace.error is not None
+        assert trace.error.__traceback__ is None  # which would keep every activation alive
 
 
 class Boxes(HTMLParser):

@@ -12,7 +12,8 @@ log = logging.getLogger(__name__)
 
 FALLBACK = "DejaVu Sans"  # comes with matplotlib; has the mark of sentencepiece, U+2581
 CARRIERS = "matplotlib_fontja", "koreanize_matplotlib"  # packages that bring a font along
-LAST = 0x024F  # letters up to here, Latin with accents, are left to the browser's own fonts
+FOR_ASIA = "CJK", "ipa", "Nanum", "Unbatang", "Baekmuk", "TakaoGothic", "VL-Gothic", "wqy"
+LAST = 0x024F  # letters up to here, Latin ones, are left to the browser's own fonts
 
 
 def carried_fonts() -> Iterator[Path]:
@@ -80,7 +81,7 @@ def embedded_fonts(text: str, family: str) -> str:
     missing = {ord(letter) for letter in text if ord(letter) > LAST and not letter.isspace()}
     rules = []
     if missing and importlib.util.find_spec("fontTools") is not None:
-        for file in (*carried_fonts(), *_system_fonts()):
+        for file in _all_fonts():
             if not missing:
                 break
             rule, found = _subset(file, missing, family)
@@ -92,14 +93,18 @@ def embedded_fonts(text: str, family: str) -> str:
     return "\n".join(rules)
 
 
-def _system_fonts() -> list[Path]:
-    """List the fonts of the system, those for Chinese, Japanese and Korean first."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
-    from matplotlib import font_manager
+def _all_fonts() -> Iterator[Path]:
+    """Yield the fonts of packages, then those of the system that are for Chinese, Japanese, Korean.
 
-    files = map(Path, font_manager.findSystemFonts())
-    return sorted(files, key=lambda file: ("CJK" not in file.name, file.name))
+    Others are not looked through: the reader's own system has as much, and knows how to join the
+    letters of scripts that need it.
+    """
+    yield from carried_fonts()
+    if importlib.util.find_spec("matplotlib") is not None:
+        from matplotlib import font_manager
+
+        files = sorted(map(Path, font_manager.findSystemFonts()))
+        yield from (file for file in files if any(name in file.name for name in FOR_ASIA))
 
 
 def _subset(file: Path, wanted: set[int], family: str) -> tuple[str, set[int]]:

@@ -19,6 +19,7 @@ async function unpack(text, count) {
   return weights;
 }
 
+await Promise.all([...document.fonts].map(font => font.load()));  // a canvas asks for none by itself
 const blocks = await Promise.all(data.blocks.map(async block => {
   const {layers, heads} = block, rows = block.queries.length, columns = block.keys.length;
   const all = await unpack(block.weights, layers * heads * rows * columns);
@@ -37,21 +38,17 @@ function meanOf(block, layer) {
   return mean;
 }
 
-// Attention rollout: A' = (A + I) / 2 of each layer's mean, multiplied from the first to this one.
-function rolloutOf(block, last) {
-  const n = block.rows;
-  let rolled = null;
-  for (let layer = 0; layer <= last; layer++) {
-    const step = meanOf(block, layer).map((x, i) => (x + (i % (n + 1) === 0 ? 1 : 0)) / 2);
-    if (rolled === null) { rolled = step; continue; }
-    const product = new Float32Array(n * n);
-    for (let i = 0; i < n; i++) for (let k = 0; k < n; k++) {
-      const factor = step[i * n + k];
-      if (factor) for (let j = 0; j < n; j++) product[i * n + j] += factor * rolled[k * n + j];
-    }
-    rolled = product;
+// Attention rollout: (A + I) / 2, with A the mean of a layer's heads, times the same of all before.
+function rolloutOf(b, layer) {
+  const block = blocks[b], n = block.rows;
+  const step = meanOf(block, layer).map((x, i) => (x + (i % (n + 1) === 0 ? 1 : 0)) / 2);
+  if (layer === 0) return step;
+  const before = weightsOf(b, layer - 1, block.heads + 1), product = new Float32Array(n * n);
+  for (let i = 0; i < n; i++) for (let k = 0; k < n; k++) {
+    const factor = step[i * n + k];
+    if (factor) for (let j = 0; j < n; j++) product[i * n + j] += factor * before[k * n + j];
   }
-  return rolled;
+  return product;
 }
 
 const summaries = block => block.self ? ["mean", "rollout"] : ["mean"];
@@ -61,7 +58,7 @@ function weightsOf(b, layer, column) {
   if (column < block.heads) return block.map(layer, column);
   const key = `${b} ${layer} ${column}`;
   if (!kept.has(key)) {
-    kept.set(key, summaries(block)[column - block.heads] === "mean" ? meanOf(block, layer) : rolloutOf(block, layer));
+    kept.set(key, summaries(block)[column - block.heads] === "mean" ? meanOf(block, layer) : rolloutOf(b, layer));
   }
   return kept.get(key);
 }
@@ -91,13 +88,17 @@ function readAddress() {
   }
 }
 
-function writeAddress() {
-  const {block, layer, head, row, column, pin} = state;
-  const address = `#b=${block}&l=${layer}&h=${head}&q=${row}&k=${column}` +
-    (pin ? `&pin=${pin.block}.${pin.layer}.${pin.head}` : "");
-  try {
-    if (address !== location.hash) history.replaceState(null, "", address);
-  } catch { /* a frame without an address of its own */ }
+let addressTimer = 0;
+function writeAddress() {  // a little later, and once: browsers count how often a page does this
+  clearTimeout(addressTimer);
+  addressTimer = setTimeout(() => {
+    const {block, layer, head, row, column, pin} = state;
+    const address = `#b=${block}&l=${layer}&h=${head}&q=${row}&k=${column}` +
+      (pin ? `&pin=${pin.block}.${pin.layer}.${pin.head}` : "");
+    try {
+      if (address !== location.hash) history.replaceState(null, "", address);
+    } catch { /* a frame without an address of its own */ }
+  }, 200);
 }
 
 // --- Colours -------------------------------------------------------------------------------------
@@ -350,8 +351,11 @@ function tellSentence() {
   $("sentence").textContent = `${nameOf(state)}: “${block.queries[state.row]}” ${looks}. Chosen cell: ${describe(state.row, state.column)}.`;
 }
 
+let tabled = "";
 function fillTable() {
-  if (!$("numbers").open) return;
+  const wanted = JSON.stringify([state.block, state.layer, state.head, state.pin]);
+  if (!$("numbers").open || tabled === wanted) return;
+  tabled = wanted;
   const block = blocks[state.block], {values, differs} = shown();
   const head = make("tr", {}, make("th", {scope: "col", textContent: "looks \\ at"}), ...block.keys.map(token => make("th", {scope: "col", textContent: token})));
   const rows = block.queries.map((token, row) => make("tr", {}, make("th", {scope: "row", textContent: token}),
@@ -386,7 +390,7 @@ function choose(change, {keepStep = false} = {}) {
     drawOverview();
     measure();
   }
-  if (data.writing && block.writes && !keepStep) {
+  if (data.writing && block.steps && !keepStep) {
     $("step").value = state.row;
     showWriting();
   }
@@ -427,8 +431,9 @@ function download(name, blob) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
-const fileName = ending => `${nameOf(state).toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
-const escaped = text => text.replace(/[&<>"']/g, letter => `&#${letter.charCodeAt(0)};`);
+const shownName = () => nameOf(state) + (state.pin ? ` minus ${nameOf(state.pin)}` : "");
+const fileName = ending => `${shownName().toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
+const escaped = text => text.replace(/[\x00-\x1f\ufffe\uffff]/g, "\ufffd").replace(/[&<>"']/g, letter => `&#${letter.charCodeAt(0)};`);
 
 function csvOf() {
   const block = blocks[state.block], {values} = shown();
@@ -443,7 +448,7 @@ function svgOf() {
   const block = blocks[state.block], {values, ramps, toUnit} = shown(), {left, top, cell, width, height} = layout;
   const style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--ink").trim(), back = style.getPropertyValue("--back").trim();
   const parts = [`<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" font-family="sans-serif" font-size="12" fill="${ink}">`,
-    `<title>${escaped(nameOf(state))}</title><rect width="100%" height="100%" fill="${back}"/>`,
+    `<title>${escaped(shownName())}</title><rect width="100%" height="100%" fill="${back}"/>`,
     `<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 6L6 0" stroke="${ink}" stroke-opacity=".45"/></pattern>`];
   for (let row = 0; row < block.rows; row++) for (let column = 0; column < block.columns; column++) {
     const value = values[row * block.columns + column], x = left + column * cell, y = top + row * cell;
@@ -494,11 +499,12 @@ $("svg").addEventListener("click", () => download(fileName("svg"), new Blob([svg
 $("csv").addEventListener("click", () => download(fileName("csv"), new Blob(["\ufeff", csvOf()], {type: "text/csv"})));
 $("step").addEventListener("input", () => {
   showWriting();
-  const writes = blocks[state.block].writes ? state.block : blocks.findLastIndex(block => block.writes);
-  if (writes >= 0) choose({block: writes, row: Number($("step").value)}, {keepStep: true});
+  const isStep = block => block.rows === data.writing.tokens.length && block.steps;
+  const shows = isStep(blocks[state.block]) ? state.block : blocks.findLastIndex(isStep);
+  if (shows >= 0) choose({block: shows, row: Number($("step").value)}, {keepStep: true});
 });
 document.addEventListener("keydown", event => {
-  if (event.ctrlKey || event.altKey || event.metaKey) return;
+  if (event.ctrlKey !== event.altKey || event.metaKey) return;  // both together are AltGr
   if (event.key === "[" || event.key === "]") choose({block: wrap(state.block + (event.key === "]" ? 1 : -1), blocks.length)});
   else if (event.key === "p") togglePin();
   else if (data.writing && (event.key === "," || event.key === ".")) {
@@ -526,11 +532,10 @@ if (data.writing) {
   $("step").max = data.writing.tokens.length - 1;
 }
 readAddress();
-if (data.writing && blocks[state.block].writes) $("step").value = state.row;
+if (data.writing && blocks[state.block].steps) $("step").value = state.row;
 showWriting();
 buildOverview();
 state.dark = matchMedia("(prefers-color-scheme: dark)").matches;
-await document.fonts.ready;
 document.documentElement.dataset.theme = theme();
 measure();
 setTheme(state.dark);

@@ -30,7 +30,7 @@ class AttentionBlock:
         queries: The L tokens that look.
         keys: The S tokens that are looked at; None for self-attention, where they are the same.
         hidden: Which cells a mask hides. Shape (L, S).
-        writes: Whether the queries are the tokens of the writing that the page shows step by step.
+        steps: Whether the rows are the steps of the :class:`Writing` that the page shows.
 
     Raises:
         TypeError: If ``hidden`` is not boolean.
@@ -42,7 +42,7 @@ class AttentionBlock:
     queries: Sequence[str]
     keys: Sequence[str] | None = None
     hidden: Tensor | None = None
-    writes: bool = False
+    steps: bool = False
 
     def __post_init__(self) -> None:
         size = len(self.queries), len(self.columns)
@@ -53,7 +53,7 @@ class AttentionBlock:
             )
         if not self.weights.numel():
             raise ValueError(f"weights of {self.name!r} must not be empty, got none")
-        low, high = float(self.weights.min()), float(self.weights.max())
+        low, high = float(self.weights.detach().min()), float(self.weights.detach().max())
         if not -1e-3 <= low <= high <= 1 + 1e-3:  # which NaN is not either
             raise ValueError(
                 f"weights of {self.name!r} must be numbers from 0 to 1, got {low} to {high}"
@@ -92,6 +92,10 @@ class Writing:
                 "writing must have candidates for each of its tokens, got "
                 f"{len(self.tokens)} tokens and {len(self.candidates)} lists"
             )
+        for words in self.candidates:
+            for word, chance in words:
+                if not 0 <= chance <= 1:  # which NaN is not
+                    raise ValueError(f"chance of {word!r} must be in [0, 1], got {chance}")
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,15 @@ class Explorer:
     def __post_init__(self) -> None:
         if not self.blocks:
             raise ValueError("blocks must hold at least one, got none")
+        for block in self.blocks:
+            if block.steps and (
+                self.writing is None or len(block.queries) != len(self.writing.tokens)
+            ):
+                written = 0 if self.writing is None else len(self.writing.tokens)
+                raise ValueError(
+                    f"rows of {block.name!r} must be the steps of the writing, got "
+                    f"{len(block.queries)} rows and {written} steps"
+                )
 
     @property
     def html(self) -> str:
@@ -134,25 +147,15 @@ class Explorer:
             for name in ("page.html", "page.css", "page.js")
         )
         content = self._content()
-        text = "".join(
-            (
-                self.title,
-                *(token for block in self.blocks for token in (*block.queries, *block.columns)),
-                *(
-                    word
-                    for words in content.get("writing", {}).get("next", [])
-                    for word, _ in words
-                ),
-            )
-        )
+        text = self.title + json.dumps(content, ensure_ascii=False)
         style = f"{embedded_fonts(text, FAMILY)}\n{style}"
         policy = (
             f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-            "font-src data:; img-src data: blob:; base-uri 'none'; form-action 'none'"
+            "font-src data:; base-uri 'none'; form-action 'none'"
         )
         parts = {
             "policy": policy,
-            "title": escape(self.title),
+            "title": escape(_printable(self.title)),
             "style": style,
             "data": _as_script_data(content),
             "script": script,
@@ -166,8 +169,11 @@ class Explorer:
         """Write the page, whole or not at all."""
         path = Path(path)
         partial = path.with_name(f".{path.name}.part")
-        partial.write_text(self.html, encoding="utf-8")
-        partial.replace(path)
+        try:
+            partial.write_text(self.html, encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def _repr_html_(self) -> str:
         """Show the page in a frame that can reach nothing around it."""
@@ -221,7 +227,7 @@ def _pack(block: AttentionBlock) -> dict[str, Any]:
         "queries": list(block.queries),
         "keys": list(block.columns),
         "self": block.keys is None,
-        "writes": block.writes,
+        "steps": block.steps,
         "weights": base64.b64encode(zlib.compress(planes, 9)).decode(),
     }
     if block.hidden is not None:
@@ -232,8 +238,13 @@ def _pack(block: AttentionBlock) -> dict[str, Any]:
 
 def _as_script_data(content: object) -> str:
     """Write JSON that a browser cannot take for the end of its element, or for markup."""
-    text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
+    text = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _printable(text: str) -> str:
+    """Replace what UTF-8 cannot write, halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _hash(text: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from transformer_blocks._checks import check_size
 from transformer_blocks.explorer.fonts import font_for
 
 
@@ -35,12 +36,7 @@ def plot_attention(
     """
     from matplotlib.patches import Rectangle
 
-    size = len(queries), len(keys)
-    if tuple(weights.shape) != size or (hidden is not None and tuple(hidden.shape) != size):
-        raise ValueError(
-            f"weights must have shape (L, S) with L={size[0]} and S={size[1]} tokens, "
-            f"got {tuple(weights.shape)}"
-        )
+    _check(weights, queries, keys, hidden, leading="")
     font = font_for("".join((*queries, *keys, title)))
     if axes is None:
         width, height = panel_size(queries, keys)
@@ -84,11 +80,8 @@ def plot_heads(
     Raises:
         ValueError: If shapes do not fit.
     """
-    if weights.dim() != 3 or tuple(weights.shape[1:]) != (len(queries), len(keys)):
-        raise ValueError(
-            f"weights must have shape (H, L, S) with L={len(queries)} and S={len(keys)} tokens, "
-            f"got {tuple(weights.shape)}"
-        )
+    check_size(columns=columns)
+    _check(weights, queries, keys, hidden, leading="H, ")
     panels = [("mean of the heads", weights.float().mean(0))]
     panels += [(f"head {number}", table) for number, table in enumerate(weights, start=1)]
     columns = min(columns, len(panels))
@@ -102,6 +95,27 @@ def plot_heads(
     if title:
         figure.suptitle(title, fontproperties=font_for(title), fontsize=12, parse_math=False)
     return figure
+
+
+def _check(
+    weights: Tensor,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    hidden: Tensor | None,
+    *,
+    leading: str,
+) -> None:
+    """Raise unless weights are numbers, and tables have the size of their labels."""
+    size = len(queries), len(keys)
+    if weights.dim() != 2 + bool(leading) or tuple(weights.shape[-2:]) != size:
+        raise ValueError(
+            f"weights must have shape ({leading}L, S) with L={size[0]} and S={size[1]} tokens, "
+            f"got {tuple(weights.shape)}"
+        )
+    if hidden is not None and tuple(hidden.shape) != size:
+        raise ValueError(f"hidden must have shape (L, S) = {size}, got {tuple(hidden.shape)}")
+    if not bool(weights.isfinite().all()):
+        raise ValueError("weights must be finite, got NaN or infinity")
 
 
 def new_figure(width: float, height: float) -> Any:

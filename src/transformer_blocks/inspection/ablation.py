@@ -11,11 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.additive import AdditiveAttention
 from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
-from transformer_blocks.packing import PackedLinear
+from transformer_blocks.packing import JoinedAttention, PackedDecoderLayer, PackedLinear
 from transformer_blocks.residual import PostNorm, PreNorm
+
+PACKED = PackedLinear, JoinedAttention, PackedDecoderLayer
 
 
 @contextmanager
@@ -59,7 +62,7 @@ def ablate(
         >>> torch.equal(encoder(x), whole)
         True
     """
-    if any(isinstance(part, PackedLinear) for part in model.modules()):
+    if any(isinstance(part, PACKED) for part in model.modules()):
         raise ValueError("model must not be packed; ablate the one that was trained")
     with ExitStack() as undo:
         for name, numbers in (heads or {}).items():
@@ -79,13 +82,16 @@ def ablate(
         if positions:
             kinds = SinusoidalPositionalEncoding, LearnedPositionalEncoding
             for encoding in _all(model, kinds, "a positional encoding"):
-                undo.callback(encoding.register_forward_hook(_input).remove)
+                hook = encoding.register_forward_hook(_input, with_kwargs=True)
+                undo.callback(hook.remove)
         if scale:
             for layer in _all(
                 model, (MultiHeadAttention, SingleHeadAttention), "an attention layer"
             ):
                 if isinstance(layer, SingleHeadAttention):
                     _replace(layer, "scale", 1.0, undo)
+                elif isinstance(layer.kernel, AdditiveAttention):
+                    raise ValueError("additive attention must be left as it is: it has no scale")
                 else:
                     _replace(layer, "kernel", _Unscaled(layer.kernel), undo)
         yield
@@ -127,12 +133,19 @@ class _Unscaled(_Wrapped):
         return super().attention_weights(*inputs, **options | {"scale": 1.0})
 
 
-def _zeros(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+def _zeros(module: nn.Module, inputs: object, output: object) -> Tensor:
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"a silent module must return a tensor, got {type(output).__name__} from "
+            f"{type(module).__name__}"
+        )
     return torch.zeros_like(output)
 
 
-def _input(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return inputs[0]
+def _input(
+    module: nn.Module, inputs: tuple[Tensor, ...], keywords: dict[str, Tensor], output: Tensor
+) -> Tensor:
+    return inputs[0] if inputs else keywords["x"]
 
 
 def _without_stream(residual: PreNorm | PostNorm) -> Callable[..., Tensor]:

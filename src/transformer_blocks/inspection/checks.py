@@ -49,21 +49,23 @@ def check_causal(
     x: Tensor,
     *,
     window: int | None = None,
-    tolerance: float = 1e-4,
+    tolerance: float | None = None,
 ) -> Report:
-    """See that no position is told of a later one, and that each is told of the earlier ones.
+    """See that no position is told of a later one, and that none is deaf to all that came before.
 
     Position by position, the input is changed and the outputs are compared. An output that changes
-    before the place that was changed is a leak. One that never changes at all, however much of its
-    past is rewritten, is deaf: its mask may be inverted.
+    before the place that was changed is a leak. One that never changes, however much of its past
+    is rewritten, while others look around, is deaf: its mask may be inverted.
 
     Args:
         function: Any module or function from (B, L) ids, or (B, L, width) vectors, to (B, L, ...);
             without randomness, so in eval mode.
         x: An input to try, with two positions or more. Ids are exchanged for others of ``x``, which
             needs at least two different ones.
-        window: How many positions each may look back, itself included; all if not given.
-        tolerance: What counts as no change, in standard deviations of the output.
+        window: How many positions the whole function may reach back, itself included; all if not
+            given. Each layer of a stack adds the window of its mask, less one.
+        tolerance: What counts as no change, in standard deviations of the output; by its dtype if
+            not given, 1e-4 in float32.
 
     Returns:
         The leaks.
@@ -84,25 +86,28 @@ def check_causal(
     """
     if x.dim() < 2 or x.shape[1] < 2:
         raise ValueError(f"x must have shape (B, L, ...) with L of 2 or more, got {tuple(x.shape)}")
-    before = function(x)
+    before = function(x.clone()).clone()
     if before.shape[:2] != x.shape[:2]:
         raise ValueError(
             f"function must keep (B, L) = {tuple(x.shape[:2])}, got an output of shape "
             f"{tuple(before.shape)}"
         )
-    if problem := _unsteady(before, function(x), tolerance):
+    if problem := _unsteady(before, function(x.clone()), tolerance):
         return Report("causality", (problem,))
-    problems = []
-    reach = torch.zeros(x.shape[1], x.shape[1], dtype=torch.bool)  # (output, input)
-    for place in range(x.shape[1]):
+    length = x.shape[1]
+    noticed = torch.zeros(length, length, dtype=torch.bool)  # (output, input)
+    for place in range(length):
         changed = x.clone()
         changed[:, place] = _other(x, place)
-        reach[:, place] = _differs(before, function(changed), tolerance)
-    for output, row in enumerate(reach.tolist()):
+        far = _far(before, function(changed), tolerance)  # (B, L, ...)
+        noticed[:, place] = far.transpose(0, 1).flatten(1).any(dim=1).cpu()
+    mixes = bool((noticed & ~torch.eye(length, dtype=torch.bool)).any())
+    problems = []
+    for output, row in enumerate(noticed.tolist()):
         first = 0 if window is None else max(0, output - window + 1)
         problems += [
             f"position {output} changes with position {place}, which comes later"
-            for place in range(output + 1, len(row))
+            for place in range(output + 1, length)
             if row[place]
         ]
         problems += [
@@ -110,10 +115,8 @@ def check_causal(
             for place in range(first)
             if row[place]
         ]
-        deaf = [place for place in range(first, output + 1) if not row[place]]
-        if deaf:
-            places = ", ".join(map(str, deaf))
-            problems.append(f"position {output} does not notice position {places}")
+        if mixes and first < output and not any(row[:output]):
+            problems.append(f"position {output} notices no earlier position")
     return Report("causality", tuple(problems))
 
 
@@ -123,8 +126,8 @@ def check_padding(
     sentences: Sequence[Tensor],
     *,
     padding_id: int = 0,
-    more: int = 3,
-    tolerance: float = 1e-4,
+    extra_columns: int = 3,
+    tolerance: float | None = None,
 ) -> Report:
     """See that a sentence gives the same alone, among longer ones, and with yet more padding.
 
@@ -133,8 +136,8 @@ def check_padding(
             something of shape (B, ...) that sums each sentence up; without randomness.
         sentences: Ids of each sentence, of different lengths. Each of shape (S_i,).
         padding_id: What fills the shorter ones up.
-        more: How many columns of padding are added to the batch in a second try.
-        tolerance: What counts as no change, in standard deviations of the output.
+        extra_columns: How much padding is added to the batch in a second try.
+        tolerance: What counts as no change; see :func:`check_causal`.
 
     Returns:
         The sentences that were changed.
@@ -156,14 +159,17 @@ def check_padding(
             "sentences must have different lengths, or there is no padding, "
             f"got {[len(sentence) for sentence in sentences]}"
         )
-    alone = [function(sentence[None])[0] for sentence in sentences]
-    again = [function(sentence[None])[0] for sentence in sentences]
-    for first, second in zip(alone, again, strict=True):
-        if problem := _unsteady(first[None], second[None], tolerance):
+    alone = [function(sentence[None].clone())[0].clone() for sentence in sentences]
+    for sentence, expected in zip(sentences, alone, strict=True):
+        again = function(sentence[None].clone())[0]
+        if problem := _unsteady(expected, again, tolerance):
             return Report("padding", (problem,))
     longest = max(map(len, sentences))
     problems = []
-    for columns, where in ((longest, "among the others"), (longest + more, "with more padding")):
+    for columns, where in (
+        (longest, "among the others"),
+        (longest + extra_columns, "with more padding"),
+    ):
         batch = sentences[0].new_full((len(sentences), columns), padding_id)
         for row, sentence in zip(batch, sentences, strict=True):
             row[: len(sentence)] = sentence
@@ -172,7 +178,7 @@ def check_padding(
             found = together[number]
             if found.shape != expected.shape:  # a row for each position: compare the real ones
                 found = found[: len(sentence)]
-            if bool(_differs(expected[None], found[None], tolerance).any()):
+            if bool(_far(expected, found, tolerance).any()):
                 problems.append(
                     f"sentence {number}, of {len(sentence)} tokens, gives something else {where}, "
                     f"{columns} tokens wide, than alone"
@@ -186,17 +192,18 @@ def check_cache(
     begin: Callable[[], StepModel],
     tokens: Tensor,
     *,
-    tolerance: float = 1e-4,
+    tolerance: float | None = None,
 ) -> Report:
     """See that writing step by step gives the scores that reading at once gives.
 
-    Halfway the rows are turned round, and one of them is named twice, as a beam search would do.
+    Halfway the rows are turned round; a step later one is named twice, as a beam search does; and
+    yet a step later some are dropped, as those of finished sentences are.
 
     Args:
         function: Scores every next token of known sentences: (B, L) ids to (B, L, V).
         begin: Called without arguments; gives the same model, ready to write B sentences by steps.
         tokens: Ids to try, with two positions or more. Shape (B, L).
-        tolerance: What counts as no change, in standard deviations of the scores.
+        tolerance: What counts as no change; see :func:`check_causal`.
 
     Returns:
         The steps whose scores differ.
@@ -227,30 +234,41 @@ def check_cache(
             f"tokens must have shape (B, L) with L of 2 or more, got {tuple(tokens.shape)}"
         )
     rows, length = tokens.shape
-    whole = function(tokens)  # (B, L, V)
+    whole = function(tokens.clone()).clone()  # (B, L, V)
     if whole.shape[:2] != tokens.shape:
         raise ValueError(
             f"function must give (B, L, V) with (B, L) = {(rows, length)}, got {tuple(whole.shape)}"
         )
-    if problem := _unsteady(whole, function(tokens), tolerance):
+    if problem := _unsteady(whole, function(tokens.clone()), tolerance):
         return Report("steps", (problem,))
-    order = torch.arange(rows)
+    half = length // 2
+    moves = {
+        half: [*reversed(range(rows))],
+        half + 1: [*range(rows), 0],
+        half + 2: [*range(1, rows + 1)],
+    }
+    order = torch.arange(rows, device=tokens.device)  # the sentence that each row writes
+    problems: list[str] = []
     model = begin()
-    problems = []
     for step in range(length):
-        if step == length // 2:
-            chosen = torch.tensor([*reversed(range(rows)), 0])
-            model.select(chosen)
-            order = order[chosen]
-        scores = model.step(tokens[order, step])
-        if scores.shape != whole[order, step].shape:
+        where = "" if step < half else ", after rows were moved"
+        try:
+            if step in moves:
+                chosen = torch.tensor(moves[step], device=tokens.device)
+                model.select(chosen.cpu())
+                order = order[chosen]
+            scores = model.step(tokens[order, step])
+        except Exception as error:  # whatever a wrong cache makes of it
+            problems.append(f"step {step} failed{where}: {error}")
+            break
+        expected = whole[order, step]
+        if scores.shape != expected.shape:
             problems.append(
-                f"step {step} must give scores of shape {tuple(whole[order, step].shape)}, "
+                f"step {step} must give scores of shape {tuple(expected.shape)}{where}, "
                 f"got {tuple(scores.shape)}"
             )
             break
-        wrong = _differs(whole[order, step][None], scores[None], tolerance).nonzero().flatten()
-        where = "" if step < length // 2 else ", after rows were moved"
+        wrong = _far(expected, scores, tolerance).flatten(1).any(dim=1).nonzero().flatten()
         problems += [f"step {step} of row {row} differs{where}" for row in wrong.tolist()]
     return Report("steps", tuple(problems))
 
@@ -259,7 +277,9 @@ def _other(x: Tensor, place: int) -> Tensor:
     """Make another input for one position: other vectors, or other ids of the same sentences."""
     old = x[:, place].contiguous()
     if x.is_floating_point():
-        return old + 3 * x.std() + torch.linspace(-1, 1, old.numel()).view_as(old).to(old)
+        dice = torch.Generator().manual_seed(place)
+        size = float(x.float().std(correction=0)) or 1.0
+        return old + size * torch.randn(old.shape, generator=dice).to(old)
     ids = x.unique()
     if len(ids) < 2:
         raise ValueError(f"x must hold at least two different ids, got {ids.tolist()} only")
@@ -267,23 +287,26 @@ def _other(x: Tensor, place: int) -> Tensor:
     return ids[following % len(ids)]
 
 
-def _differs(before: Tensor, after: Tensor, tolerance: float) -> Tensor:
-    """Tell which places of the second dimension differ in any row. Shape (L,)."""
+def _far(before: Tensor, after: Tensor, tolerance: float | None) -> Tensor:
+    """Tell which numbers differ by more than rounding; infinities are equal to themselves."""
     if before.shape != after.shape:
         raise ValueError(
             f"function must give outputs of one shape, got {tuple(before.shape)} and "
             f"{tuple(after.shape)}"
         )
-    size = before.double().std(correction=0).clamp(min=1e-12)
-    change = (after.double() - before.double()).abs() / size
-    far = ~(change <= tolerance)  # NaN is a difference too
-    return far.transpose(0, 1).flatten(1).any(dim=1).cpu()
+    if tolerance is None:
+        floating = before.dtype if before.is_floating_point() else torch.float32
+        tolerance = max(1e-4, 16 * torch.finfo(floating).eps)
+    first, second = before.double(), after.double()
+    finite = first[first.isfinite()]
+    size = finite.std(correction=0).clamp(min=1e-12) if len(finite) else 1.0
+    return (first != second) & ~((second - first).abs() / size <= tolerance)
 
 
-def _unsteady(first: Tensor, second: Tensor, tolerance: float) -> str | None:
+def _unsteady(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
     """Complain if two equal calls gave different outputs."""
-    if not bool(_differs(first, second, tolerance).any()):
-        return None
     if bool(first.isnan().any()):
         return "the output holds NaN"
-    return "two equal calls differ: put the model into eval mode, where nothing is dropped"
+    if bool(_far(first, second, tolerance).any()):
+        return "two equal calls differ: put the model into eval mode, where nothing is dropped"
+    return None

@@ -9,14 +9,15 @@ also knows the usual mistakes by their looks.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from string import ascii_letters
 
 import torch
 from torch import Tensor
 
 from transformer_blocks.masks import VISIBLE, align_columns, hide_future
 
-SEVERAL = "+"
-COLOURS = ("#8a8f98", "#d9822b", "#3b7dd8", "#a34fb5", "#2f9e68")
+SEVERAL, OTHER = "+", "another reason"
+COLOURS = ("#5b6270", "#9a5300", "#1d5fb8", "#86389a", "#1b7a4b")  # white letters stand out on all
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class MaskExplanation:
         for cell in (cell for row in self.reasons for cell in row):
             for reason in cell:
                 if reason not in found:
-                    free = [letter for letter in reason + "0123456789" if letter.strip()]
-                    found[reason] = next(x for x in free if x not in found.values())
+                    taken = {VISIBLE, SEVERAL, " ", *found.values()}
+                    free = (letter for letter in reason + ascii_letters if letter not in taken)
+                    found[reason] = next(free, "?")
         return found
 
     def __str__(self) -> str:
@@ -128,7 +130,7 @@ def explain_mask(
         1  a a .
         2  a a a
         hidden as: a another reason
-        warning: the mask looks inverted: it shows the future and hides the past; True hides
+        warning: the mask looks inverted: turned round, it would hide future; True hides
         warning: query 2 may see nothing: it gets zeros
     """
     named = dict(mask) if isinstance(mask, Mapping) else {"": mask}
@@ -154,9 +156,10 @@ def explain_mask(
         )
     if not isinstance(mask, Mapping):
         tables = _guess(joined)
+    cells = {name: table.tolist() for name, table in tables.items()}
     reasons = tuple(
         tuple(
-            tuple(name for name, table in tables.items() if table[row, key])
+            tuple(name for name, table in cells.items() if table[row][key])
             for key in range(key_length)
         )
         for row in range(length)
@@ -178,6 +181,8 @@ def _table(mask: Tensor, sentence: int, head: int) -> Tensor:
         return mask.cpu()
     if mask.dim() != 4:
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
+    if not (len(mask) and mask.shape[1]):
+        raise ValueError(f"mask must have a sentence and a head to show, got {tuple(mask.shape)}")
     places = []
     for name, wanted, size in (("sentence", sentence, len(mask)), ("head", head, mask.shape[1])):
         if size > 1 and not 0 <= wanted < size:
@@ -201,18 +206,16 @@ def _guess(table: Tensor) -> dict[str, Tensor]:
     if future.any() and (table | ~future).all() and (rest & future).any():
         found["future"] = future
         rest = rest & ~future
-    past = ~future & ~padding
-    for width in range(1, key_length if length > 1 else 0):
-        far = behind >= width
-        hides_what_is_far = (table | ~(far & past)).all() and (rest & far).any()
-        if hides_what_is_far and not (rest & ~far).any():
-            found["outside the window"] = far & table
-            rest = rest & ~far
-            break
+    visible = behind[~table & (behind >= 0)]
+    width = int(visible.max()) if len(visible) else 0  # how far back anyone may look
+    far = behind > width
+    if length > 1 and width and (rest & far).any() and not (rest & ~far).any():
+        found["outside the window"] = far & table
+        rest = rest & ~far
     if padding.any():
         found["padding"] = padding
     if rest.any():
-        found["another reason"] = rest
+        found[OTHER] = rest
     return found
 
 
@@ -223,15 +226,17 @@ def _warnings(table: Tensor, queries: Sequence[str], *, rows_are_queries: bool) 
         return []
     warnings = []
     future = hide_future(length, key_length, None)
-    if length > 1 and bool(future.any()) and bool((table == ~future).all()):
-        warnings.append(
-            "the mask looks inverted: it shows the future and hides the past; True hides"
-        )
-    elif bool((table == table[0]).all()) and bool(table[0, 0]) and not bool(table[0, -1]):
-        first_seen = int((~table[0]).int().argmax())
-        if not bool(table[0, first_seen:].any()):
+    found, turned = _guess(table), _guess(~table)
+    if OTHER in found and turned and OTHER not in turned:
+        if list(turned) == ["padding"]:
             warnings.append(
-                "the mask looks inverted: it hides the beginning and shows the end; True hides"
+                "the mask hides the beginning and shows the end: right for padding on the left, "
+                "inverted for padding on the right; True hides"
+            )
+        else:
+            warnings.append(
+                f"the mask looks inverted: turned round, it would hide {' and '.join(turned)}; "
+                "True hides"
             )
     if (
         rows_are_queries

@@ -7,7 +7,7 @@ positions, d_model, ...), so that a dimension can be followed. If the call fails
 where it did, and says what clashed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from html import escape
@@ -42,7 +42,8 @@ class Call:
         kind: Its class.
         depth: How many modules it lies within.
         inputs: Shapes of the tensors that went in.
-        outputs: Shapes of those that came out; empty if it never ended.
+        outputs: Shapes of those that came out.
+        ended: Whether it came to its end.
         parameters: Numbers that the module and its parts learn.
         flops: Floating-point operations, those of its parts included: 2 for each number that is
             multiplied and added in a matrix product. Other work is not counted.
@@ -55,6 +56,7 @@ class Call:
     depth: int
     inputs: list[tuple[int, ...]]
     outputs: list[tuple[int, ...]] = field(default_factory=list)
+    ended: bool = False
     parameters: int = 0
     flops: int = 0
     takes: int | None = None
@@ -68,11 +70,13 @@ class Trace:
         calls: In the order in which they began.
         sizes: The names of sizes, such as B or d_model.
         error: What ended it early, if anything did.
+        failed: The innermost call that it ended.
     """
 
     calls: list[Call]
     sizes: dict[str, int]
     error: Exception | None = None
+    failed: Call | None = None
 
     def named(self, shape: Sequence[int]) -> str:
         """Write a shape by the names of its sizes: (2, 5, 16) as (B, L, d_model)."""
@@ -99,15 +103,16 @@ class Trace:
             "  " * call.depth + call.title,
             call.kind,
             " ".join(map(self.named, call.inputs)),
-            " ".join(map(self.named, call.outputs)) or ("..." if self.error else ""),
+            " ".join(map(self.named, call.outputs)) if call.ended else "...",
             f"{call.parameters:,}",
             f"{call.flops:,}",
         )
 
     def _complaint(self) -> str:
         """Say in which module the call failed, and on what."""
-        unfinished = [call for call in self.calls if not call.outputs]
-        where = unfinished[-1] if unfinished else self.calls[0]
+        if self.failed is None:
+            return str(self.error)
+        where = self.failed
         given = ", ".join(f"{self.named(shape)} = {shape}" for shape in where.inputs) or "no tensor"
         name = f"{where.name} ({where.kind})" if where.name else where.kind
         wanted = "" if where.takes is None else f", and takes a width of {where.takes}"
@@ -147,7 +152,8 @@ def trace_shapes(
         inputs: What it is called with.
         keywords: What it is called with by name.
         sizes: Names for sizes, such as ``{"B": 2, "S": 7}``. Those of these blocks are found in the
-            model: d_model, d_ff, d_k, H and V; of the first inputs, B and L are taken, and S.
+            model: d_model, d_ff, d_k, H and V. Of the inputs, B is taken, and L and S: what reads
+            the source or the keys is S long.
         depth: How many levels of modules to show; all if not given.
 
     Returns:
@@ -182,10 +188,11 @@ def trace_shapes(
         try:
             model(*inputs, **keywords)
         except Exception as raised:  # whatever it is: the table shows it
-            error = raised
+            error = raised.with_traceback(None)  # which would keep all that the pass computed
+    failed = next((call for call in reversed(calls) if not call.ended), None)
     if depth is not None:
         calls = [call for call in calls if call.depth < depth]
-    return Trace(calls, known, error)
+    return Trace(calls, known, error, failed)
 
 
 def _attention_flops(
@@ -217,23 +224,37 @@ def _writing_down(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
 
         return hook
 
-    def end(module: nn.Module, args: Any, output: Any) -> None:
-        call = open_calls.pop()
-        call.outputs = _shapes(output if isinstance(output, tuple | list) else (output,))
-        call.flops += counter.get_total_flops()
+    def end(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            while open_calls[-1].name != name:  # ended by an error that the model caught
+                open_calls.pop().flops += counter.get_total_flops()
+            call = open_calls.pop()
+            call.outputs, call.ended = _shapes((output,)), True
+            call.flops += counter.get_total_flops()
+
+        return hook
 
     with ExitStack() as hooks:
         for name, module in model.named_modules():
             first = module.register_forward_pre_hook(begin(name), with_kwargs=True, prepend=True)
             hooks.callback(first.remove)
-            hooks.callback(module.register_forward_hook(end).remove)
+            hooks.callback(module.register_forward_hook(end(name)).remove)
         yield
     for call in open_calls:  # those that an error ended
         call.flops += counter.get_total_flops()
 
 
-def _shapes(values: Sequence[object]) -> list[tuple[int, ...]]:
-    return [tuple(value.shape) for value in values if isinstance(value, Tensor)]
+def _shapes(values: Iterable[object]) -> list[tuple[int, ...]]:
+    """List the shapes of all tensors, also those within lists, tuples and dictionaries."""
+    shapes = []
+    for value in values:
+        if isinstance(value, Tensor):
+            shapes.append(tuple(value.shape))
+        elif isinstance(value, Mapping):
+            shapes += _shapes(value.values())
+        elif isinstance(value, tuple | list):
+            shapes += _shapes(value)
+    return shapes
 
 
 def found_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -242,9 +263,11 @@ def found_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str
     if inputs and inputs[0]:
         sizes["B"] = inputs[0][0]
     lengths = list(dict.fromkeys(shape[1] for shape in inputs if len(shape) in (2, 3)))
-    # Of two inputs the first is what is read, S; the other, L, is what asks.
-    for name, length in zip(("L",) if len(lengths) == 1 else ("S", "L"), lengths, strict=False):
-        sizes[name] = length
+    # Blocks take what asks first, L, then what is looked at, S. Whole models, which embed their
+    # tokens themselves, take the source first.
+    from_tokens = all(len(shape) == 2 for shape in inputs)
+    order = ("S", "L") if from_tokens and len(lengths) > 1 else ("L", "S")
+    sizes |= dict(zip(order, lengths, strict=False))
     features: dict[str, int] = {}
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):

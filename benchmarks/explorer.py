@@ -1,0 +1,94 @@
+"""How large the explorer's pages are, and how fast they move.
+
+    python benchmarks/explorer.py
+
+For three sizes of models, with three blocks of random attention each: the bytes of the page, the
+time until something is painted and until all is ready (median of five openings), and the time of a
+redraw after a key: another head, and another block (median of 50). Needs Chromium and the package
+playwright.
+"""
+
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from playwright.sync_api import sync_playwright
+
+from transformer_blocks import AttentionBlock, Explorer
+
+OPENINGS, REDRAWS = 5, 50
+TIME_REDRAWS = """async ([id, key, count]) => {
+    const times = [];
+    for (let i = 0; i < count; i++) {
+        const begun = performance.now();
+        const press = new KeyboardEvent("keydown", {key, bubbles: true});
+        document.getElementById(id).dispatchEvent(press);
+        document.getElementById("map").getContext("2d").getImageData(0, 0, 1, 1);  // all is drawn
+        times.push(performance.now() - begun);
+        await new Promise(requestAnimationFrame);
+    }
+    return times;
+}"""
+
+
+class Size(NamedTuple):
+    """A model and a sentence."""
+
+    layers: int
+    heads: int
+    tokens: int
+
+
+def make_page(size: Size, path: Path) -> int:
+    """Write a page of random weights; return its size in bytes."""
+    torch.manual_seed(0)
+    words = [f"word{number}" for number in range(size.tokens)]
+    blocks = []
+    for name in ("Encoder self-attention", "Decoder self-attention", "Cross-attention"):
+        scores = 2 * torch.randn(size.layers, size.heads, size.tokens, size.tokens)
+        blocks.append(AttentionBlock(name, scores.softmax(dim=-1), words))
+    Explorer(blocks).save(path)
+    return path.stat().st_size
+
+
+def main() -> None:
+    """Print a row for each size."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    print("| layers x heads x tokens x 3 | page | first paint | ready | other head | other block |")
+    print("|---|---|---|---|---|---|")
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        for size in (Size(3, 4, 16), Size(6, 8, 64), Size(12, 12, 128)):
+            path = Path(folder) / "page.html"
+            size_in_bytes = make_page(size, path)
+            paints, readies = [], []
+            page: Any = None
+            for _ in range(OPENINGS):
+                page = browser.new_page()
+                page.goto(path.as_uri())
+                page.wait_for_selector("html[data-ready]")
+                readies.append(page.evaluate("performance.now()"))
+                paints.append(
+                    page.evaluate(
+                        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+                    )
+                )
+            heads = page.evaluate(TIME_REDRAWS, ["grid", "ArrowRight", REDRAWS])
+            blocks = page.evaluate(TIME_REDRAWS, ["map", "]", REDRAWS])
+            cells = [
+                " x ".join(map(str, size)),
+                f"{size_in_bytes / 1000:,.0f} kB",
+                *(f"{statistics.median(times):.0f} ms" for times in (paints, readies)),
+                *(f"{statistics.median(times):.1f} ms" for times in (heads, blocks)),
+            ]
+            print("|", " | ".join(cells), "|", flush=True)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
