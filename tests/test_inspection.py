@@ -65,6 +65,25 @@ def test_recording_changes_no_bit_of_outputs_gradients_or_the_dice(
     assert all(map(torch.equal, *results))
 
 
+def test_recording_under_autocast_leaves_the_gradients_alone() -> None:
+    encoder, x = build_encoder(**SIZES, dropout=0.0), torch.randn(2, 4, 8)
+    gradients = []
+    for recording in (False, True):
+        encoder.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            if recording:
+                with record_attention(encoder):
+                    output = encoder(x)
+            else:
+                output = encoder(x)
+        output.float().pow(2).sum().backward()
+        gradients.append([weight.grad for weight in encoder.parameters()])
+    for before, after in zip(*gradients, strict=True):
+        assert before is not None
+        assert after is not None
+        assert torch.equal(before, after)
+
+
 def test_every_attention_is_recorded_under_its_name_once_for_each_call() -> None:
     model = Translator()
     with record_attention(model) as maps:
