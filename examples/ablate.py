@@ -134,17 +134,22 @@ def compare_losses(arguments: Sequence[str] | None) -> None:
     )
     parser.add_argument("--picture", type=Path, default=Path("runs/ablation.png"))
     options = parser.parse_args(arguments)
-    results = [bleu_without(Run(folder), options.sentences) for folder in options.runs]
+    options.picture.parent.mkdir(parents=True, exist_ok=True)
+    runs = [Run(folder) for folder in options.runs]
+    tasks = {(config.corpus_hash, config.preset) for config in (run.read_config() for run in runs)}
+    if len(tasks) > 1 or len({run.folder.resolve() for run in runs}) < len(runs):
+        raise UserError("runs must be several trainings of one corpus and preset, by seed")
+    results = [bleu_without(run, options.sentences) for run in runs]
     names = names_of(options.runs)
     rows = []
     for title in results[0]:
         scores = [result[title] for result in results]
         change = mean(scores) - mean(result["nothing"] for result in results)
         cells = [f"{each:.1f}" for each in (*scores, mean(scores))]
-        rows.append((f"without {title}", *cells, f"{change:+.1f}"))
+        spread = f"{min(scores):.1f}-{max(scores):.1f}"
+        rows.append((f"without {title}", *cells, spread, f"{change:+.1f}"))
     print()
-    print(table(("BLEU", *names, "mean", "change"), rows, words=1))
-    options.picture.parent.mkdir(parents=True, exist_ok=True)
+    print(table(("BLEU", *names, "mean", "range", "change"), rows, words=1))
     plot_losses(names, results, options.picture)
     print(f"\nWritten: {options.picture}")
 

@@ -90,12 +90,13 @@ rounding), and training cannot do better than a coin."""
 
     table = sinusoidal_table(64, WIDTH).float()
     figure, (waves, near, learnt) = new_figure(3)
-    waves.imshow(table, cmap="RdBu", aspect="auto", vmin=-1, vmax=1)
+    waves.imshow(table.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1)
     waves.set_title("the waves: a row for each position", fontsize=10)
     waves.set_xlabel("feature")
     waves.set_ylabel("position")
     for position in (8, 32):
-        near.plot(table @ table[position] / (WIDTH / 2), label=f"with position {position}")
+        likeness = table @ table[position] / (WIDTH / 2)
+        near.plot(likeness.numpy(), label=f"with position {position}")
     near.set_title("likeness of two positions (their dot product)", fontsize=10)
     tidy(near, x="position", y=f"dot product / {WIDTH // 2}")
     near.legend(frameon=False)

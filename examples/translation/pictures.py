@@ -17,7 +17,6 @@ from translation.decoding import Look
 PLOTTED = {"minutes", "train_loss", "validation_loss", "validation_bleu"}
 """What a row of the metrics must have."""
 LARGEST = 2**16 - 1  # pixels on a side that matplotlib can draw
-PARAMETERS_A_POINT = 50_000  # how many a square point of the comparison's discs stands for
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -129,38 +128,29 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
             values = [row[key] for row in result.metrics]
             axes.plot(minutes, values, "o-", ms=3, color=color)
         lengths.plot(range(len(groups)), result.bleu_by_length, "o-", color=color)
-        speed.scatter(
-            result.decoding_speed,
-            result.bleu,
-            s=result.parameters / PARAMETERS_A_POINT,
-            color=color,
-        )
-        speed.annotate(
-            result.name,
-            (result.decoding_speed, result.bleu),
-            textcoords="offset points",
-            xytext=(0, 12),
-            ha="center",
-            color=color,
-            fontproperties=font,
-            parse_math=False,
-        )
+        bar = speed.barh(number, result.decoding_speed, color=color)
+        speed.bar_label(bar, [f"{result.decoding_speed:.0f}"], padding=3)
+    speed.set_yticks(
+        range(len(results)),
+        [result.name for result in results],
+        fontproperties=font,
+        parse_math=False,
+    )
+    speed.invert_yaxis()
     legend = loss.legend(loss.lines, [result.name for result in results], prop=font, frameon=False)
     for name in legend.get_texts():
         name.set_parse_math(False)
     lengths.set_xticks(range(len(groups)), groups)
     for axes, x, y in (
-        (loss, "minutes of training", "validation loss per token (nats, label-smoothed)"),
+        (loss, "minutes of training", "validation loss (smoothed, nats a token)"),
         (bleu, "minutes of training", "BLEU of a validation sample, greedy"),
         (lengths, "characters of the source (number of sentences)", "BLEU of the test sentences"),
-        (speed, "test sentences a second (area: parameters)", "BLEU of the test sentences"),
+        (speed, "test sentences translated in a second", ""),
     ):
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    speed.margins(0.2)
-    for axes in (bleu, lengths, speed):
+    for axes in (bleu, lengths):
         axes.set_ylim(bottom=0.0)
-    speed.set_xlim(left=0.0)
     save(figure, path)

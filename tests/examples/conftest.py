@@ -1,11 +1,22 @@
 """A trained run and a corpus in files, which the tests of this folder share."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.examples.tiny_run import begin, make_corpus
 
 from translation.training import Training
+
+
+@pytest.fixture(autouse=True)
+def _quiet_afterwards() -> Iterator[None]:
+    """Take back how a program that was run in this process set up the log."""
+    root, handlers = logging.getLogger(), list(logging.getLogger().handlers)
+    yield
+    root.handlers[:] = handlers
+    logging.getLogger("translation").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
     out = capsys.readouterr().out
     assert imread(picture).ndim == 3
     rows = {
-        match[1]: [float(number) for number in match[2].split()]
+        match[1]: [float(number) for number in re.sub(r"\S+-\S+", "", match[2]).split()]
         for match in re.finditer(r"^without (.*?)  +([-+0-9. ]+)$", out, re.M)
     }
     assert rows["nothing"][-1] == 0.0
@@ -64,3 +64,5 @@ def test_a_recurrent_translator_is_refused_in_one_line(
     capsys.readouterr()
     assert ablate.main([folder]) == 2
     assert "holds no Transformer but rnn" in one_error_line(capsys)
+    assert ablate.main([folder, folder]) == 2
+    assert "must be several trainings of one corpus" in one_error_line(capsys)

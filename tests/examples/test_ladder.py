@@ -1,9 +1,11 @@
 """The steps of the ladder: each runs as a script, and what it says is so."""
 
+import io
 import math
 import re
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -31,22 +33,30 @@ STEPS = [
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """Run all steps as a person does, one after the other; what each printed."""
+    """Run all steps; what each printed."""
     folder = tmp_path_factory.mktemp("ladder")
     printed = {}
     for number, step in enumerate(STEPS, start=1):
-        result = subprocess.run(
-            [sys.executable, str(Path(str(step.__file__)))],
-            cwd=folder,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=300,
-        )
-        assert result.returncode == 0, result.stderr
-        assert result.stderr == ""
-        assert imread(folder / f"runs/ladder/step{number}.png").ndim == 3
-        printed[number] = result.stdout
+        with redirect_stdout(io.StringIO()) as out:
+            step.main(folder)
+        assert imread(folder / f"step{number}.png").ndim == 3
+        printed[number] = out.getvalue()
     return printed
+
+
+def test_a_step_runs_as_a_person_runs_it(tmp_path: Path, said: dict[int, str]) -> None:
+    result = subprocess.run(
+        [sys.executable, str(Path(str(step2_many_queries.__file__)))],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert imread(tmp_path / "runs/ladder/step2.png").ndim == 3
+    lines = result.stdout.split("\n")
+    assert lines[-2] == "Picture: runs/ladder/step2.png"
+    assert lines[:-2] == said[2].split("\n")[:-2]
 
 
 def numbers_after(text: str, label: str) -> list[float]:

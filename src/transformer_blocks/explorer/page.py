@@ -140,7 +140,7 @@ class Explorer:
 
     @property
     def html(self) -> str:
-        """The page: scripts, styles, fonts and weights in one document that loads nothing."""
+        """The page, with scripts, styles, fonts and weights in one document that loads nothing."""
         folder = files("transformer_blocks.explorer")
         template, style, script = (
             folder.joinpath(name).read_text(encoding="utf-8")

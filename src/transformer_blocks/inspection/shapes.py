@@ -282,8 +282,8 @@ def found_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str
             vocabulary, width = module.weight.shape
             features.setdefault("V", vocabulary)
             features.setdefault("d_model", width)
-    order = ("d_model", "H", "d_k", "d_ff", "V")
-    return sizes | {name: features[name] for name in order if name in features}
+    listed = ("d_model", "H", "d_k", "d_ff", "V")
+    return sizes | {name: features[name] for name in listed if name in features}
 
 
 def name_sizes(shape: Sequence[int], sizes: Mapping[str, int]) -> list[str]:
