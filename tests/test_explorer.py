@@ -123,6 +123,14 @@ def test_japanese_glyphs_are_embedded_and_latin_ones_are_not() -> None:
     assert embedded_fonts("the cat", "family") == ""
 
 
+def test_the_mark_of_sentencepiece_is_embedded_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert "U+2581" in embedded_fonts("▁the 猫", "family")
+    assert caplog.messages == []
+
+
 def test_a_glyph_that_no_font_has_is_named(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         embedded_fonts("\U000e0fff", "family")

@@ -103,6 +103,7 @@ def _all_fonts() -> Iterator[Path]:
     if importlib.util.find_spec("matplotlib") is not None:
         from matplotlib import font_manager
 
+        yield Path(font_manager.findfont(FALLBACK))
         files = sorted(map(Path, font_manager.findSystemFonts()))
         yield from (file for file in files if any(name in file.name for name in FOR_ASIA))
 
