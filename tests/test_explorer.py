@@ -123,6 +123,15 @@ def test_japanese_glyphs_are_embedded_and_latin_ones_are_not() -> None:
     assert embedded_fonts("the cat", "family") == ""
 
 
+def test_korean_glyphs_are_embedded_beside_japanese_ones(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        rules = embedded_fonts("고양이 猫", "family")
+    assert rules.count("@font-face") == 2
+    for letter in "고양이猫":
+        assert f"U+{ord(letter):X}" in rules
+    assert caplog.messages == []
+
+
 def test_the_mark_of_sentencepiece_is_embedded_without_a_word(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -11,18 +11,30 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 FALLBACK = "DejaVu Sans"  # comes with matplotlib; has the mark of sentencepiece, U+2581
-CARRIERS = "matplotlib_fontja", "koreanize_matplotlib"  # packages that bring a font along
+CARRIED = {  # packages that bring a font along, and its file
+    "matplotlib_fontja": "ipaexg.ttf",
+    "koreanize_matplotlib": "NanumGothic.ttf",
+}
 FOR_ASIA = "CJK", "ipa", "Nanum", "Unbatang", "Baekmuk", "TakaoGothic", "VL-Gothic", "wqy"
+NOTES = [
+    "FFTM",
+    "PfEd",
+    "TSI0",
+    "TSI1",
+    "TSI2",
+    "TSI3",
+    "TSI5",
+]  # left in fonts by editors of fonts
 LAST = 0x024F  # letters up to here, Latin ones, are left to the browser's own fonts
 
 
 def carried_fonts() -> Iterator[Path]:
     """Find the font files that installed packages carry: IPAexGothic, NanumGothic."""
-    for name in CARRIERS:
+    for name, file in CARRIED.items():
         package = importlib.util.find_spec(name)
         if package is not None:
             for folder in package.submodule_search_locations or []:
-                yield from sorted(Path(folder).rglob("*.ttf"))
+                yield from Path(folder).rglob(file)
 
 
 def font_for(text: str) -> Any:
@@ -115,7 +127,7 @@ def _subset(file: Path, wanted: set[int], family: str) -> tuple[str, set[int]]:
 
     options = subset.Options(layout_features=[], hinting=False, notdef_outline=True)
     options.name_IDs = []
-    options.drop_tables += ["FFTM", "PfEd"]  # notes that an editor of fonts left
+    options.drop_tables += NOTES
     packed = io.BytesIO()
     try:
         with TTFont(file, fontNumber=0, lazy=True, recalcTimestamp=False) as font:
