@@ -51,7 +51,7 @@ def losses(model: Transformer) -> Iterator[Loss]:
     yield Loss("nothing", [{}])
     names = [name for name, _ in model.named_modules()]
     kinds = {
-        "a head of the encoder": ("encoder", "self_attention"),
+        "a head of the encoder's self-attention": ("encoder", "self_attention"),
         "a head of the decoder's self-attention": ("decoder", "self_attention"),
         "a head of the cross-attention": ("decoder", "cross_attention"),
     }
