@@ -105,7 +105,7 @@ def bleu_without(run: Run, sentences: int) -> dict[str, float]:
 def plot_losses(names: Sequence[str], results: Sequence[dict[str, float]], path: Path) -> None:
     """Draw what is left, a row for each loss: a bar for the mean, a dot for each run."""
     titles = list(results[0])
-    figure = new_figure(8.0, 0.38 * len(titles) + 1.2)
+    figure = new_figure(9.0, 0.38 * len(titles) + 1.2)
     axes = figure.add_subplot()
     places = range(len(titles))
     axes.barh(places, [mean(each[title] for each in results) for title in titles], color="#c9d6e8")
@@ -114,7 +114,7 @@ def plot_losses(names: Sequence[str], results: Sequence[dict[str, float]], path:
         axes.lines[-1].set_label(name if not name.startswith("_") else f" {name}")
     axes.set_yticks(places, [f"without {title}" for title in titles])
     axes.invert_yaxis()
-    axes.set_xlabel("BLEU of validation sentences, greedy; the bar is the mean of the runs")
+    axes.set_xlabel("BLEU, greedy; the bar is the mean")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
     save(figure, path)
