@@ -133,6 +133,17 @@ def test_a_score_for_each_sentence_can_be_checked() -> None:
     assert not check_padding(lambda tokens: (tokens == 0).sum(dim=1).float(), SENTENCES)
 
 
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_change_of_a_single_word_is_found(place: int) -> None:
+    def tells_its_width(tokens: Tensor) -> Tensor:
+        out = tokens[:, :, None].float()
+        for row, length in enumerate((tokens != 0).sum(dim=1).tolist()):
+            out[row, place % length] += tokens.shape[1]
+        return out
+
+    assert not check_padding(tells_its_width, SENTENCES)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_the_tolerance_follows_the_dtype(dtype: torch.dtype) -> None:
     assert check_padding(Reader().to(dtype), SENTENCES)

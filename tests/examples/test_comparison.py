@@ -71,7 +71,12 @@ def test_each_run_gets_the_scores_it_has_alone(contestants: list[Contestant]) ->
         assert result.metrics == rows
         assert (result.minutes, result.epochs) == (rows[-1]["minutes"], 2)
         assert result.validation_loss == min(row["validation_loss"] for row in rows)
-        assert len(result.bleu_by_length) == len(groups)
+        places_of = [places for _, places in length_groups([len(x.source) for x in corpus.test])]
+        assert len(groups) == len(places_of) > 1
+        for bleu, places in zip(result.bleu_by_length, places_of, strict=True):
+            chosen = [lines[place] for place in places]
+            wanted = [references[place] for place in places]
+            assert bleu == score(chosen, wanted, tokenize=corpus.bleu_tokenizer).bleu
         assert result.decoding_speed > 0
     text = format_results(groups, results)
     for name in MODELS:
@@ -104,6 +109,12 @@ def test_groups_of_lengths_hold_every_sentence_once(lengths: list[int], groups: 
     for (title, _), inside in zip(found, bounds, strict=True):
         ends = f"{inside[0]}-{inside[-1]}" if len(inside) > 1 else str(inside[0])
         assert title == ends
+
+
+def test_groups_of_lengths_are_of_one_size_where_lengths_allow_it() -> None:
+    lengths = [*range(1, 13)]
+    assert [len(places) for _, places in length_groups(lengths)] == [3, 3, 3, 3]
+    assert [title for title, _ in length_groups([4, 4, 4, 4, 9])] == ["4", "9"]
 
 
 def test_a_table_stands_in_columns() -> None:

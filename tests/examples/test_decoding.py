@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from transformer_blocks import pack
+from transformer_blocks import pack, record_attention
 from translation.batches import pad
 from translation.decoding import (
     Translation,
@@ -13,7 +13,7 @@ from translation.decoding import (
     translate_n_best,
 )
 from translation.searches import Beam, Greedy, Sample, Search
-from translation.tokenizer import BOS
+from translation.tokenizer import BOS, EOS
 from translation.training import Training
 from translation.translator import Translator
 
@@ -149,6 +149,13 @@ def test_a_look_names_what_was_read_and_written(trained: Training) -> None:
     weights = seen.weights[trained.model.cross_attentions[-1]]
     heads, length, key_length = weights.shape
     assert (heads, length, key_length) == (2, len(seen.target), len(seen.source))
+    ids = [BOS, *trained.tokenizers[1].encode(seen.translation)]
+    source = torch.tensor([[*trained.tokenizers[0].encode("犬が走る。"), EOS]])
+    with torch.no_grad(), record_attention(trained.model) as maps:
+        logits = trained.model(source, torch.tensor([ids])[:, : len(seen.target)])
+    torch.testing.assert_close(weights, maps[trained.model.cross_attentions[-1]][0][0])
+    for candidates, scores in zip(seen.candidates, logits[0].softmax(-1), strict=True):
+        assert [chance for _, chance in candidates] == pytest.approx(scores.topk(5).values.tolist())
     assert "".join(seen.source).replace("▁", "").startswith("犬が走る。")
     torch.testing.assert_close(weights.sum(-1), torch.ones(heads, length))
     assert (

@@ -13,6 +13,7 @@ from transformer_blocks import pack, record_attention
 from translation.batches import pad
 from translation.decoding import look, translate
 from translation.presets import MODELS, PRESETS, settings_for
+from translation.rnn_attention import RecurrentTranslator
 from translation.searches import Beam, Greedy
 from translation.tokenizer import BOS
 from translation.translator import Translator
@@ -89,6 +90,19 @@ def test_selected_rows_go_on_as_if_alone(model: Translator) -> None:
             alone.step(torch.tensor([token]))
         expected = alone.step(torch.tensor([11]))
         torch.testing.assert_close(together[row : row + 1], expected, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_recurrent_decoder_begins_where_both_directions_of_its_layer_ended() -> None:
+    model = RecurrentTranslator(20, 20, num_layers=2, d_model=8, d_state=12, attention=None).eval()
+    source = torch.randint(4, 20, (3, 5))
+    _, _, (hidden, cell) = model.encode(source)
+    _, (last_hidden, last_cell) = model.encoder(model.source_embedding(source))
+    for found, last in ((hidden, last_hidden), (cell, last_cell)):
+        for layer in range(2):
+            forward, backward = last[2 * layer], last[2 * layer + 1]  # as torch numbers them
+            expected = torch.cat((forward, backward), dim=-1)
+            torch.testing.assert_close(found[layer], expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", WITH_ATTENTION)
