@@ -223,7 +223,10 @@ def look_along(
 
 def _read(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[int]:
     """Encode a sentence as the model reads it: cut where it must be, and closed."""
-    return [*tokenizer.encode(sentence)[: model.max_length - 1], EOS]
+    ids, most = tokenizer.encode(sentence), model.max_length - 1
+    if len(ids) > most:
+        log.warning(f"the sentence was cut: the model reads {most} tokens at most")
+    return [*ids[:most], EOS]
 
 
 def _most_tokens(model: Translator, source: Tensor) -> int:

@@ -124,6 +124,16 @@ def test_a_sentence_that_never_ends_stops(trained: Training) -> None:
     assert len(trained.tokenizers[1].encode(translation)) <= trained.settings.max_length
 
 
+def test_a_look_at_a_sentence_that_is_too_long_says_so(
+    trained: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = look(trained.model.eval(), *trained.tokenizers, "犬" * 500, search=Greedy())
+    assert len(seen.source) == trained.model.max_length
+    most = trained.model.max_length - 1
+    expected = f"the sentence was cut: the model reads {most} tokens at most"
+    assert set(caplog.messages) == {expected}
+
+
 def test_translating_leaves_the_mode_of_the_model_alone(trained: Training) -> None:
     for mode in (True, False):
         trained.model.train(mode)
