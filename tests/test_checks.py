@@ -169,6 +169,35 @@ def test_torchs_own_transformer_passes_with_the_right_masks_and_fails_without() 
     assert not check_padding(theirs(mask=lambda tokens: None), SENTENCES)
 
 
+def test_torchs_whole_translator_passes_with_its_masks_and_fails_without() -> None:
+    model = nn.Transformer(16, 4, 1, 1, 32, batch_first=True).eval()
+    embedding = nn.Embedding(10, 16)
+    memory = torch.randn(1, 4, 16)
+
+    def write(tokens: Tensor, mask: Tensor | None) -> Tensor:
+        return model(memory.expand(len(tokens), -1, -1), embedding(tokens), tgt_mask=mask)
+
+    tokens = torch.tensor([[3, 1, 4, 1, 5]])
+    assert check_causal(lambda tokens: write(tokens, causal_mask(5)), tokens)
+    assert not check_causal(lambda tokens: write(tokens, None), tokens)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, at the import
+def test_a_model_of_x_transformers_passes_with_its_masks_and_fails_without() -> None:
+    x_transformers = pytest.importorskip("x_transformers")
+    sizes = {"dim": 16, "depth": 1, "heads": 2}
+    options = {"num_tokens": 10, "max_seq_len": 32}
+    decoder, encoder = (
+        x_transformers.TransformerWrapper(**options, attn_layers=layers(**sizes)).eval()
+        for layers in (x_transformers.Decoder, x_transformers.Encoder)
+    )
+    tokens = torch.tensor([[3, 1, 4, 1, 5]])
+    assert check_causal(decoder, tokens)
+    assert not check_causal(encoder, tokens)
+    assert check_padding(lambda tokens: encoder(tokens, mask=tokens != 0), SENTENCES)
+    assert not check_padding(encoder, SENTENCES)
+
+
 def test_the_masks_of_heads_in_the_wrong_order_are_found() -> None:
     attention, embedding = (
         nn.MultiheadAttention(16, 4, batch_first=True).eval(),

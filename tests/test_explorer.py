@@ -455,6 +455,19 @@ def test_everything_can_be_reached_with_the_keys(opened: Opened) -> None:
 
 
 @in_browser
+def test_keys_that_are_letters_can_be_switched_off(opened: Opened) -> None:
+    name = opened.text("#name")
+    opened.page.uncheck("#shortcuts")
+    for key in "]p.":
+        opened.page.keyboard.press(key)
+    assert (opened.text("#name"), opened.text("#compare")) == (name, "")
+    assert opened.text("#written .now").strip() == "▁the"
+    opened.page.check("#shortcuts")
+    opened.page.keyboard.press("p")
+    assert opened.text("#compare") == f"minus {name}"
+
+
+@in_browser
 def test_a_link_leads_back_to_the_same_view(opened: Opened) -> None:
     opened.go("#b=2&l=1&h=3&q=2&k=4&pin=2.0.1")
     assert opened.text("#name") == "Cross-attention, layer 2, mean"
@@ -507,8 +520,10 @@ def test_downloads_hold_the_head_that_is_shown(browser: Any, tmp_path: Path) -> 
     values = np.array([row[1:] for row in rows[1:]], dtype=float)
     np.testing.assert_allclose(values, table[0, 0], rtol=0, atol=3e-4)
     drawing = ElementTree.fromstring(page.download("#svg").decode())
-    texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts == HOSTILE * 2
+    texts = list(drawing.iter("{http://www.w3.org/2000/svg}text"))
+    assert [element.text for element in texts] == HOSTILE * 2
+    longest = HOSTILE.index(max(HOSTILE, key=len)), HOSTILE.index(min(HOSTILE, key=len))
+    assert [texts[index].get("textLength") for index in longest] == ["142", None]
     assert page.complaints == []
     page.context.close()
 

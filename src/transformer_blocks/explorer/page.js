@@ -290,7 +290,7 @@ function drawRamp() {
     context.fillStyle = `rgb(${colour(ramps[theme()], x / (canvas.width - 1)).join(" ")})`;
     context.fillRect(x, 0, 1, canvas.height);
   }
-  $("low").textContent = differs ? "-100 % (the pinned head has more)" : "0 %";
+  $("low").textContent = differs ? "-100 %" : "0 %";
   $("high").textContent = differs ? "+100 %" : "100 %";
 }
 
@@ -368,7 +368,7 @@ function fillTable() {
 function showWriting() {
   if (!data.writing) return;
   const {tokens, next} = data.writing, step = Number($("step").value);
-  $("written").replaceChildren(...tokens.slice(0, step + 1).map((token, i) => make("span", {className: i === step ? "now" : "", textContent: i ? ` ${token}` : token})));
+  $("written").replaceChildren(...tokens.slice(0, step + 1).flatMap((token, i) => [" ", make("span", {className: i === step ? "now" : "", textContent: token})]));
   $("step").setAttribute("aria-valuetext", `${step + 1} of ${tokens.length}: ${tokens[step]}`);
   $("next").replaceChildren(...next[step].map(([word, probability]) => make("li", {},
     make("meter", {min: 0, max: 1, value: probability, ariaLabel: `${word}: ${percent(probability)}`}), ` ${word} ${percent(probability)}`)));
@@ -447,6 +447,8 @@ function csvOf() {
 function svgOf() {
   const block = blocks[state.block], {values, ramps, toUnit} = shown(), {left, top, cell, width, height} = layout;
   const style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--ink").trim(), back = style.getPropertyValue("--back").trim();
+  const context = $("map").getContext("2d");
+  const fit = (token, room) => context.measureText(token).width > room ? ` textLength="${room}" lengthAdjust="spacingAndGlyphs"` : "";
   const parts = [`<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" font-family="sans-serif" font-size="12" fill="${ink}">`,
     `<title>${escaped(shownName())}</title><rect width="100%" height="100%" fill="${back}"/>`,
     `<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 6L6 0" stroke="${ink}" stroke-opacity=".45"/></pattern>`];
@@ -456,8 +458,8 @@ function svgOf() {
     parts.push(`<rect ${box} fill="rgb(${colour(ramps[theme()], toUnit(value)).join(",")})"/>`);
     if (isHidden(block, row, column)) parts.push(`<rect ${box} fill="url(#hatch)"/>`);
   }
-  block.queries.forEach((token, row) => parts.push(`<text x="${left - 6}" y="${top + (row + .5) * cell + 4}" text-anchor="end">${escaped(token)}</text>`));
-  block.keys.forEach((token, column) => parts.push(`<text transform="translate(${left + (column + .5) * cell + 4} ${top - 6}) rotate(-90)">${escaped(token)}</text>`));
+  block.queries.forEach((token, row) => parts.push(`<text x="${left - 6}" y="${top + (row + .5) * cell + 4}" text-anchor="end"${fit(token, left - 8)}>${escaped(token)}</text>`));
+  block.keys.forEach((token, column) => parts.push(`<text transform="translate(${left + (column + .5) * cell + 4} ${top - 6}) rotate(-90)"${fit(token, top - 8)}>${escaped(token)}</text>`));
   return [...parts, "</svg>"].join("\n");
 }
 
@@ -504,6 +506,7 @@ $("step").addEventListener("input", () => {
   if (shows >= 0) choose({block: shows, row: Number($("step").value)}, {keepStep: true});
 });
 document.addEventListener("keydown", event => {
+  if (!$("shortcuts").checked) return;
   if (event.ctrlKey !== event.altKey || event.metaKey) return;  // both together are AltGr
   if (event.key === "[" || event.key === "]") choose({block: wrap(state.block + (event.key === "]" ? 1 : -1), blocks.length)});
   else if (event.key === "p") togglePin();

@@ -34,13 +34,27 @@ def plot_attention(
     Raises:
         ValueError: If shapes do not fit.
     """
-    from matplotlib.patches import Rectangle
-
     _check(weights, queries, keys, hidden, leading="")
-    font = font_for("".join((*queries, *keys, title)))
     if axes is None:
         width, height = panel_size(queries, keys)
         axes = new_figure(width, height).subplots()
+    font = font_for("".join((*queries, *keys, title)))
+    _draw(axes, weights, queries, keys, hidden, title, font)
+    return axes.figure
+
+
+def _draw(
+    axes: Any,
+    weights: Tensor,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    hidden: Tensor | None,
+    title: str,
+    font: Any,
+) -> None:
+    """Draw one head into axes."""
+    from matplotlib.patches import Rectangle
+
     axes.imshow(weights.detach().float().cpu().numpy(), cmap="magma", vmin=0.0, vmax=1.0)
     axes.set_title(title, fontproperties=font, fontsize=10, parse_math=False)
     axes.set_xticks(range(len(keys)), keys, fontproperties=font, rotation=90, parse_math=False)
@@ -52,7 +66,6 @@ def plot_attention(
             axes.add_patch(
                 Rectangle(corner, 1, 1, fill=False, hatch="////", edgecolor="#888888", linewidth=0)
             )
-    return axes.figure
 
 
 def plot_heads(
@@ -88,12 +101,13 @@ def plot_heads(
     rows = -(-len(panels) // columns)
     width, height = panel_size(queries, keys)
     figure = new_figure(width * columns, height * rows + 0.5)
+    font = font_for("".join((*queries, *keys, title)))
     for number, (name, table) in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
-        plot_attention(table, queries, keys, hidden=hidden, title=name, axes=axes)
+        _draw(axes, table, queries, keys, hidden, name, font)
     add_colour_bar(figure)
     if title:
-        figure.suptitle(title, fontproperties=font_for(title), fontsize=12, parse_math=False)
+        figure.suptitle(title, fontproperties=font, fontsize=12, parse_math=False)
     return figure
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformer_blocks.additive import AdditiveAttention
 from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.packing import JoinedAttention, PackedDecoderLayer, PackedLinear
 from transformer_blocks.residual import PostNorm, PreNorm
@@ -34,8 +35,8 @@ def ablate(
     """Run a model without some of its parts, inside the ``with`` block.
 
     Parts are named as ``model.named_modules()`` names them. Afterwards the model is what it was,
-    also if the block ends with an error. Pack a model afterwards, not within, and give one that is
-    not packed.
+    also if the block ends with an error. Inside, a compiled model runs uncompiled. Pack a model
+    afterwards, not within, and give one that is not packed.
 
     Args:
         model: Any module that is made of these blocks.
@@ -65,6 +66,7 @@ def ablate(
     if any(isinstance(part, PACKED) for part in model.modules()):
         raise ValueError("model must not be packed; ablate the one that was trained")
     with ExitStack() as undo:
+        undo.enter_context(run_eagerly())
         for name, numbers in (heads or {}).items():
             layer = _find(model, name, MultiHeadAttention)
             wrong = [number for number in numbers if not 0 <= number < layer.num_heads]

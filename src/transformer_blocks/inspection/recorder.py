@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 
 
@@ -22,6 +23,8 @@ def record_attention(
     The weights are computed *besides* the model's own kernel, which runs as ever: recording can
     never change an output. They are those before dropout, so each row sums to one (to zero where
     a query may see nothing), and carry no gradient.
+
+    Inside the block, a model that ``torch.compile`` made runs uncompiled.
 
     A call costs B x H x L x S numbers a layer, which stay until the caller lets go of them: choose
     layers, or keep what a GPU computes on the CPU, where they would be too many.
@@ -45,6 +48,7 @@ def record_attention(
     """
     maps: dict[str, list[Tensor]] = {}
     with ExitStack() as hooks:
+        hooks.enter_context(run_eagerly())
         for name, module in model.named_modules():
             if isinstance(module, SingleHeadAttention | MultiHeadAttention) and only(name):
                 record = maps.setdefault(name, [])

@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.multi_head import MultiHeadAttention
 
 FEATURES = ("d_model", "d_ff", "d_k", "V")
@@ -171,6 +172,7 @@ def trace_shapes(
             dropout Dropout         (B, L, d_ff)     (B, L, d_ff)              0       0
             narrow  Linear          (B, L, d_ff)     (B, L, d_model)       1,040  12,288
     """
+    model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
     keywords = {} if keywords is None else keywords
     given = [value for value in (*inputs, *keywords.values()) if isinstance(value, Tensor)]
     known = found_sizes(model, [tuple(tensor.shape) for tensor in given])
@@ -235,6 +237,7 @@ def _writing_down(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
         return hook
 
     with ExitStack() as hooks:
+        hooks.enter_context(run_eagerly())
         for name, module in model.named_modules():
             first = module.register_forward_pre_hook(begin(name), with_kwargs=True, prepend=True)
             hooks.callback(first.remove)

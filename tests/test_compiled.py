@@ -1,0 +1,43 @@
+"""A compiled model can be looked into as well: its hooks are called, and it is left as it was."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_blocks import ablate, build_encoder, record_attention, trace_shapes
+
+
+def compile_in_place(model: nn.Module) -> nn.Module:
+    model.compile(backend="eager")
+    return model
+
+
+def compile_around(model: nn.Module) -> nn.Module:
+    compiled: nn.Module = torch.compile(model, backend="eager")
+    return compiled
+
+
+@pytest.fixture(params=[compile_in_place, compile_around])
+def compiled(request: Any) -> nn.Module:
+    model = build_encoder(num_layers=2, d_model=8, num_heads=2, d_ff=12).eval()
+    model = request.param(model)
+    model(torch.randn(1, 4, 8))
+    return model
+
+
+def test_a_compiled_model_shows_its_weights_its_shapes_and_what_it_does_without(
+    compiled: nn.Module,
+) -> None:
+    x = torch.randn(1, 3, 8)
+    whole = compiled(x)
+    with record_attention(compiled) as maps:
+        compiled(x)
+    assert [len(weights) for weights in maps.values()] == [1, 1]
+    names = [call.name for call in trace_shapes(compiled, x).calls]
+    assert any(name.endswith("layers.1.self_attention") for name in names)
+    silent = [name for name, _ in compiled.named_modules() if name.endswith("feed_forward")]
+    with ablate(compiled, silent=silent):
+        assert not torch.allclose(compiled(x), whole)
+    assert torch.equal(compiled(x), whole)
