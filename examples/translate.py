@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_blocks import AttentionBlock, Writing, causal_mask, pack, save_explorer
+from transformer_blocks import pack
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.checkpoint import latest_checkpoint
 from translation.comparison import (
@@ -48,6 +48,7 @@ from translation.corpus import (
 )
 from translation.decoding import look, translate, translate_n_best
 from translation.errors import UserError
+from translation.exploring import explore
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
 from translation.program import run_program
@@ -404,25 +405,7 @@ def explore_command(options: argparse.Namespace) -> None:
     if not sentence:
         raise UserError("--sentence must hold something to translate")
     search = choose_search(options, target.vocab_size)
-    seen = look(model, source, target, sentence, search=search)
-    tokens = {"source": seen.source, "target": seen.target}
-    blocks = []
-    for attentions in model.attentions:
-        weights = torch.stack([seen.weights[name] for name in attentions.names])
-        reads_itself = attentions.queries == attentions.keys
-        of_target = attentions.queries == "target"
-        blocks.append(
-            AttentionBlock(
-                attentions.title,
-                weights,  # (layers, H, L, S)
-                seen.given if of_target and reads_itself else tokens[attentions.queries],
-                None if reads_itself else tokens[attentions.keys],
-                hidden=causal_mask(len(seen.given)) if of_target and reads_itself else None,
-                steps=of_target,
-            )
-        )
-    title = f"{sentence} → {seen.translation}"
-    save_explorer(page, blocks, title=title, writing=Writing(seen.target, seen.candidates))
+    title = explore(model, source, target, sentence, page, search=search)
     print(f"{title}\nWritten: {page}")
 
 

@@ -1,0 +1,47 @@
+"""The explorer's page of one translation: every head of the model, and the words it weighed."""
+
+from pathlib import Path
+
+import torch
+
+from transformer_blocks import AttentionBlock, Writing, causal_mask, save_explorer
+from translation.decoding import look
+from translation.searches import Search
+from translation.tokenizer import Tokenizer
+from translation.translator import Translator
+
+
+def explore(
+    model: Translator,
+    source: Tokenizer,
+    target: Tokenizer,
+    sentence: str,
+    path: Path,
+    *,
+    search: Search,
+) -> str:
+    """Translate a sentence and write a page with all attention of the model.
+
+    Returns:
+        The title of the page: the sentence and its translation.
+    """
+    seen = look(model, source, target, sentence, search=search)
+    tokens = {"source": seen.source, "target": seen.target}
+    blocks = []
+    for attentions in model.attentions:
+        weights = torch.stack([seen.weights[name] for name in attentions.names])
+        reads_itself = attentions.queries == attentions.keys
+        of_target = attentions.queries == "target"
+        blocks.append(
+            AttentionBlock(
+                attentions.title,
+                weights,  # (layers, H, L, S)
+                seen.given if of_target and reads_itself else tokens[attentions.queries],
+                None if reads_itself else tokens[attentions.keys],
+                hidden=causal_mask(len(seen.given)) if of_target and reads_itself else None,
+                steps=of_target,
+            )
+        )
+    title = f"{sentence} → {seen.translation}"
+    save_explorer(path, blocks, title=title, writing=Writing(seen.target, seen.candidates))
+    return title
