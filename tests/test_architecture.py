@@ -14,11 +14,13 @@ import transformer_blocks
 ROOT = Path(transformer_blocks.__file__).parent
 FLOORS = {
     "_checks": 0,
+    "dropout": 0,
     "masks": 1,
     "feed_forward": 1,
     "residual": 1,
     "embedding": 1,
     "cache": 1,
+    "loss": 1,
     "schedule": 1,
     "attention": 2,
     "additive": 3,

@@ -385,6 +385,18 @@ def test_many_small_tables_are_taken_in_one_product_with_the_same_result(
         mixed = fused_attention(query, key, value, mask=mask, causal=causal)
     assert len(seen) == (not in_one_product)
     with_gradients = fused_attention(query, key, value, mask=mask, causal=causal)
-    assert len(seen) == 1 + (not in_one_product)
+    assert len(seen) == 2 * (not in_one_product)
     for result in (mixed, with_gradients):
         np.testing.assert_allclose(to_numpy(result), expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("length", "in_one_product"), [(10, True), (11, False)])
+def test_while_it_learns_without_a_mask_only_tiny_tables_are(
+    monkeypatch: pytest.MonkeyPatch, length: int, in_one_product: bool
+) -> None:
+    query, key, value = (torch.randn(16, 4, length, 4) for _ in range(3))
+    expected, _ = attention_loop(query, key, value, causal=True)
+    seen = spy_on_torch(monkeypatch)
+    mixed = fused_attention(query, key, value, causal=True)
+    assert len(seen) == (not in_one_product)
+    np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=TOLERANCE[torch.float32])

@@ -173,7 +173,7 @@ def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
 
     def with_dropout() -> Residual:
         residual = PostNorm(16)
-        residual.dropout = Halved()
+        residual.add_module("dropout", Halved())
         return residual
 
     makers: list[Callable[[], Residual]] = [lambda: Doubled(16), with_dropout, lambda: PreNorm(16)]

@@ -90,9 +90,13 @@ def make_batches(
         All examples, each once.
     """
     order = random.Random(f"batches {seed} {epoch}")
-    by_length = sorted(
-        examples, key=lambda x: (len(x.target), len(x.source) + order.uniform(0.0, 3.0))
-    )
+
+    def place(example: Example) -> tuple[int, float]:
+        source = len(example.source) + order.random()  # equal ones are shuffled
+        # Up and down in turn, so that a batch with two target lengths has like sources as well.
+        return len(example.target), source if len(example.target) % 2 else -source
+
+    by_length = sorted(examples, key=place)
     batches: list[list[Example]] = [[]]
     longest = 0
     for example in by_length:

@@ -30,6 +30,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transformer_blocks import (
     DecoderCache,
+    Dropout,
     KeyValueCache,
     MultiHeadAttention,
     TokenEmbedding,
@@ -89,7 +90,7 @@ class RecurrentTranslator(Translator):
             self.attentions.append(Attentions("Attention", ["attention"], "target", "source"))
         self.source_embedding = TokenEmbedding(source_vocabulary, d_model)
         self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         between_layers = dropout if num_layers > 1 else 0.0
         self.encoder = nn.LSTM(
             d_model,

@@ -1,9 +1,8 @@
 """Training: read a batch, guess each next word, learn from the error, and keep the best.
 
 The loss is the cross-entropy of the next token with label smoothing (section 5.4): the target gives
-a little of the probability to every word, so that the model never grows surer than it should. It
-is torch's own ``CrossEntropyLoss(label_smoothing=0.1)``, summed over the real tokens and divided by
-their number; padding takes no part.
+a little of the probability to every word, so that the model never grows surer than it should. It is
+summed over the real tokens and divided by their number; padding takes no part.
 
 What is kept and used is a moving average of the weights over the last updates: each step with a
 high learning rate overshoots, the average of many does not.
@@ -22,12 +21,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
-from transformer_blocks import paper_rate
+from transformer_blocks import linear_cross_entropy, paper_rate
 from translation.batches import Example, batches_of, collate, encode_pairs, make_batches
 from translation.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_checkpoint
 from translation.corpus import Corpus, Pair
@@ -57,19 +55,6 @@ class Progress:
     epochs_without_gain: int = 0
 
 
-def token_loss(logits: Tensor, next_token: Tensor, *, label_smoothing: float) -> Tensor:
-    """Sum the cross-entropy over tokens, smoothed; zero where there are none.
-
-    Args:
-        logits: Shape (N, V).
-        next_token: The right ids. Shape (N,).
-        label_smoothing: Share of the target spread over all words.
-    """
-    return F.cross_entropy(
-        logits.float(), next_token, label_smoothing=label_smoothing, reduction="sum"
-    )
-
-
 def batch_loss(
     model: Translator, source: Tensor, target: Tensor, next_token: Tensor, label_smoothing: float
 ) -> tuple[Tensor, int]:
@@ -80,7 +65,9 @@ def batch_loss(
     """
     real = next_token != PAD
     hidden = model.hidden(source, target)[real]  # (tokens, d_model)
-    loss = token_loss(model.output(hidden), next_token[real], label_smoothing=label_smoothing)
+    loss = linear_cross_entropy(
+        hidden, model.output.weight, next_token[real], label_smoothing=label_smoothing
+    )
     return loss, len(hidden)
 
 

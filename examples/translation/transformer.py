@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from transformer_blocks import (
     DecoderCache,
+    Dropout,
     PostNorm,
     Residual,
     SinusoidalPositionalEncoding,
@@ -70,7 +71,7 @@ class Transformer(Translator):
         self.source_embedding = TokenEmbedding(source_vocabulary, d_model)
         self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
         self.positions = SinusoidalPositionalEncoding(d_model, max_length=max_length)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.encoder = build_encoder(
             num_layers=num_layers,
             d_model=d_model,

@@ -27,12 +27,12 @@ class Translator(nn.Module):
     """Reads a sentence and scores the words of its translation; the base of all models here.
 
     Attributes:
-        output: Scores words: maps what :meth:`hidden` gives to logits, (..., V).
+        output: Scores words: maps what :meth:`hidden` gives to logits, (..., V); has no bias.
         max_length: Most tokens of a sentence, on either side.
         attentions: Where it can look, if it has attention.
     """
 
-    output: nn.Module
+    output: nn.Linear
     max_length: int
     attentions: list[Attentions]
 

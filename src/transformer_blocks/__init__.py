@@ -11,17 +11,19 @@ shows it. The reading order:
 3. :mod:`~transformer_blocks.attention`: every query takes a weighted sum of what it finds
 4. :mod:`~transformer_blocks.additive`: the first way to compare, before the dot product
 5. :mod:`~transformer_blocks.multi_head`: the same as a layer, with several heads
-6. :mod:`~transformer_blocks.feed_forward`: what every position does on its own
-7. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
-8. :mod:`~transformer_blocks.encoder`: the half that reads
-9. :mod:`~transformer_blocks.decoder`: the half that writes
-10. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
-11. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
-12. :mod:`~transformer_blocks.cache`: what decoding need not compute again
-13. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
-14. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
-15. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
-16. :mod:`~transformer_blocks.explorer`: all of it on one page
+6. :mod:`~transformer_blocks.dropout`: numbers lost on purpose
+7. :mod:`~transformer_blocks.feed_forward`: what every position does on its own
+8. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
+9. :mod:`~transformer_blocks.encoder`: the half that reads
+10. :mod:`~transformer_blocks.decoder`: the half that writes
+11. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
+12. :mod:`~transformer_blocks.loss`: how wrong the next word was
+13. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
+14. :mod:`~transformer_blocks.cache`: what decoding need not compute again
+15. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
+16. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
+17. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
+18. :mod:`~transformer_blocks.explorer`: all of it on one page
 
 Three rules hold everywhere. Sequences are batch first, (B, L, d_model). A mask is boolean and
 ``True`` hides. Modules return one tensor; attention weights are seen with :func:`record_attention`.
@@ -47,11 +49,13 @@ from transformer_blocks.attention import (
 )
 from transformer_blocks.additive import AdditiveAttention
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
+from transformer_blocks.dropout import Dropout, drop
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.builders import build_decoder, build_encoder
+from transformer_blocks.loss import linear_cross_entropy
 from transformer_blocks.schedule import paper_rate, warmup_schedule
 from transformer_blocks.cache import DecoderCache, KeyValueCache
 from transformer_blocks.packing import PackedLinear, pack
@@ -98,6 +102,8 @@ __all__ = [
     "AdditiveAttention",
     "SingleHeadAttention",
     "MultiHeadAttention",
+    "Dropout",
+    "drop",
     "FeedForward",
     "Residual",
     "PostNorm",
@@ -108,6 +114,7 @@ __all__ = [
     "Decoder",
     "build_encoder",
     "build_decoder",
+    "linear_cross_entropy",
     "paper_rate",
     "warmup_schedule",
     "KeyValueCache",

@@ -34,7 +34,8 @@ from torch import Tensor
 from transformer_blocks._checks import check_dropout
 from transformer_blocks.masks import check_mask, hide_future
 
-MANY_TABLES, SMALL_TABLE = 64, 1024  # tables and cells a table, as measured on two cores
+# Tables, and cells of a table, as measured on two cores.
+MANY_TABLES, SMALL_TABLE, TINY_TABLE = 64, 1024, 100
 
 
 class AttentionKernel(Protocol):
@@ -157,7 +158,7 @@ def fused_attention(
 ) -> Tensor:
     """Compute the same mixture with torch's fused kernel, without the L x S table.
 
-    Many small tables on a CPU, without gradients, it leaves to the formula, which is faster there.
+    Many small tables on a CPU it leaves to the formula, which is faster there.
     The arguments are those of :func:`scaled_dot_product_attention`. Dropout of the weights costs
     the advantage: torch then builds the table after all, and forward and backward at L = 2048
     take almost four times as long on a CPU.
@@ -178,7 +179,7 @@ def fused_attention(
     """
     check_inputs(query, key, value)
     check_dropout(dropout=dropout)
-    if dropout == 0.0 and _formula_is_faster(query, key):
+    if dropout == 0.0 and _formula_is_faster(query, key, masked=mask is not None):
         mixed, _ = scaled_dot_product_attention(
             query, key, value, mask=mask, causal=causal, scale=scale
         )
@@ -201,18 +202,21 @@ def fused_attention(
     return mixed.masked_fill(sees_nothing, 0.0)
 
 
-def _formula_is_faster(query: Tensor, key: Tensor) -> bool:
-    """Tell whether there are many small tables, on a CPU and without gradients.
+def _formula_is_faster(query: Tensor, key: Tensor, *, masked: bool) -> bool:
+    """Tell whether there are many small tables, on a CPU.
 
     Torch's kernel takes them one by one, the formula all in one product: up to four times faster,
-    as when several beams look at one source. A single query a table is the kernel's best case.
+    as when several beams look at one source. A single query a table is the kernel's best case, and
+    so is learning without a mask, where only the smallest tables are too small for it.
     """
     in_full_precision = query.dtype in (torch.float32, torch.float64)  # its sums stay exact
-    if query.shape[2] == 1 or torch.is_grad_enabled() or not in_full_precision:
+    on_cpu = query.device.type == "cpu" and not torch.compiler.is_compiling()
+    if query.shape[2] == 1 or not on_cpu or not in_full_precision:
         return False
     batch, heads, length, _ = query.shape
-    cells = length * key.shape[-2]
-    return query.device.type == "cpu" and batch * heads >= MANY_TABLES and cells <= SMALL_TABLE
+    learns = torch.is_grad_enabled()
+    largest = TINY_TABLE if learns and not masked else SMALL_TABLE
+    return batch * heads >= MANY_TABLES and length * key.shape[-2] <= largest
 
 
 def softmax_of_visible(scores: Tensor, hidden: Tensor | None) -> Tensor:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_dropout, check_size
+from transformer_blocks.dropout import Dropout
 
 
 class FeedForward(nn.Module):
@@ -55,7 +56,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.widen = nn.Linear(d_model, d_ff, bias=bias)
         self.activation = activation
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.narrow = nn.Linear(d_ff, d_model, bias=bias)
         for linear in (self.widen, self.narrow):
             nn.init.xavier_uniform_(linear.weight)

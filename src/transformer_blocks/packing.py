@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.decoder import DecoderLayer
+from transformer_blocks.dropout import Dropout
 from transformer_blocks.encoder import EncoderLayer
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.multi_head import MultiHeadAttention
@@ -253,7 +254,7 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
     has_hooks = _has_hooks(module)
     if type(module) is nn.Linear and not has_hooks:
         return linear(module)
-    if type(module) is nn.Dropout and not has_hooks:
+    if type(module) in (Dropout, nn.Dropout) and not has_hooks:
         return nn.Identity()
     watched = any(map(_has_hooks, module.modules()))  # before the parts are exchanged
     if linear is PackedLinear and _bends_by_relu(module) and not watched:
@@ -277,7 +278,7 @@ def _bends_by_relu(module: nn.Module) -> TypeGuard[FeedForward]:
         type(module) is FeedForward
         and module.activation in (F.relu, torch.relu)
         and type(module.widen) is type(module.narrow) is nn.Linear
-        and type(module.dropout) is nn.Dropout
+        and type(module.dropout) in (Dropout, nn.Dropout)
     )
 
 

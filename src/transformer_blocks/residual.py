@@ -21,6 +21,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_dropout, check_size
+from transformer_blocks.dropout import Dropout
 
 
 class Residual(nn.Module):
@@ -46,7 +47,7 @@ class Residual(nn.Module):
         check_dropout(dropout=dropout)
         super().__init__()
         self.norm = nn.LayerNorm(d_model) if norm is None else norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Pass ``x`` through ``sublayer`` and add the result to it.

@@ -49,6 +49,15 @@ def test_sorting_leaves_little_padding() -> None:
     assert padding / cells < 0.02
 
 
+def test_also_the_source_has_little_padding_where_its_length_is_another() -> None:
+    lengths = torch.randint(3, 12, (4000, 2)).tolist()
+    examples = [Example([5] * source, [6] * target) for source, target in lengths]
+    batches = [collate(b) for b in make_batches(examples, batch_tokens=400, seed=0, epoch=1)]
+    cells = sum(batch.source.numel() for batch in batches)
+    padding = sum(int((batch.source == PAD).sum()) for batch in batches)
+    assert padding / cells < 0.06
+
+
 def test_the_decoder_is_given_the_translation_one_place_late() -> None:
     batch = collate([Example([7, 8], [9, 10, 11]), Example([7], [9])])
     assert batch.source.tolist() == [[7, 8, EOS], [7, EOS, PAD]]

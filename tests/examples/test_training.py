@@ -20,7 +20,7 @@ from translation.checkpoint import latest_checkpoint
 from translation.errors import UserError
 from translation.presets import BASE, SMALL
 from translation.tokenizer import PAD
-from translation.training import Training, batch_loss, learning_rate, token_loss
+from translation.training import Training, batch_loss, learning_rate
 from translation.transformer import Transformer
 
 
@@ -66,15 +66,6 @@ def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient() -> None:
     (loss / max(count, 1)).backward()
     assert float(loss.detach()) == count == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
-
-
-def test_label_smoothing_mixes_the_right_token_with_all_of_them() -> None:
-    logits, right = torch.randn(7, 20), torch.randint(20, (7,))
-    log_probabilities = logits.log_softmax(-1)
-    of_right = -log_probabilities[torch.arange(7), right].sum()
-    of_all = -log_probabilities.mean(-1).sum()
-    loss = token_loss(logits, right, label_smoothing=0.1)
-    torch.testing.assert_close(loss, 0.9 * of_right + 0.1 * of_all)
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero() -> None:

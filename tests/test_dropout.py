@@ -1,0 +1,85 @@
+"""Dropout takes away what it says, as often as it says, and makes up for it."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_blocks import Dropout, drop
+
+
+@pytest.mark.parametrize("probability", [0.01, 0.1, 0.25, 0.5, 0.9])
+def test_numbers_are_lost_as_often_as_asked_and_the_others_grow(probability: float) -> None:
+    n = 400_000
+    kept = drop(torch.ones(n), probability)
+    lost = int((kept == 0).sum())
+    deviation = math.sqrt(n * probability * (1 - probability))
+    assert abs(lost - n * probability) < 5 * deviation
+    assert kept.unique().tolist() == [0.0, pytest.approx(1 / (1 - probability), rel=2e-4)]
+    assert float(kept.mean()) == pytest.approx(1.0, abs=6 * deviation / n / (1 - probability))
+
+
+def test_each_of_the_four_dice_of_a_draw_is_fair_and_knows_nothing_of_the_others() -> None:
+    lost = (drop(torch.ones(400_000), 0.3) == 0).double().view(-1, 4)
+    torch.testing.assert_close(lost.mean(0), torch.full((4,), 0.3).double(), rtol=0, atol=0.008)
+    assert float((lost.T.corrcoef() - torch.eye(4)).abs().max()) < 0.02
+    neighbours = torch.stack((lost[:-1, 3], lost[1:, 0]))
+    assert abs(float(neighbours.corrcoef()[0, 1])) < 0.02
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5, 7), (2, 0, 4)])
+def test_any_shape_is_kept_also_where_draws_are_left_over(shape: tuple[int, ...]) -> None:
+    assert drop(torch.ones(shape), 0.5).shape == shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_the_dtype_is_kept(dtype: torch.dtype) -> None:
+    assert drop(torch.ones(10, dtype=dtype), 0.5).dtype == dtype
+
+
+def test_the_gradient_goes_where_the_numbers_stayed() -> None:
+    x = torch.randn(1000, requires_grad=True)
+    y = drop(x, 0.4)
+    y.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad * x.detach(), y.detach())
+
+
+def test_the_seed_decides() -> None:
+    x = torch.ones(100)
+    first, second, again = ((torch.manual_seed(seed), drop(x, 0.5))[1] for seed in (1, 2, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+
+
+def test_nothing_and_everything_and_less_than_a_die_can_show() -> None:
+    x = torch.randn(50)
+    assert torch.equal(drop(x, 0.0), x)
+    assert torch.equal(drop(x, 1.0), torch.zeros(50))
+    assert torch.equal(drop(x, 1e-9), x)
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.5, math.nan])
+def test_what_is_no_probability_is_refused(probability: float) -> None:
+    with pytest.raises(ValueError, match=r"^probability must be in \[0, 1\], got"):
+        drop(torch.ones(3), probability)
+
+
+def test_the_module_is_torchs_in_all_but_its_dice() -> None:
+    dropout = Dropout(0.5)
+    assert isinstance(dropout, nn.Dropout)
+    x = torch.ones(1000)
+    torch.manual_seed(0)
+    expected = drop(x, 0.5)
+    torch.manual_seed(0)
+    assert torch.equal(dropout(x), expected)
+    assert torch.equal(dropout.eval()(x), x)
+    changed = Dropout(0.5, inplace=True)(x)
+    assert changed is x
+    assert bool((x == 0).any())
+
+
+def test_compiled_code_takes_torchs_own() -> None:
+    compiled = torch.compile(Dropout(0.5), backend="eager", fullgraph=True)
+    assert set(compiled(torch.ones(100)).unique().tolist()) == {0.0, 2.0}
