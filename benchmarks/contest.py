@@ -18,29 +18,22 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-Prepare = Callable[["Cell"], Callable[[], object] | None]
+MOMENT = 0.2  # seconds
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31)}
+"""For the C library: keep memory that was given back. Whether it does by itself is luck, other in
+each process, and worth a factor of 1.8 in a small block: pages that are asked for anew are zeroed.
+"""
+
+Prepare = Callable[[Any], Callable[[], object] | None]
 """Gets ready for a cell, and gives what is timed; None where it cannot take part."""
 
 
-class Cell(NamedTuple):
-    """One kind of work.
+class Cell(Protocol):
+    """One kind of work, a named tuple; its text names the row of the table."""
 
-    Attributes:
-        beams: 1 for greedy search.
-        sentences: How many in a batch.
-        length: Tokens that each sentence gets.
-    """
-
-    beams: int
-    sentences: int
-    length: int
-
-    def __str__(self) -> str:
-        """Name the row of the table."""
-        search = "greedy" if self.beams == 1 else f"beam {self.beams}"
-        return f"{search}, batch {self.sentences}, {self.length} tokens"
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 class Result(NamedTuple):
@@ -63,7 +56,11 @@ class Player:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_play, args=(theirs, make), daemon=True)
+        before = {name: os.environ.get(name) for name in MEMORY}
+        os.environ.update(MEMORY)  # the new process reads it as it starts
         self.process.start()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
         theirs.close()
         try:
             self._answer()
@@ -100,7 +97,10 @@ class Player:
 
 
 def _play(connection: Connection, make: Callable[[], Prepare]) -> None:
-    """Be a contestant: answer each cell with the time of one run, after one to warm up."""
+    """Be a contestant: answer each cell with the time of a run, after one to warm up.
+
+    What is short is run again and again for a moment, and the mean is the answer.
+    """
     prepare = make()
     connection.send(0.0)
     while True:
@@ -109,9 +109,11 @@ def _play(connection: Connection, make: Callable[[], Prepare]) -> None:
             connection.send(math.nan)
             continue
         work()
-        started = time.perf_counter()
-        work()
-        connection.send(time.perf_counter() - started)
+        runs, started, seconds = 0, time.perf_counter(), 0.0
+        while seconds < MOMENT:
+            work()
+            runs, seconds = runs + 1, time.perf_counter() - started
+        connection.send(seconds / runs)
 
 
 def hold(
@@ -166,7 +168,9 @@ def run_alone(work: Callable[..., object], *arguments: object) -> None:
         raise SystemExit("error: the preparation failed; its message stands above")
 
 
-def write_json(path: Path, results: Sequence[Result], packages: Sequence[str]) -> None:
+def write_json(
+    path: Path, results: Sequence[Result], packages: Sequence[str], **others: object
+) -> None:
     """Write all rounds, with what they were measured on."""
     versions = {}
     for name in packages:
@@ -180,5 +184,6 @@ def write_json(path: Path, results: Sequence[Result], packages: Sequence[str]) -
         "cores": os.cpu_count(),
         "versions": versions,
         "results": rows,
+        **others,
     }
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -24,16 +24,37 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
 
-from contest import Cell, Prepare, hold, run_alone, write_json
+from contest import Prepare, hold, run_alone, write_json
 
 THREADS = 2
 VOCABULARY, PAD, UNKNOWN, START, END = 4000, 0, 1, 2, 3
 NEVER = -1  # a token that no model writes: sentences do not end before their length
 PACKAGES = ("torch", "transformers", "ctranslate2", "transformer-blocks")
+
+
+class Cell(NamedTuple):
+    """Sentences to write.
+
+    Attributes:
+        beams: 1 for greedy search.
+        sentences: How many in a batch.
+        length: Tokens that each sentence gets.
+    """
+
+    beams: int
+    sentences: int
+    length: int
+
+    def __str__(self) -> str:
+        """Name the row of the table."""
+        search = "greedy" if self.beams == 1 else f"beam {self.beams}"
+        return f"{search}, batch {self.sentences}, {self.length} tokens"
+
+
 CELLS = [Cell(beams, sentences, 32) for beams in (1, 4) for sentences in (1, 32, 64)]
 GROWTH = [Cell(1, 8, length) for length in (16, 32, 64, 128, 256, 512)]
 

@@ -46,6 +46,25 @@ def test_the_gradient_goes_where_the_numbers_stayed() -> None:
     torch.testing.assert_close(x.grad * x.detach(), y.detach())
 
 
+def test_it_can_be_differentiated_twice() -> None:
+    x = torch.randn(50, dtype=torch.float64, requires_grad=True)
+
+    def seeded(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        return drop(x, 0.4) ** 3
+
+    assert torch.autograd.gradcheck(seeded, x)
+    assert torch.autograd.gradgradcheck(seeded, x)
+
+
+def test_samples_of_a_vmap_have_dice_of_their_own() -> None:
+    gradients = torch.func.vmap(
+        torch.func.grad(lambda x: drop(x, 0.5).sum()), randomness="different"
+    )(torch.ones(8, 100))
+    assert set(gradients.unique().tolist()) == {0.0, 2.0}
+    assert len({tuple(row) for row in gradients.tolist()}) == 8
+
+
 def test_the_seed_decides() -> None:
     x = torch.ones(100)
     first, second, again = ((torch.manual_seed(seed), drop(x, 0.5))[1] for seed in (1, 2, 1))

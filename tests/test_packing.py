@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from transformer_blocks import (
     Decoder,
     DecoderLayer,
+    Encoder,
+    EncoderLayer,
     FeedForward,
     MultiHeadAttention,
     PackedLinear,
@@ -328,3 +330,84 @@ def test_a_packed_model_is_not_packed_again() -> None:
     packed = pack(build_encoder(**SIZES))
     with pytest.raises(ValueError, match=r"^model must be one that was trained, got a packed one$"):
         pack(packed)
+
+
+LENGTHS = torch.tensor([3, 9, 0, 1])
+PADDED_MASKS = {
+    "at the end": torch.arange(9) >= LENGTHS[:, None],
+    "at the beginning": torch.arange(9) < 9 - LENGTHS[:, None],
+    "anywhere": torch.rand(4, 9, generator=torch.Generator().manual_seed(0)) < 0.5,
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padding", PADDED_MASKS.values(), ids=PADDED_MASKS)
+def test_a_packed_encoder_leaves_out_padding_and_nothing_else(
+    residual: Any, causal: bool, padding: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24, residual=residual)
+    encoder.eval()
+    packed = pack(encoder)
+    x, mask = torch.randn(4, 9, 16), padding[:, None, None]
+    rows: list[int] = []
+    feed_forward = packed.get_submodule("layers.0.feed_forward")
+    forward = feed_forward.forward
+
+    def spy(x: Tensor, *more: Tensor) -> Tensor:
+        rows.append(x[..., 0].numel())
+        return forward(x, *more)
+
+    monkeypatch.setattr(feed_forward, "forward", spy)
+    found = packed(x, mask=mask, causal=causal)
+    assert rows == [int((~padding).sum())]
+    expected = encoder(x, mask=mask, causal=causal).masked_fill(padding[..., None], 0.0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+
+
+@torch.no_grad()
+def test_a_packed_encoder_takes_the_usual_way_where_there_is_nothing_to_leave_out() -> None:
+    encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval()
+    packed = pack(encoder)
+    x = torch.randn(4, 9, 16)
+    padding = PADDED_MASKS["at the end"]
+    for mask in (
+        None,
+        torch.zeros(4, 1, 1, 9, dtype=torch.bool),
+        torch.ones(4, 1, 1, 9, dtype=torch.bool),
+        padding[:, None, None].expand(4, 4, 9, 9),
+        padding[1:2, None, None].expand(1, 1, 1, 9),
+        ~torch.eye(9, dtype=torch.bool),
+    ):
+        torch.testing.assert_close(packed(x, mask=mask), encoder(x, mask=mask), rtol=0, atol=2e-5)
+
+
+@torch.no_grad()
+def test_a_packed_encoder_that_is_watched_shows_every_weight() -> None:
+    encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval()
+    x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]
+    with record_attention(encoder) as expected:
+        encoder(x, mask=mask)
+    packed = pack(encoder)
+    with record_attention(packed) as maps:
+        packed(x, mask=mask)
+    assert maps.keys() == expected.keys()
+    for name, (weights,) in maps.items():
+        torch.testing.assert_close(weights, expected[name][0], rtol=0, atol=1e-5)
+
+
+def test_an_encoder_with_layers_of_ones_own_is_packed_layer_by_layer() -> None:
+    class Mine(EncoderLayer):
+        """Says twice as much."""
+
+        def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+            return 2 * super().forward(x, mask=mask, causal=causal)
+
+    layer = Mine(MultiHeadAttention(16, 4), FeedForward(16, 24), residual=lambda: PreNorm(16))
+    encoder = Encoder([layer]).eval()
+    x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            pack(encoder)(x, mask=mask), encoder(x, mask=mask), rtol=0, atol=2e-5
+        )

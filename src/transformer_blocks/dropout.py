@@ -17,6 +17,8 @@ of the time of a training step. :func:`drop` draws 64 bits at once and cuts them
 Next chapter: :mod:`transformer_blocks.feed_forward`, what a position does on its own.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -57,7 +59,26 @@ def drop(x: Tensor, probability: float) -> Tensor:
     draws = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),))
     dice = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32768 to 32767
     stays = dice >= lost - SIDES // 2
-    return x * stays.to(x.dtype).mul_(SIDES / (SIDES - lost))
+    return _Keep.apply(x, stays, SIDES / (SIDES - lost))  # type: ignore[no-untyped-call]
+
+
+class _Keep(torch.autograd.Function):
+    """Keep some numbers and let them grow; for learning, it remembers a byte for each."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, stays: Tensor, growth: float) -> Tensor:
+        return (x * stays).mul_(growth)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, stays, ctx.growth = inputs
+        ctx.save_for_backward(stays)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        return _Keep.apply(*upstream, *ctx.saved_tensors, ctx.growth), None, None  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Dropout):

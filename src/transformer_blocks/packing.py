@@ -13,6 +13,7 @@ Next chapter: :mod:`transformer_blocks.generation`, from scores for the next wor
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeGuard, TypeVar
 
 import torch
@@ -22,13 +23,15 @@ from torch import Tensor, nn
 from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.dropout import Dropout
-from transformer_blocks.encoder import EncoderLayer
+from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 
 Model = TypeVar("Model", bound=nn.Module)
 BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
+
+MOST_REAL = 0.9  # with a larger part of real tokens than this, leaving out the rest gains nothing
 
 
 class PackedLinear(nn.Module):
@@ -215,14 +218,66 @@ class PackedDecoderLayer(DecoderLayer):
         return mixed.transpose(1, 2).reshape(x.shape)
 
 
+class PackedEncoder(Encoder):
+    """An encoder that computes nothing for padding.
+
+    Only attention needs to know which token belongs to which sentence. All else works on each
+    position alone, so the real tokens of a batch go through it in one row, and are laid out as
+    sentences where they look at each other. Where the mask hides a position from all, the result
+    is zero. A mask that is not :func:`~transformer_blocks.padding_mask`'s, or hides little, and
+    layers that :func:`~transformer_blocks.record_attention` watches, take the usual way. Hooks of
+    the layers are not called.
+
+    Args:
+        encoder: The stack to replace, with packed parts.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        nn.Module.__init__(self)
+        self.layers, self.norm = encoder.layers, encoder.norm
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:  # noqa: D102
+        layers: Sequence[Any] = list(self.layers)
+        watched = any(layer.self_attention._forward_pre_hooks for layer in layers)
+        of_padding = mask is not None and mask.shape == (len(x), 1, 1, x.shape[1])
+        if mask is None or not of_padding or watched or torch.is_grad_enabled():
+            return super().forward(x, mask=mask, causal=causal)
+        real = ~mask[:, 0, 0]  # (B, L)
+        places = real.flatten().nonzero()[:, 0]  # (T,): where the real tokens stand
+        if len(places) > MOST_REAL * real.numel() or not len(places):
+            return super().forward(x, mask=mask, causal=causal)
+        lengths = real.sum(1)
+        is_real = torch.arange(int(lengths.max()), device=x.device) < lengths[:, None]  # (B, L')
+        rows = (is_real.flatten().cumsum(0) - 1).view_as(is_real).clamp_min(0)  # among the T
+
+        def look_around(attention: MultiHeadAttention, x: Tensor) -> Tensor:
+            queries, keys, values = (  # (B, H, L', d_k)
+                each[0].transpose(0, 1)[rows].transpose(1, 2)
+                for each in attention._project_all(x, x, x)
+            )
+            mixed = attention.mix(
+                queries, keys, values, mask=~is_real[:, None, None], causal=causal
+            )
+            joined = mixed.transpose(1, 2)[is_real].flatten(1)  # (T, d_model)
+            return attention.output_projection(joined[None])
+
+        row = x.flatten(0, 1)[places][None]  # (1, T, d_model)
+        for layer in layers:
+            row = layer.self_attention_residual(row, partial(look_around, layer.self_attention))
+            row = layer.feed_forward_residual(row, layer.feed_forward)
+        row = row if self.norm is None else self.norm(row)
+        return torch.zeros_like(x).flatten(0, 1).index_copy_(0, places, row[0]).view_as(x)
+
+
 def pack(model: Model, *, linear: Callable[[nn.Linear], nn.Module] = PackedLinear) -> Model:
     """Copy a finished model into one that computes the same faster, without gradients.
 
     Linear maps are packed, the self-attention of every layer makes its queries, keys and values in
     one product, ReLU belongs to the product before it, and dropout, which does nothing any more, is
-    left out. The step of a decoder layer with the usual parts takes the shortest way. The copy is
-    in eval mode and takes twice the memory. It cannot be trained, moved, copied or saved: keep the
-    model, and pack it again.
+    left out. The step of a decoder layer with the usual parts takes the shortest way; an encoder of
+    usual layers computes nothing for padding, and gives zeros there. The copy is in eval mode and
+    takes twice the memory. It cannot be trained, moved, copied or saved: keep the model, and pack
+    it again.
 
     Args:
         model: Any module; it is left as it is.
@@ -269,6 +324,8 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
             setattr(module, name, _exchange(part, linear))
     if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
         return PackedDecoderLayer(module)
+    if type(module) is Encoder and not watched and all(map(_has_usual_attention, module.layers)):
+        return PackedEncoder(module)
     return module
 
 
@@ -304,6 +361,12 @@ def _has_usual_parts(layer: DecoderLayer) -> bool:
         and kinds in ({PreNorm}, {PostNorm})
         and all(isinstance(residual.dropout, nn.Identity) for residual in residuals)
     )
+
+
+def _has_usual_attention(layer: nn.Module) -> bool:
+    """Tell whether :class:`PackedEncoder` can do what the layer does."""
+    usual = JoinedAttention, MultiHeadAttention
+    return type(layer) is EncoderLayer and type(layer.self_attention) in usual
 
 
 def _has_hooks(module: nn.Module) -> bool:
