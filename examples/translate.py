@@ -21,6 +21,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -51,12 +52,13 @@ from translation.errors import UserError
 from translation.exploring import explore
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
+from translation.processes import joined, local_number
 from translation.program import run_program
 from translation.run import Config, Run, corpus_of, file_hash
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
-from translation.training import Training
+from translation.training import Keeping, Training
 from translation.translator import Translator
 
 
@@ -66,14 +68,14 @@ def choose_device(name: str) -> torch.device:
         raise UserError("--device cuda: torch finds no CUDA device here; use cpu or auto")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    return torch.device(f"cuda:{local_number()}" if name == "cuda" else name)
 
 
 def new_config(options: argparse.Namespace) -> Config:
     """Make the configuration of a run that begins."""
     preset = options.preset or "tiny"
     settings = settings_for(preset, options.model or "transformer")
-    for name in ("epochs", "vocabulary", "batch_tokens", "dropout", "peak_rate", "tie_embeddings"):
+    for name in CHOSEN:
         if getattr(options, name) is not None:
             settings = replace(settings, **{name: getattr(options, name)})
     files = [options.source_file, options.target_file]
@@ -94,6 +96,13 @@ def new_config(options: argparse.Namespace) -> Config:
         corpus_hash="",
         tokenizers={},
     )
+
+
+CHOSEN = (
+    *("epochs", "vocabulary", "batch_tokens", "accumulate"),
+    *("dropout", "peak_rate", "tie_embeddings"),
+)
+"""Settings of a preset that the command line may change."""
 
 
 def as_text(path: Path | None) -> str | None:
@@ -152,51 +161,63 @@ def train_command(options: argparse.Namespace) -> None:
     device = choose_device(options.device)
     config = new_config(options)
     run = Run(options.run or Path("runs") / config.corpus)
-    is_new = not run.folder.exists()
-    try:
-        if not run.config_file.exists():
-            config, corpus = begin(run, config)
-        elif options.resume:
-            config, corpus = go_on(run, options)
-        else:
-            raise UserError(
-                f"{run.folder} holds a run; go on with --resume, or choose another --run"
+    with joined(device) as processes:
+        is_new = processes.is_first and not run.folder.exists()
+        try:
+            # The first process prepares the run; then the others find it there.
+            config, corpus = processes.agree(lambda: prepare(run, config, options))
+            training = Training(
+                run,
+                config.settings,
+                corpus,
+                run.load_tokenizers(config),
+                seed=config.seed,
+                device=device,
+                minutes=config.minutes,
+                processes=processes,
+                keeping=Keeping(options.save_steps, options.keep),
+                compiled=options.compile,
             )
-        training = Training(
-            run,
-            config.settings,
-            corpus,
-            run.load_tokenizers(config),
-            seed=config.seed,
-            device=device,
-            minutes=config.minutes,
-        )
-    except BaseException:
-        if is_new and run.folder.exists():
-            shutil.rmtree(run.folder)
-        raise
-    with run.locked():
-        train_and_show(run, training, corpus, resume=options.resume)
+        except BaseException:
+            if is_new and run.folder.exists():
+                shutil.rmtree(run.folder)
+            raise
+        with run.locked() if processes.is_first else nullcontext():
+            train_and_show(run, training, corpus, resume=options.resume)
+
+
+def prepare(run: Run, config: Config, options: argparse.Namespace) -> tuple[Config, Corpus]:
+    """Begin a run, or find the one to go on with."""
+    if not run.config_file.exists():
+        return begin(run, config)
+    if options.resume:
+        return go_on(run, options)
+    raise UserError(f"{run.folder} holds a run; go on with --resume, or choose another --run")
 
 
 def train_and_show(run: Run, training: Training, corpus: Corpus, *, resume: bool) -> None:
     """Train, then translate and draw what it has learnt."""
-    device = training.device
+    device, processes = training.device, training.processes
     if resume and training.resume():
-        print(f"{run.folder}: going on after epoch {training.progress.epoch}")
+        if processes.is_first:
+            print(f"{run.folder}: going on after {training.progress}")
     elif latest_checkpoint(run.best) is not None:
         raise UserError(
             f"{run.folder} holds trained weights but no checkpoint to go on from; "
             "choose another --run"
         )
-    print(
-        f"{len(corpus.train)} pairs, {sum(p.numel() for p in training.model.parameters())} "
-        f"parameters, vocabularies of {training.tokenizers[0].vocab_size} and "
-        f"{training.tokenizers[1].vocab_size}, on {device}",
-        flush=True,
-    )
+    if processes.is_first:
+        parameters = sum(p.numel() for p in training.model.parameters())
+        several = f", in {processes.count} processes" if processes.count > 1 else ""
+        print(
+            f"{len(corpus.train)} pairs, {parameters} parameters, vocabularies of "
+            f"{training.tokenizers[0].vocab_size} and {training.tokenizers[1].vocab_size}, "
+            f"on {device}{several}",
+            flush=True,
+        )
     training.fit()
-    show_results(run, corpus, device)
+    if processes.is_first:
+        show_results(run, corpus, device)
 
 
 def show_results(run: Run, corpus: Corpus, device: torch.device) -> None:

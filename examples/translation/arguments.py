@@ -92,6 +92,11 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         "--vocabulary", type=number(int, "above 0"), help="most tokens of each language"
     )
     train.add_argument("--batch-tokens", type=number(int, "above 0"), help="most tokens of a batch")
+    train.add_argument(
+        "--accumulate",
+        type=number(int, "from 1 to 1000"),
+        help="batches that each process reads for one update (default: 1)",
+    )
     train.add_argument("--dropout", type=number(float, "in [0, 1)"))
     train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
     train.add_argument(
@@ -100,6 +105,21 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         action="store_false",
         default=None,
         help="let target embeddings and output differ",
+    )
+    train.add_argument(
+        "--compile", action="store_true", help="let torch.compile make the code; pays on a GPU"
+    )
+    train.add_argument(
+        "--save-steps",
+        type=number(int, "above 0"),
+        default=1000,
+        help="also save after so many updates within an epoch (default: 1000)",
+    )
+    train.add_argument(
+        "--keep",
+        type=number(int, "from 1 to 1000"),
+        default=2,
+        help="how many checkpoints stay, besides the best (default: 2)",
     )
     train.add_argument(
         "--resume", action="store_true", help="go on where the run stopped, or begin it"

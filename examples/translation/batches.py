@@ -34,11 +34,14 @@ class Batch(NamedTuple):
         source: Padded source ids, each sentence closed by end-of-sentence. Shape (B, S).
         target: What the decoder is given: begin-of-sentence, then the translation. Shape (B, L).
         next_token: What it should say at each place: the translation, then end. Shape (B, L).
+        real: Where ``next_token`` is no padding: numbers of places in the flattened table, found
+            here so that no device has to count and answer. Shape (N,).
     """
 
     source: Tensor
     target: Tensor
     next_token: Tensor
+    real: Tensor
 
     def to(self, device: torch.device) -> "Batch":
         """Move the batch to a device."""
@@ -111,10 +114,12 @@ def make_batches(
 
 def collate(examples: Sequence[Example]) -> Batch:
     """Pad examples to one length and put begin and end where they belong."""
+    next_token = pad([[*example.target, EOS] for example in examples])
     return Batch(
         source=pad([[*example.source, EOS] for example in examples]),
         target=pad([[BOS, *example.target] for example in examples]),
-        next_token=pad([[*example.target, EOS] for example in examples]),
+        next_token=next_token,
+        real=(next_token != PAD).flatten().nonzero()[:, 0],
     )
 
 

@@ -26,6 +26,7 @@ class Settings:
         tie_embeddings: One table for reading and scoring target tokens.
         vocabulary: Most sentencepiece tokens of each language.
         batch_tokens: Most tokens on either side of a batch.
+        accumulate: Batches that each process reads for one update.
         peak_rate: Highest learning rate, from where it falls linearly to zero at the planned end;
             None for the paper's schedule, which never ends.
         warmup_steps: Updates until the learning rate is highest.
@@ -46,6 +47,7 @@ class Settings:
     tie_embeddings: bool
     vocabulary: int
     batch_tokens: int
+    accumulate: int
     peak_rate: float | None
     warmup_steps: int
     label_smoothing: float
@@ -124,6 +126,7 @@ SMALL = Settings(
     tie_embeddings=True,
     vocabulary=4000,
     batch_tokens=600,
+    accumulate=1,
     peak_rate=1.2e-3,
     warmup_steps=600,
     label_smoothing=0.1,
@@ -160,6 +163,7 @@ BASE = Settings(
     tie_embeddings=True,
     vocabulary=16000,
     batch_tokens=12500,
+    accumulate=1,
     peak_rate=None,
     warmup_steps=4000,
     label_smoothing=0.1,

@@ -22,7 +22,7 @@ try:
 except ImportError:  # Windows: two trainings in one folder are up to the user there
     fcntl = None  # type: ignore[assignment]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 WRITTEN_DOWN = {
     *("epoch", "step", "train_loss", "validation_loss", "validation_bleu"),
     *("tokens_per_second", "minutes"),
@@ -119,6 +119,8 @@ class Run:
                 )
             if version < 2:  # there was but one model
                 content["settings"]["model"] = "transformer"
+            if version < 3:  # and one batch an update
+                content["settings"]["accumulate"] = 1
             _check_types(Settings, content["settings"])
             content["settings"] = Settings(**content["settings"])
             _check_types(Config, content)

@@ -4,12 +4,10 @@ The loss is the cross-entropy of the next token with label smoothing (section 5.
 a little of the probability to every word, so that the model never grows surer than it should. It is
 summed over the real tokens and divided by their number; padding takes no part.
 
-What is kept and used is a moving average of the weights over the last updates: each step with a
-high learning rate overshoots, the average of many does not.
-
 A training is planned in epochs or in minutes; the learning rate rises, then falls to zero at the
-planned end. One planned in epochs that is stopped and resumed ends with the same bits as one that
-never stopped; one planned in minutes depends on the clock.
+planned end. A checkpoint is saved after every epoch, and within an epoch after every so many
+updates. A training planned in epochs that is stopped and resumed ends with the same bits as one
+that never stopped; one planned in minutes depends on the clock.
 """
 
 import json
@@ -19,24 +17,24 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
-from transformer_blocks import linear_cross_entropy, paper_rate
-from translation.batches import Example, batches_of, collate, encode_pairs, make_batches
+from translation.batches import Example, batches_of, encode_pairs, make_batches
 from translation.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_checkpoint
 from translation.corpus import Corpus, Pair
 from translation.decoding import translate
 from translation.errors import UserError
+from translation.learning import BatchLoss, Learner, learning_rate
 from translation.pictures import PLOTTED, plot_loss
 from translation.presets import Settings
+from translation.processes import Processes
 from translation.run import Run
 from translation.scoring import score
 from translation.searches import Greedy
-from translation.tokenizer import PAD, Tokenizer
+from translation.tokenizer import Tokenizer
 from translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -46,53 +44,44 @@ SAMPLE = 200  # validation sentences that are translated after each epoch
 
 @dataclass
 class Progress:
-    """How far a training has come; part of every checkpoint."""
+    """How far a training has come; part of every checkpoint.
+
+    Attributes:
+        epoch: Passes over the data that are complete.
+        step: Updates so far.
+        seconds: Time so far.
+        best_loss: Lowest validation loss.
+        epochs_without_gain: Since then.
+        update: Updates of the pass that has begun.
+        loss: Summed over the tokens of that pass, in all processes.
+        tokens: Of that pass.
+    """
 
     epoch: int = 0
     step: int = 0
     seconds: float = 0.0
     best_loss: float = math.inf
     epochs_without_gain: int = 0
+    update: int = 0
+    loss: float = 0.0
+    tokens: int = 0
+
+    def __str__(self) -> str:
+        """Say where it is."""
+        return f"epoch {self.epoch}" + (f" and {self.update} updates" if self.update else "")
 
 
-def batch_loss(
-    model: Translator, source: Tensor, target: Tensor, next_token: Tensor, label_smoothing: float
-) -> tuple[Tensor, int]:
-    """Compute the summed loss of a batch, with the number of its real tokens.
+@dataclass(frozen=True)
+class Keeping:
+    """When checkpoints are saved, and how many stay.
 
-    Only real tokens are scored: the output projection is a large part of the work, and what it
-    would say about padding is thrown away.
+    Attributes:
+        steps: Updates after which one is saved within an epoch.
+        last: How many stay.
     """
-    real = next_token != PAD
-    hidden = model.hidden(source, target)[real]  # (tokens, d_model)
-    loss = linear_cross_entropy(
-        hidden, model.output.weight, next_token[real], label_smoothing=label_smoothing
-    )
-    return loss, len(hidden)
 
-
-def learning_rate(settings: Settings, step: int, progress: float) -> float:
-    """Compute the rate of an update.
-
-    Args:
-        settings: With a peak rate, the rate rises to it linearly and falls linearly to zero;
-            without one it is the paper's (section 5.3).
-        step: The update, counted from 1.
-        progress: Part of the planned training that is over, 0 to 1.
-    """
-    if settings.peak_rate is None:
-        return paper_rate(step, d_model=settings.d_model, warmup_steps=settings.warmup_steps)
-    return settings.peak_rate * min(step / settings.warmup_steps, 1.0 - progress)
-
-
-def averaged(model: nn.Module, keep: float) -> AveragedModel:
-    """Start a moving average of a model's weights that forgets its beginning fast."""
-
-    def update(average: Sequence[Tensor], current: Sequence[Tensor], count: Tensor | int) -> None:
-        young = (1.0 + float(count)) / (10.0 + float(count))
-        get_ema_multi_avg_fn(min(keep, young))(average, current, count)
-
-    return AveragedModel(model, multi_avg_fn=update)
+    steps: int = 1000
+    last: int = 2
 
 
 class Training:
@@ -106,6 +95,9 @@ class Training:
         seed: Of weights, dropout and data order.
         device: Where to compute.
         minutes: Plan for this long instead of for ``settings.epochs``.
+        processes: Those that train together.
+        keeping: When to save, and how much.
+        compiled: Whether ``torch.compile`` makes the model's code.
     """
 
     def __init__(
@@ -118,19 +110,28 @@ class Training:
         seed: int,
         device: torch.device,
         minutes: float | None = None,
+        processes: Processes | None = None,
+        keeping: Keeping | None = None,
+        compiled: bool = False,
     ) -> None:
         self.run, self.settings, self.corpus, self.tokenizers = run, settings, corpus, tokenizers
         self.seed, self.device, self.minutes = seed, device, minutes
+        self.processes = Processes() if processes is None else processes
+        self.keeping = Keeping() if keeping is None else keeping
         self.train_set = self._encode(corpus.train)
         self.validation_set = self._encode(corpus.validation)
         torch.manual_seed(seed)
         source, target = tokenizers
-        self.model = settings.build(source.vocab_size, target.vocab_size).to(device)
-        self.average = averaged(self.model, settings.average)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True
-        )
+        model = settings.build(source.vocab_size, target.vocab_size).to(device)
+        self.learner = Learner(model, settings, processes=self.processes, compiled=compiled)
         self.progress = Progress()
+        if not self.processes.is_first:  # the same weights, but other dice for dropout
+            torch.manual_seed(seed + 1_000_003 * self.processes.number)
+
+    @property
+    def model(self) -> Translator:
+        """What learns."""
+        return self.learner.model
 
     def _encode(self, pairs: Sequence[Pair]) -> list[Example]:
         return encode_pairs(pairs, *self.tokenizers, max_length=self.settings.max_length)
@@ -140,20 +141,29 @@ class Training:
         checkpoint = latest_checkpoint(self.run.checkpoints)
         if checkpoint is not None:
             self._restore(checkpoint)
-            best = latest_checkpoint(self.run.best)
-            if best is None or (
-                best.step < self.progress.step and not self.progress.epochs_without_gain
-            ):
-                self._keep_as_best()  # it was lost, or the process died before it was kept
-        self._forget_later_rows()
+        if self.processes.is_first:
+            self._mend_best()
+            self._forget_later_rows()
         return checkpoint is not None
+
+    def _mend_best(self) -> None:
+        """Keep the best weights, if they were lost or the process died before they were kept."""
+        progress, best = self.progress, latest_checkpoint(self.run.best)
+        behind = best is not None and best.step < progress.step
+        if progress.epoch and not progress.update:
+            if best is None or (behind and not progress.epochs_without_gain):
+                self._keep_as_best()
+        elif best is None:
+            progress.best_loss = math.inf  # whatever comes next is better than none
 
     def fit(self) -> None:
         """Train until the plan is done or nothing is gained any more."""
-        while not self.finished:
+        if not self.progress.step:
+            self._save()  # whatever happens, there is something to go back to
+        while not self.processes.agree(lambda: self.finished):
             started = time.monotonic() - self.progress.seconds
-            train_loss, rate = self._train_epoch(started)
-            self._end_epoch(train_loss, rate, started)
+            rate = self._train_epoch(started)
+            self._end_epoch(rate, started)
 
     @property
     def finished(self) -> bool:
@@ -167,8 +177,8 @@ class Training:
             return min(1.0, seconds / (60.0 * self.minutes))
         return min(1.0, epochs / self.settings.epochs)
 
-    def _train_epoch(self, started: float) -> tuple[float, float]:
-        """Go once over the data, or until the minutes are over; return loss and tokens/s."""
+    def _train_epoch(self, started: float) -> float:
+        """Go on to the end of the data, or until the minutes are over; return tokens/s."""
         settings, progress = self.settings, self.progress
         batches = make_batches(
             self.train_set,
@@ -176,91 +186,80 @@ class Training:
             seed=self.seed,
             epoch=progress.epoch,
         )
-        total = torch.zeros((), device=self.device)
-        tokens = 0
-        begun = time.monotonic()
+        together = settings.accumulate * self.processes.count
+        updates = [batches[i : i + together] for i in range(0, len(batches), together)]
+        loss = torch.full((), progress.loss if self.processes.is_first else 0.0).to(self.device)
+        begun, already = time.monotonic(), progress.tokens
         self.model.train()
         bar = tqdm(
-            batches,
+            initial=progress.update,
+            total=len(updates),
             desc=f"epoch {progress.epoch + 1}",
-            unit="batch",
+            unit="update",
             leave=False,
             mininterval=0.5,
-            disable=not sys.stderr.isatty(),
+            disable=not (sys.stderr.isatty() and self.processes.is_first),
         )
-        for number, examples in enumerate(bar):
-            now = time.monotonic()
-            done = self.part_done(now - started, progress.epoch + number / len(batches))
+        while progress.update < len(updates):
+            done = self._part_done_now(started, progress.epoch + progress.update / len(updates))
             if done >= 1.0:
                 break
+            group = updates[progress.update]
             progress.step += 1
-            loss, count = self._update(examples, learning_rate(settings, progress.step, done))
-            total += loss
-            tokens += count
+            progress.update += 1
+            loss += self.learner.update(group, learning_rate(settings, progress.step, done))
+            progress.tokens += sum(len(example.target) + 1 for batch in group for example in batch)
+            bar.update()
             if progress.step % 100 == 0:
-                bar.set_postfix_str(f"loss {self._finite(total / tokens):.3f}")
+                mean = self._finite(float(loss) * self.processes.count / progress.tokens)
+                bar.set_postfix_str(f"loss {mean:.3f}")
+            if progress.step % self.keeping.steps == 0 and progress.update < len(updates):
+                self._note_loss(loss)
+                progress.seconds = time.monotonic() - started
+                self._save()
         bar.close()
-        progress.epoch += 1
-        rate = tokens / (time.monotonic() - begun)
-        return self._finite(total / max(tokens, 1)), rate
+        self._note_loss(loss)
+        return (progress.tokens - already) / (time.monotonic() - begun)
 
-    def _update(self, examples: Sequence[Example], rate: float) -> tuple[Tensor, int]:
-        """Learn from one batch; return its summed loss and its number of tokens."""
-        batch = collate(examples).to(self.device)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            loss, count = batch_loss(
-                self.model, *batch, label_smoothing=self.settings.label_smoothing
-            )
-        self.optimizer.zero_grad()
-        (loss / max(count, 1)).backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.average.update_parameters(self.model)
-        return loss.detach(), count
+    def _part_done_now(self, started: float, epochs: float) -> float:
+        """Say which part of the plan is over; where a clock decides, it is the first process's."""
+        if self.minutes is None:
+            return self.part_done(0.0, epochs)
+        return self.processes.agree(lambda: self.part_done(time.monotonic() - started, epochs))
 
-    def _finite(self, loss: Tensor | float) -> float:
-        value = float(loss)
-        if not math.isfinite(value):
+    def _note_loss(self, loss: torch.Tensor) -> None:
+        """Write down the loss of the epoch so far; it stays with the first process."""
+        total = self.processes.add_up(loss.clone())
+        self.progress.loss = self._finite(float(total))
+        loss.copy_(total if self.processes.is_first else torch.zeros_like(total))
+
+    def _finite(self, loss: float) -> float:
+        if not math.isfinite(loss):
             raise UserError(
-                f"the loss is {value} at step {self.progress.step}; "
+                f"the loss is {loss} at step {self.progress.step}; "
                 "lower the learning rate and start again, or resume from the last checkpoint"
             )
-        return value
+        return loss
 
     @torch.no_grad()
     def validation_loss(self) -> float:
         """Compute the loss of the averaged weights on sentences that are not trained on."""
-        model = self._best_model()
-        model.eval()
+        model = self.learner.average.eval()
+        loss_of = BatchLoss(model, self.settings.label_smoothing)
         total, tokens = 0.0, 0
         for batch in batches_of(self.validation_set, batch_tokens=4096):
-            loss, count = batch_loss(
-                model, *batch.to(self.device), label_smoothing=self.settings.label_smoothing
-            )
-            total += float(loss)
-            tokens += count
+            total += float(loss_of(*batch.to(self.device)))
+            tokens += len(batch.real)
         return total / max(tokens, 1)
 
-    def _best_model(self) -> Translator:
-        module = self.average.module
-        if not isinstance(module, Translator):
-            raise TypeError(f"the average must be of a Translator, got {type(module).__name__}")
-        return module
-
-    def _end_epoch(self, train_loss: float, rate: float, started: float) -> None:
+    def _end_epoch(self, rate: float, started: float) -> None:
         """Validate, keep what is best, write down how it went."""
-        progress, model = self.progress, self._best_model()
-        validation_loss = self._finite(self.validation_loss())
-        sample = self.corpus.validation[:SAMPLE]
-        translations = translate(
-            model, *self.tokenizers, [pair.source for pair in sample], search=Greedy()
-        )
-        bleu = score(
-            translations, [pair.target for pair in sample], tokenize=self.corpus.bleu_tokenizer
-        ).bleu
-        best = validation_loss < progress.best_loss
+        progress = self.progress
+        progress.epoch += 1
+        train_loss = progress.loss / max(progress.tokens, 1)
+        progress.update, progress.loss, progress.tokens = 0, 0.0, 0
+        validation_loss, bleu = self.processes.agree(self._validate)
+        best = self._finite(validation_loss) < progress.best_loss
         if best:
             progress.best_loss, progress.epochs_without_gain = validation_loss, 0
         else:
@@ -275,57 +274,91 @@ class Training:
             "tokens_per_second": rate,
             "minutes": progress.seconds / 60.0,
         }
-        with self.run.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        plot_loss(self.run.metrics, self.run.folder / "loss.png")
+        if self.processes.is_first:
+            with self.run.metrics.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            plot_loss(self.run.metrics, self.run.folder / "loss.png")
         self._save()  # after the row, which would be lost for good otherwise
         if best:
             self._keep_as_best()
-        print(
-            f"epoch {progress.epoch:3d}  step {progress.step:6d}  train {train_loss:.3f}  "
-            f"validation {validation_loss:.3f}  BLEU {bleu:4.1f}  {rate:6.0f} tokens/s  "
-            f"{progress.seconds / 60.0:5.1f} min{'  *' if best else ''}",
-            flush=True,
+        if self.processes.is_first:
+            print(
+                f"epoch {progress.epoch:3d}  step {progress.step:6d}  train {train_loss:.3f}  "
+                f"validation {validation_loss:.3f}  BLEU {bleu:4.1f}  {rate:6.0f} tokens/s  "
+                f"{progress.seconds / 60.0:5.1f} min{'  *' if best else ''}",
+                flush=True,
+            )
+
+    def _validate(self) -> tuple[float, float]:
+        """Compute the validation loss, and BLEU of a sample."""
+        loss = self.validation_loss()
+        if not math.isfinite(loss):
+            return loss, 0.0
+        sample = self.corpus.validation[:SAMPLE]
+        translations = translate(
+            self.learner.average,
+            *self.tokenizers,
+            [pair.source for pair in sample],
+            search=Greedy(),
         )
+        references = [pair.target for pair in sample]
+        return loss, score(translations, references, tokenize=self.corpus.bleu_tokenizer).bleu
 
     def _keep_as_best(self) -> None:
-        save_checkpoint(
-            self.run.best,
-            step=self.progress.step,
-            tensors={"model": self._best_model().state_dict()},
-            state={"epoch": self.progress.epoch, "validation_loss": self.progress.best_loss},
-            keep=1,
-        )
+        if self.processes.is_first:
+            save_checkpoint(
+                self.run.best,
+                step=self.progress.step,
+                tensors={"model": self.learner.average.state_dict()},
+                state={"epoch": self.progress.epoch, "validation_loss": self.progress.best_loss},
+                keep=1,
+            )
 
     def _save(self) -> None:
         random_states: dict[str, object] = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             random_states["cuda"] = torch.cuda.get_rng_state(self.device)
-        save_checkpoint(
-            self.run.checkpoints,
-            step=self.progress.step,
-            tensors={
-                "model": self.model.state_dict(),
-                "average": self._best_model().state_dict(),
-            },
-            state={
-                "optimizer": self.optimizer.state_dict(),
-                "averaged": int(self.average.n_averaged),
-                "random": random_states,
-                "progress": asdict(self.progress),
-            },
-        )
+        everyones = self.processes.gather(random_states)
+        if self.processes.is_first:
+            save_checkpoint(
+                self.run.checkpoints,
+                step=self.progress.step,
+                tensors={
+                    "model": self.model.state_dict(),
+                    "average": self.learner.average.state_dict(),
+                },
+                state={
+                    "optimizer": self.learner.optimizer.state_dict(),
+                    "averaged": int(self.learner.moving.n_averaged),
+                    "random": everyones,
+                    "progress": asdict(self.progress),
+                },
+                keep=self.keeping.last,
+            )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        load_weights(self.model, checkpoint.tensors["model"], path=checkpoint.path)
-        load_weights(self._best_model(), checkpoint.tensors["average"], path=checkpoint.path)
-        state = checkpoint.state
-        self.average.n_averaged.fill_(state["averaged"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"]["cpu"])
-        if self.device.type == "cuda" and "cuda" in state["random"]:
-            torch.cuda.set_rng_state(state["random"]["cuda"], self.device)
+        learner, state = self.learner, checkpoint.state
+        load_weights(learner.model, checkpoint.tensors["model"], path=checkpoint.path)
+        load_weights(learner.average, checkpoint.tensors["average"], path=checkpoint.path)
+        learner.moving.n_averaged.fill_(state["averaged"])
+        learner.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
+        everyones = state["random"]
+        if isinstance(everyones, dict):  # of an earlier version of this program, which was alone
+            everyones = [everyones]
+        if len(everyones) != self.processes.count:
+            log.warning(
+                "%s was saved by %d processes, and there are %d now: dropout and the order of "
+                "updates will differ",
+                *(checkpoint.path, len(everyones), self.processes.count),
+            )
+        if self.processes.number < len(everyones):
+            self._set_random_state(everyones[self.processes.number])
+
+    def _set_random_state(self, states: dict[str, Any]) -> None:
+        torch.set_rng_state(states["cpu"])
+        if self.device.type == "cuda" and "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"], self.device)
 
     def _forget_later_rows(self) -> None:
         """Drop lines of ``metrics.jsonl`` that were written after the checkpoint."""

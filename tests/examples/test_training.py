@@ -6,21 +6,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.examples.tiny_run import SETTINGS, begin
 
-from translation.batches import Example, collate
 from translation.checkpoint import latest_checkpoint
 from translation.errors import UserError
-from translation.presets import BASE, SMALL
-from translation.tokenizer import PAD
-from translation.training import Training, batch_loss, learning_rate
+from translation.training import Keeping, Training
 from translation.transformer import Transformer
 
 
@@ -34,50 +30,13 @@ def fingerprint(training: Training) -> str:
             digest.update(name.encode() + tensor.numpy().tobytes())
     state = checkpoint.state
     state["progress"].pop("seconds")
-    digest.update(str(state["progress"]).encode() + state["random"]["cpu"].numpy().tobytes())
+    digest.update(str(state["progress"]).encode())
+    for states in state["random"]:
+        digest.update(states["cpu"].numpy().tobytes())
     for moments in state["optimizer"]["state"].values():
         for value in moments.values():
             digest.update(torch.as_tensor(value).numpy().tobytes())
     return digest.hexdigest()
-
-
-def test_the_loss_of_real_tokens_equals_that_of_the_whole_batch_without_padding() -> None:
-    model = SETTINGS.build(20, 20).eval()
-    source, target, next_token = collate(
-        [Example([5, 6, 7], [8, 9]), Example([5], [10, 11, 12, 13])]
-    )
-    loss, count = batch_loss(model, source, target, next_token, label_smoothing=0.1)
-    logits = model(source, target)
-    expected = F.cross_entropy(
-        logits.flatten(0, 1),
-        next_token.flatten(),
-        ignore_index=PAD,
-        label_smoothing=0.1,
-        reduction="sum",
-    )
-    assert count == 8
-    torch.testing.assert_close(loss, expected)
-
-
-def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient() -> None:
-    model = SETTINGS.build(20, 20)
-    nothing = torch.full((2, 3), PAD)
-    loss, count = batch_loss(model, nothing, nothing, nothing, label_smoothing=0.1)
-    (loss / max(count, 1)).backward()
-    assert float(loss.detach()) == count == 0
-    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
-
-
-def test_the_rate_rises_to_its_peak_and_falls_to_zero() -> None:
-    assert learning_rate(SMALL, 1, 0.0) == pytest.approx(1.2e-3 / 600)
-    assert learning_rate(SMALL, 600, 0.0) == pytest.approx(1.2e-3)
-    assert learning_rate(SMALL, 6000, 0.5) == pytest.approx(0.6e-3)
-    assert learning_rate(SMALL, 12000, 1.0) == 0.0
-
-
-def test_the_base_preset_follows_the_paper() -> None:
-    assert learning_rate(BASE, 4000, 0.3) == pytest.approx(512**-0.5 * 4000**-0.5)
-    assert learning_rate(BASE, 16000, 0.3) == pytest.approx(512**-0.5 * 16000**-0.5)
 
 
 def test_training_lowers_the_loss_and_writes_down_every_epoch(trained: Training) -> None:
@@ -101,28 +60,45 @@ def test_two_trainings_of_one_seed_are_equal_bit_for_bit(tmp_path: Path, trained
     assert fingerprint(again) == fingerprint(trained)
 
 
-def test_a_resumed_training_equals_one_that_never_stopped(
-    tmp_path: Path, trained: Training
+class KilledError(Exception):
+    """The process is gone."""
+
+
+def kill_at_save(training: Training, number: int, *, after: bool) -> None:
+    """Train until the save of this number, from 1, and stop before it or after it."""
+    save, saves = training._save, 0
+
+    def count() -> None:
+        nonlocal saves
+        saves += 1
+        if saves == number and not after:
+            raise KilledError
+        save()
+        if saves == number:
+            raise KilledError
+
+    training._save = count  # type: ignore[method-assign]
+    with pytest.raises(KilledError):
+        training.fit()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_training_stopped_at_any_save_ends_as_one_that_never_stopped(
+    tmp_path: Path, trained: Training, number: int, after: bool
 ) -> None:
     folder = tmp_path / "run"
-    first = begin(folder)
-    loss, rate = first._train_epoch(time.monotonic())
-    first._save = lambda: None  # type: ignore[method-assign]
-    first._end_epoch(loss, rate, time.monotonic())  # killed before the first checkpoint ...
-    first = begin(folder)
-    assert not first.resume()
-    loss, rate = first._train_epoch(time.monotonic())
-    first._end_epoch(loss, rate, time.monotonic())
-    loss, rate = first._train_epoch(time.monotonic())
-    first._save = lambda: None  # type: ignore[method-assign]
-    first._end_epoch(loss, rate, time.monotonic())  # ... and before the second
-    second = begin(folder)
-    torch.manual_seed(99)  # another process would be elsewhere in its random numbers
-    assert second.resume()
-    assert second.progress.epoch == 1
+    kill_at_save(begin(folder, keeping=Keeping(steps=4)), number, after=after)
+    second = begin(folder, keeping=Keeping(steps=5))
+    assert second.resume() == (number > 1 or after)
     second.fit()
     assert fingerprint(second) == fingerprint(trained)
-    assert second.run.metrics.read_text(encoding="utf-8").count("\n") == 6
+    rows = second.run.metrics.read_text(encoding="utf-8").splitlines()
+    expected = trained.run.metrics.read_text(encoding="utf-8").splitlines()
+    clocks = {"minutes": 0.0, "tokens_per_second": 0.0}
+    assert [json.loads(row) | clocks for row in rows] == [
+        json.loads(row) | clocks for row in expected
+    ]
 
 
 def test_training_stops_where_nothing_is_gained(tmp_path: Path) -> None:
@@ -145,9 +121,24 @@ def test_a_loss_that_is_no_number_stops_the_training_and_keeps_what_was_saved(
     training = begin(tmp_path / "run")
     with torch.no_grad():
         next(training.model.output.parameters())[0, 0] = math.nan
-    with pytest.raises(UserError, match="the loss is nan at step"):
+    with pytest.raises(UserError, match=r"step 0 is not saved: model: tensor .* holds NaN"):
         training.fit()
     assert latest_checkpoint(training.run.checkpoints) is None
+
+
+def test_a_loss_that_becomes_no_number_leaves_a_checkpoint_that_is_fine(tmp_path: Path) -> None:
+    training = begin(tmp_path / "run", keeping=Keeping(steps=3))
+    update = training.learner.update
+
+    def break_later(*arguments: Any) -> torch.Tensor:
+        return update(*arguments) * (math.nan if training.progress.step > 4 else 1.0)
+
+    training.learner.update = break_later  # type: ignore[method-assign, assignment]
+    with pytest.raises(UserError, match="the loss is nan at step 6"):
+        training.fit()
+    checkpoint = latest_checkpoint(training.run.checkpoints)
+    assert checkpoint is not None
+    assert checkpoint.step == 3
 
 
 def test_tied_embeddings_are_still_tied_after_a_resume(tmp_path: Path, trained: Training) -> None:
@@ -164,6 +155,18 @@ def test_the_best_weights_are_restored_where_they_were_lost(
     shutil.rmtree(tmp_path / "run" / "best")
     training = begin(tmp_path / "run")
     assert training.resume()
+    assert training.run.load_best(torch.device("cpu"))
+
+
+def test_best_weights_that_are_lost_within_an_epoch_are_followed_by_the_next(
+    tmp_path: Path,
+) -> None:
+    kill_at_save(begin(tmp_path / "run", keeping=Keeping(steps=4)), 5, after=True)
+    shutil.rmtree(tmp_path / "run" / "best")
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=2, peak_rate=1e-9))
+    assert training.resume()
+    assert training.progress.update
+    training.fit()
     assert training.run.load_best(torch.device("cpu"))
 
 

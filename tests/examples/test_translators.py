@@ -1,12 +1,11 @@
 """What every model promises, whatever it is made of."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from tests.examples.test_training import fingerprint
+from tests.examples.test_training import fingerprint, kill_at_save
 from tests.examples.tiny_run import SETTINGS, begin
 
 from transformer_blocks import pack, record_attention
@@ -128,7 +127,7 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
     whole.fit()
     assert whole.validation_loss() < first - 0.2
     stopped = begin(tmp_path / "stopped", settings)
-    stopped._end_epoch(*stopped._train_epoch(time.monotonic()), time.monotonic())
+    kill_at_save(stopped, 2, after=True)
     resumed = begin(tmp_path / "stopped", settings)
     assert resumed.resume()
     resumed.fit()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -41,7 +42,7 @@ def make_corpus() -> Corpus:
     return Corpus("files", "ja", "en", train=train, validation=held_out[:2], test=held_out[2:])
 
 
-def begin(folder: Path, settings: Settings = SETTINGS) -> Training:
+def begin(folder: Path, settings: Settings = SETTINGS, **options: Any) -> Training:
     """Begin a run in ``folder``, or find it there, and prepare its training."""
     run, corpus = Run(folder), make_corpus()
     if not run.config_file.exists():
@@ -63,4 +64,5 @@ def begin(folder: Path, settings: Settings = SETTINGS) -> Training:
         )
         run.write_config(config)
     tokenizers = run.load_tokenizers(run.read_config())
-    return Training(run, settings, corpus, tokenizers, seed=0, device=torch.device("cpu"))
+    device = torch.device("cpu")
+    return Training(run, settings, corpus, tokenizers, seed=0, device=device, **options)

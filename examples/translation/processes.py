@@ -1,0 +1,95 @@
+"""Processes: several copies of a training that learn from one batch together.
+
+``torchrun --nproc-per-node 2 examples/translate.py train ...`` starts the program twice and tells
+each copy its number. All hold the same weights. Each reads its share of a batch; their gradients
+are summed before anyone takes a step (``DistributedDataParallel`` does that while the backward pass
+goes on), so that all stay the same. The first process alone validates, saves and prints.
+
+What must be equal everywhere is agreed on: the first says it, the others listen. Where a process
+dies, torchrun stops the others and tells which it was.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+Value = TypeVar("Value")
+PATIENCE = timedelta(minutes=30)
+"""How long a process waits for the others, as while the first validates."""
+
+
+class Processes:
+    """Those that train together; by itself a process is the first of one.
+
+    Args:
+        number: Of this one, from 0.
+        count: Of all.
+
+    Example:
+        >>> alone = Processes()
+        >>> alone.is_first, alone.agree(lambda: 7)
+        (True, 7)
+    """
+
+    def __init__(self, number: int = 0, count: int = 1) -> None:
+        self.number, self.count = number, count
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this one validates, saves and prints."""
+        return self.number == 0
+
+    def agree(self, decide: Callable[[], Value]) -> Value:
+        """Let the first process decide, and tell all."""
+        if self.count == 1:
+            return decide()
+        decision: list[Any] = [decide() if self.is_first else None]
+        dist.broadcast_object_list(decision, src=0)
+        value: Value = decision[0]
+        return value
+
+    def gather(self, value: Value) -> list[Value]:
+        """Collect what each process has, in their order."""
+        if self.count == 1:
+            return [value]
+        values: list[Any] = [None] * self.count
+        dist.all_gather_object(values, value)
+        return values
+
+    def add_up(self, number: Tensor) -> Tensor:
+        """Sum what each process has."""
+        if self.count > 1:
+            dist.all_reduce(number)
+        return number
+
+    def share(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """Wrap what computes a loss so that all processes get the mean of all gradients."""
+        if self.count == 1:
+            return model
+        devices = [device] if device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Processes]:
+    """Find the other processes that torchrun has started, and part from them at the end."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        yield Processes()
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    yield Processes(dist.get_rank(), dist.get_world_size())
+    dist.destroy_process_group()  # not after an error: the others may never answer
+
+
+def local_number() -> int:
+    """Say which of the processes on this machine this one is."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
