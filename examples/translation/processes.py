@@ -10,6 +10,7 @@ dies, torchrun stops the others and tells which it was.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,11 +19,15 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
+
+from translation.errors import UserError
 
 Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others, as while the first validates."""
+MOURNING = 10.0  # seconds in which torchrun finds the process that died first, and stops the others
 
 
 class Processes:
@@ -74,7 +79,7 @@ class Processes:
         if self.count == 1:
             return model
         devices = [device] if device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)
+        return DistributedDataParallel(model, device_ids=devices)
 
 
 @contextmanager
@@ -85,8 +90,25 @@ def joined(device: torch.device) -> Iterator[Processes]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
-    yield Processes(dist.get_rank(), dist.get_world_size())
+    store, number, count = next(rendezvous("env://"))
+    # Where torchrun starts all anew, the store still holds the addresses of those that are gone.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store),
+        rank=number,
+        world_size=count,
+        timeout=PATIENCE,
+    )
+    try:
+        yield Processes(number, count)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        time.sleep(MOURNING)
+        raise UserError(
+            f"process {number} lost another one; the message of torchrun names it"
+        ) from error
     dist.destroy_process_group()  # not after an error: the others may never answer
 
 

@@ -1,0 +1,126 @@
+"""Several processes, started by torchrun as a user would, learn what one learns."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.examples.test_training import fingerprint
+from tests.examples.tiny_run import SETTINGS, begin
+
+from translation.checkpoint import Checkpoint, latest_checkpoint
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+import torch
+from tests.examples.tiny_run import SETTINGS, begin
+from translation.processes import joined
+from translation.program import run_program
+from translation.training import Keeping
+
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+folder, dropout, victim = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+
+def work():
+    settings = replace(SETTINGS, dropout=dropout)
+    with joined(torch.device("cpu")) as processes:
+        processes.agree(lambda: begin(folder, settings).run and None)
+        training = begin(folder, settings, processes=processes, keeping=Keeping(steps=2))
+        training.resume()
+        update = training.learner.update
+
+        def update_or_die(*arguments):
+            died = folder / "died"
+            if processes.number == victim and training.progress.step == 8 and not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return update(*arguments)
+
+        training.learner.update = update_or_die
+        training.fit()
+
+sys.exit(run_program(work))
+"""
+
+
+def torchrun(
+    folder: Path, *options: str, dropout: float = 0.0, victim: int = -1
+) -> subprocess.CompletedProcess[str]:
+    """Start two processes with a tiny training, and wait for them."""
+    script = folder.with_suffix(".py")
+    script.write_text(SCRIPT, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *options]
+    command += ["--standalone", "--", str(script), str(folder), str(dropout), str(victim)]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def last_checkpoint(folder: Path) -> Checkpoint:
+    checkpoint = latest_checkpoint(folder / "checkpoints")
+    assert checkpoint is not None
+    return checkpoint
+
+
+def test_two_processes_learn_what_one_learns_from_two_batches_an_update(tmp_path: Path) -> None:
+    done = torchrun(tmp_path / "two")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("epoch   6") == 1  # one process speaks
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        alone = begin(tmp_path / "one", replace(SETTINGS, dropout=0.0, accumulate=2))
+        alone.fit()
+    finally:
+        torch.set_default_dtype(default)
+    two, one = last_checkpoint(tmp_path / "two"), last_checkpoint(tmp_path / "one")
+    assert two.step == one.step == 6 * 4  # seven batches: the last update has but one
+    for name, tensor in one.tensors["model"].items():
+        torch.testing.assert_close(two.tensors["model"][name], tensor, rtol=0, atol=1e-10)
+    two_rows, one_rows = (
+        (tmp_path / name / "metrics.jsonl").read_text(encoding="utf-8").split("\n")
+        for name in ("two", "one")
+    )
+    losses = [[row.split(",")[2:4] for row in rows if row] for rows in (two_rows, one_rows)]
+    for of_two, of_one in zip(*losses, strict=True):
+        numbers = [[float(text.split(":")[1]) for text in each] for each in (of_two, of_one)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_where_one_process_is_killed_all_stop_and_it_is_named(tmp_path: Path, victim: int) -> None:
+    started = time.monotonic()
+    done = torchrun(tmp_path / "run", victim=victim)
+    assert time.monotonic() - started < 60  # of which some are for the start
+    assert done.returncode != 0
+    cause = done.stderr[done.stderr.index("Root Cause") :]
+    assert f"local_rank: {victim}" in cause
+    assert "exitcode  : -9" in cause
+    assert last_checkpoint(tmp_path / "run").step == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_training_that_torchrun_restarts_ends_as_one_that_nothing_happened_to(
+    tmp_path: Path, victim: int
+) -> None:
+    restarted = torchrun(tmp_path / "run", "--max-restarts", "1", dropout=0.2, victim=victim)
+    assert restarted.returncode == 0, restarted.stderr
+    assert (tmp_path / "run" / "died").exists()
+    undisturbed = torchrun(tmp_path / "calm", dropout=0.2)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    found, expected = (
+        fingerprint(begin(tmp_path / name, replace(SETTINGS, dropout=0.2)))
+        for name in ("run", "calm")
+    )
+    assert found == expected
