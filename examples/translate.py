@@ -52,7 +52,7 @@ from translation.errors import UserError
 from translation.exploring import explore
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
-from translation.processes import joined, local_number
+from translation.processes import Processes, joined, local_number
 from translation.program import run_program
 from translation.run import Config, Run, corpus_of, file_hash
 from translation.scoring import score
@@ -159,31 +159,36 @@ def go_on(run: Run, options: argparse.Namespace) -> tuple[Config, Corpus]:
 def train_command(options: argparse.Namespace) -> None:
     """Train, then show what came of it."""
     device = choose_device(options.device)
+    with joined(device) as processes:
+        train(options, device, processes)
+
+
+def train(options: argparse.Namespace, device: torch.device, processes: Processes) -> None:
+    """Train, by itself or as one of several processes."""
     config = new_config(options)
     run = Run(options.run or Path("runs") / config.corpus)
-    with joined(device) as processes:
-        is_new = processes.is_first and not run.folder.exists()
-        try:
-            # The first process prepares the run; then the others find it there.
-            config, corpus = processes.agree(lambda: prepare(run, config, options))
-            training = Training(
-                run,
-                config.settings,
-                corpus,
-                run.load_tokenizers(config),
-                seed=config.seed,
-                device=device,
-                minutes=config.minutes,
-                processes=processes,
-                keeping=Keeping(options.save_steps, options.keep),
-                compiled=options.compile,
-            )
-        except BaseException:
-            if is_new and run.folder.exists():
-                shutil.rmtree(run.folder)
-            raise
-        with run.locked() if processes.is_first else nullcontext():
-            train_and_show(run, training, corpus, resume=options.resume)
+    is_new = processes.is_first and not run.folder.exists()
+    try:
+        # The first process prepares the run; then the others find it there.
+        config, corpus = processes.agree(lambda: prepare(run, config, options))
+        training = Training(
+            run,
+            config.settings,
+            corpus,
+            run.load_tokenizers(config),
+            seed=config.seed,
+            device=device,
+            minutes=config.minutes,
+            processes=processes,
+            keeping=Keeping(options.save_steps, options.keep),
+            compiled=options.compile,
+        )
+    except BaseException:
+        if is_new and run.folder.exists():
+            shutil.rmtree(run.folder)
+        raise
+    with run.locked() if processes.is_first else nullcontext():
+        train_and_show(run, training, corpus, resume=options.resume)
 
 
 def prepare(run: Run, config: Config, options: argparse.Namespace) -> tuple[Config, Corpus]:
@@ -294,7 +299,8 @@ def translate_command(options: argparse.Namespace) -> None:
     if options.picture:
         check_folder(options.picture)
     run = Run(options.run or Path("runs/toy"))
-    config, model, source, target = run.load_best(choose_device(options.device))
+    device = choose_device(options.device)
+    config, model, source, target = run.load_best(device, last=options.average_last)
     search = choose_search(options, target.vocab_size)
     if options.picture and not model.cross_attentions:
         raise UserError(f"--picture: {run.folder} holds a model without attention")
@@ -343,7 +349,8 @@ def evaluate_command(options: argparse.Namespace) -> None:
     run = Run(options.run or Path("runs/toy"))
     if options.output:
         check_folder(options.output)
-    config, model, source, target = run.load_best(choose_device(options.device))
+    device = choose_device(options.device)
+    config, model, source, target = run.load_best(device, last=options.average_last)
     search = choose_search(options, target.vocab_size)
     corpus = corpus_of(config)
     with tqdm(

@@ -384,6 +384,16 @@ def test_a_packed_encoder_takes_the_usual_way_where_there_is_nothing_to_leave_ou
 
 
 @torch.no_grad()
+def test_a_packed_encoder_refuses_what_the_model_refuses() -> None:
+    packed = pack(build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval())
+    mask = PADDED_MASKS["at the end"][:, None, None]
+    with pytest.raises(TypeError, match="mask must be bool"):
+        packed(torch.randn(4, 9, 16), mask=mask.int())
+    with pytest.raises(ValueError, match="must have shape"):
+        packed(torch.randn(4, 9, 12), mask=mask)
+
+
+@torch.no_grad()
 def test_a_packed_encoder_that_is_watched_shows_every_weight() -> None:
     encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval()
     x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]

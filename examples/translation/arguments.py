@@ -125,8 +125,15 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         "--resume", action="store_true", help="go on where the run stopped, or begin it"
     )
 
+    weights = Parser(add_help=False)
+    weights.add_argument(
+        "--average-last",
+        type=number(int, "from 1 to 1000"),
+        metavar="K",
+        help="use the mean of the last K checkpoints, instead of the best weights",
+    )
     speak = commands.add_parser(
-        "translate", parents=[common, searching], help="translate sentences"
+        "translate", parents=[common, weights, searching], help="translate sentences"
     )
     speak.add_argument("sentences", nargs="*", help="sentences (default: read standard input)")
     speak.add_argument("--file", type=Path, help="a file of sentences, one a line")
@@ -139,7 +146,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     speak.add_argument("--picture", type=Path, help="draw the first sentence's cross-attention")
 
     evaluate = commands.add_parser(
-        "evaluate", parents=[common, searching], help="score the test sentences"
+        "evaluate", parents=[common, weights, searching], help="score the test sentences"
     )
     evaluate.add_argument("--output", type=Path, help="write the translations to this file")
 

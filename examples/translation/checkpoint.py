@@ -216,6 +216,35 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
+def average_last(folder: Path, count: int, *, group: str) -> dict[str, Tensor]:
+    """Average the weights of the newest checkpoints, as the paper does (section 6.1).
+
+    Args:
+        folder: Where :func:`save_checkpoint` saves.
+        count: How many to take.
+        group: Of tensors, such as "model".
+
+    Returns:
+        The mean of each tensor, in its dtype.
+
+    Raises:
+        UserError: If there are fewer, or one of them cannot be read.
+    """
+    with _disk(f"cannot list the checkpoints in {folder}"):
+        paths = [path for _, _, path in _saved(folder)][-count:]
+    if len(paths) < count:
+        raise UserError(
+            f"{folder} holds {len(paths)} checkpoints, and {count} are to be averaged; "
+            "train with --keep as many"
+        )
+    sums: dict[str, Tensor] = {}
+    for path in paths:
+        tensors = load_checkpoint(path).tensors[group]
+        for name, tensor in tensors.items():
+            sums[name] = tensor.double() + sums.get(name, 0.0)
+    return {name: (sums[name] / count).to(tensor.dtype) for name, tensor in tensors.items()}
+
+
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path) -> None:
     """Copy weights into ``model``, all of them or none.
 

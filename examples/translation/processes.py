@@ -9,6 +9,7 @@ What must be equal everywhere is agreed on: the first says it, the others listen
 dies, torchrun stops the others and tells which it was.
 """
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -109,6 +110,8 @@ def joined(device: torch.device) -> Iterator[Processes]:
         raise UserError(
             f"process {number} lost another one; the message of torchrun names it"
         ) from error
+    gc.collect()  # models that still hold on to the group
+    dist.barrier()  # nobody goes while another still listens
     dist.destroy_process_group()  # not after an error: the others may never answer
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_origin, get_type_hints
 
 import torch
 
-from translation.checkpoint import latest_checkpoint, load_weights
+from translation.checkpoint import average_last, latest_checkpoint, load_weights
 from translation.corpus import Corpus, load_corpus
 from translation.errors import UserError
 from translation.presets import Settings
@@ -178,18 +178,28 @@ class Run:
                 raise UserError(f"{path} is not the tokenizer that this run was trained with")
         return tokenizers[0], tokenizers[1]
 
-    def load_best(self, device: torch.device) -> tuple[Config, Translator, Tokenizer, Tokenizer]:
+    def load_best(
+        self, device: torch.device, *, last: int | None = None
+    ) -> tuple[Config, Translator, Tokenizer, Tokenizer]:
         """Load what translates: the best weights, in eval mode, with both tokenizers.
+
+        Args:
+            device: Where to compute.
+            last: Take the mean of the weights of so many checkpoints instead, the last ones.
 
         Raises:
             UserError: If the run is missing, unfinished or damaged.
         """
         config = self.read_config()
         source, target = self.load_tokenizers(config)
+        model = config.settings.build(source.vocab_size, target.vocab_size)
+        if last is not None:
+            weights = average_last(self.checkpoints, last, group="model")
+            load_weights(model, weights, path=self.checkpoints)
+            return config, model.to(device).eval(), source, target
         checkpoint = latest_checkpoint(self.best)
         if checkpoint is None:
             raise UserError(f"{self.best} holds no weights yet; training has not ended an epoch")
-        model = config.settings.build(source.vocab_size, target.vocab_size)
         load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
         return config, model.to(device).eval(), source, target
 

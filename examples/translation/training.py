@@ -158,7 +158,7 @@ class Training:
 
     def fit(self) -> None:
         """Train until the plan is done or nothing is gained any more."""
-        if not self.progress.step:
+        if not self.run.checkpoints.exists():
             self._save()  # whatever happens, there is something to go back to
         while not self.processes.agree(lambda: self.finished):
             started = time.monotonic() - self.progress.seconds

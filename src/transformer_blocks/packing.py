@@ -239,15 +239,23 @@ class PackedEncoder(Encoder):
     def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:  # noqa: D102
         layers: Sequence[Any] = list(self.layers)
         watched = any(layer.self_attention._forward_pre_hooks for layer in layers)
-        of_padding = mask is not None and mask.shape == (len(x), 1, 1, x.shape[1])
-        if mask is None or not of_padding or watched or torch.is_grad_enabled():
+        shape = len(x), 1, 1, x.shape[1]
+        if (
+            mask is None
+            or mask.shape != shape
+            or mask.dtype != torch.bool
+            or watched
+            or torch.is_grad_enabled()
+        ):
             return super().forward(x, mask=mask, causal=causal)
-        real = ~mask[:, 0, 0]  # (B, L)
-        places = real.flatten().nonzero()[:, 0]  # (T,): where the real tokens stand
-        if len(places) > MOST_REAL * real.numel() or not len(places):
+        padding = mask[:, 0, 0]  # (B, L)
+        places = (padding == 0).flatten().nonzero()[:, 0]  # (T,): where the real tokens stand
+        if len(places) > MOST_REAL * padding.numel() or not len(places):
             return super().forward(x, mask=mask, causal=causal)
-        lengths = real.sum(1)
-        is_real = torch.arange(int(lengths.max()), device=x.device) < lengths[:, None]  # (B, L')
+        lengths = padding.shape[1] - padding.sum(1)
+        counted = torch.arange(int(lengths.max()), device=x.device)  # (L',)
+        hidden = counted >= lengths[:, None]  # (B, L')
+        is_real = counted < lengths[:, None]
         rows = (is_real.flatten().cumsum(0) - 1).view_as(is_real).clamp_min(0)  # among the T
 
         def look_around(attention: MultiHeadAttention, x: Tensor) -> Tensor:
@@ -255,9 +263,7 @@ class PackedEncoder(Encoder):
                 each[0].transpose(0, 1)[rows].transpose(1, 2)
                 for each in attention._project_all(x, x, x)
             )
-            mixed = attention.mix(
-                queries, keys, values, mask=~is_real[:, None, None], causal=causal
-            )
+            mixed = attention.mix(queries, keys, values, mask=hidden[:, None, None], causal=causal)
             joined = mixed.transpose(1, 2)[is_real].flatten(1)  # (T, d_model)
             return attention.output_projection(joined[None])
 

@@ -35,6 +35,7 @@ from translation import checkpoint as module
 from translation.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
+    average_last,
     latest_checkpoint,
     load_checkpoint,
     load_weights,
@@ -679,6 +680,18 @@ def spoil(tensor: Tensor, value: float) -> Tensor:
 
 
 WEIGHT = "embedding.weight"
+
+
+def test_the_last_checkpoints_are_averaged(folder: Path) -> None:
+    for step, weight in enumerate((100.0, 1.0, 2.0, 6.0)):
+        tensors = {"model": {"a": torch.full((2,), weight), "b": torch.tensor([step])}}
+        save_checkpoint(folder, step=step, tensors=tensors, state={}, keep=9)
+    mean = average_last(folder, 3, group="model")
+    torch.testing.assert_close(mean["a"], torch.full((2,), 3.0))
+    assert mean["b"].dtype == torch.int64
+    assert average_last(folder, 1, group="model")["a"].tolist() == [6.0, 6.0]
+    with pytest.raises(UserError, match="holds 4 checkpoints, and 5 are to be averaged"):
+        average_last(folder, 5, group="model")
 
 
 @pytest.mark.parametrize(

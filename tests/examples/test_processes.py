@@ -30,22 +30,25 @@ torch.set_default_dtype(torch.float64)
 folder, dropout, victim = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 
 def work():
-    settings = replace(SETTINGS, dropout=dropout)
     with joined(torch.device("cpu")) as processes:
-        processes.agree(lambda: begin(folder, settings).run and None)
-        training = begin(folder, settings, processes=processes, keeping=Keeping(steps=2))
-        training.resume()
-        update = training.learner.update
+        train(processes)
 
-        def update_or_die(*arguments):
-            died = folder / "died"
-            if processes.number == victim and training.progress.step == 8 and not died.exists():
-                died.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return update(*arguments)
+def train(processes):
+    settings = replace(SETTINGS, dropout=dropout)
+    processes.agree(lambda: begin(folder, settings).run and None)
+    training = begin(folder, settings, processes=processes, keeping=Keeping(steps=2))
+    training.resume()
+    update = training.learner.update
 
-        training.learner.update = update_or_die
-        training.fit()
+    def update_or_die(*arguments):
+        died = folder / "died"
+        if processes.number == victim and training.progress.step == 8 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return update(*arguments)
+
+    training.learner.update = update_or_die
+    training.fit()
 
 sys.exit(run_program(work))
 """
