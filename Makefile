@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 .PHONY: help
 help:  ## say what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: demo
 demo: $(VENV)/.examples  ## train the toy translator and show what it learnt (3 minutes)
@@ -34,6 +34,18 @@ check: $(VENV)/.dev  ## check format, lint and types
 .PHONY: bench
 bench: $(VENV)/.bench  ## time decoding beside other libraries (5 minutes, with the machine to itself)
 	$(BIN)/python benchmarks/decoding.py
+
+.PHONY: bench-blocks
+bench-blocks: $(VENV)/.bench  ## time the blocks and weigh their memory beside other libraries (15 minutes)
+	$(BIN)/python benchmarks/blocks.py
+
+.PHONY: bench-training
+bench-training: $(VENV)/.bench  ## time the training beside other loops (5 minutes)
+	$(BIN)/python benchmarks/training.py
+
+.PHONY: kill
+kill: $(VENV)/.examples  ## kill a training twenty times and see that not a bit is lost (4 minutes)
+	$(BIN)/python examples/kill_training.py
 
 .PHONY: format
 format: $(VENV)/.dev  ## format the code

@@ -34,7 +34,7 @@ from contest import Prepare, hold, run_alone, write_json
 THREADS = 2
 PACKAGES = ("torch", "transformers", "x-transformers", "transformer-blocks")
 LAYERS, WIDTH, HEADS, FEED_FORWARD, VOCABULARY = 3, 256, 4, 1024, 4000
-UPDATES = 8
+UPDATES = 4
 
 
 class Cell(NamedTuple):
@@ -343,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", default="small_parallel_enja")
     parser.add_argument("--data-dir", type=Path, help="where the corpus lies")
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[4000])
-    parser.add_argument("--dropout", type=float, nargs="+", default=[0.1, 0.0])
+    parser.add_argument("--dropout", type=float, nargs="+", default=[0.1])
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"))

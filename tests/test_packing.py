@@ -389,7 +389,7 @@ def test_a_packed_encoder_refuses_what_the_model_refuses() -> None:
     mask = PADDED_MASKS["at the end"][:, None, None]
     with pytest.raises(TypeError, match="mask must be bool"):
         packed(torch.randn(4, 9, 16), mask=mask.int())
-    with pytest.raises(ValueError, match="must have shape"):
+    with pytest.raises(ValueError, match=r"x must have shape \(B, L, 16\), got \(4, 9, 12\)"):
         packed(torch.randn(4, 9, 12), mask=mask)
 
 

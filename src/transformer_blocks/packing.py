@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks._checks import check_width
 from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.dropout import Dropout
@@ -248,6 +249,7 @@ class PackedEncoder(Encoder):
             or torch.is_grad_enabled()
         ):
             return super().forward(x, mask=mask, causal=causal)
+        check_width("x", x, layers[0].self_attention.query_projection.in_features)
         padding = mask[:, 0, 0]  # (B, L)
         places = (padding == 0).flatten().nonzero()[:, 0]  # (T,): where the real tokens stand
         if len(places) > MOST_REAL * padding.numel() or not len(places):
@@ -330,8 +332,9 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
             setattr(module, name, _exchange(part, linear))
     if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
         return PackedDecoderLayer(module)
-    if type(module) is Encoder and not watched and all(map(_has_usual_attention, module.layers)):
-        return PackedEncoder(module)
+    if type(module) is Encoder and not watched and len(module.layers):
+        if all(map(_has_usual_attention, module.layers)):
+            return PackedEncoder(module)
     return module
 
 

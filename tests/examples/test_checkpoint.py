@@ -473,6 +473,27 @@ def test_a_flipped_bit_in_any_byte_of_a_manifest_is_found(whole: Path) -> None:
             load_checkpoint(whole)
 
 
+def test_a_thousand_flipped_bits_and_two_hundred_truncations_are_all_found(whole: Path) -> None:
+    dice = random.Random(0)
+    model = nn.Linear(4, 3)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    files = {name: (whole / name).read_bytes() for name in FILES}
+    for attempt in range(1200):
+        name = dice.choice(FILES)
+        dirty = bytearray(files[name])
+        if attempt < 1000:
+            bit = dice.randrange(8 * len(dirty))
+            dirty[bit // 8] ^= 1 << bit % 8
+        else:
+            del dirty[dice.randrange(len(dirty)) :]
+        (whole / name).write_bytes(dirty)
+        with pytest.raises(UserError):
+            load_weights(model, load_checkpoint(whole).tensors["model"], path=whole)
+        (whole / name).write_bytes(files[name])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    load_checkpoint(whole)  # which is as it was
+
+
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 1234\n"
 HTML = b"\n<!DOCTYPE HTML>\n<html><body>404 Not Found</body></html>\n"
 
