@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contest import Prepare, Result, hold, write_json
+from contest import Prepare, Result, draw, hold, write_json
 
 THREADS = 2
 PACKAGES = ("torch", "transformers", "x-transformers", "transformer-blocks")
@@ -394,6 +394,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-memory", action="store_true", help="time only")
     parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
+    parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
     options = parser.parse_args(arguments)
     cells = [
         cell
@@ -408,6 +409,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         memory = show_memory(options.only, cells)
     if options.output:
         write_json(options.output, results, PACKAGES, memory=memory)
+    if options.picture:
+        draw(options.picture, results)
 
 
 if __name__ == "__main__":

@@ -187,3 +187,29 @@ def write_json(
         **others,
     }
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def draw(path: Path, results: Sequence[Result]) -> None:
+    """Draw how many times the first contestant's speed each one has, a panel for each cell."""
+    from transformer_blocks.explorer.plots import new_figure
+
+    cells = list(dict.fromkeys(result.cell for result in results))
+    names = list(dict.fromkeys(result.contestant for result in results))
+    columns = min(3, len(cells))
+    rows = -(-len(cells) // columns)
+    figure = new_figure(4.6 * columns, rows * (0.8 + 0.28 * len(names)))
+    for number, cell in enumerate(cells, start=1):
+        row = [result for result in results if result.cell == cell]
+        axes = figure.add_subplot(rows, columns, number)
+        speeds = [row[0].median / result.median for result in row]
+        colours = [f"C{names.index(result.contestant)}" for result in row]
+        bars = axes.barh([result.contestant for result in row], speeds, color=colours)
+        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
+        axes.axvline(1.0, color="#888888", linewidth=0.8)
+        axes.margins(x=0.15)
+        axes.invert_yaxis()
+        axes.set_title(str(cell), fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel(f"times the speed of {names[0]}", fontsize=9)
+    figure.savefig(path, dpi=120)

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
 
-from contest import Prepare, hold, run_alone, write_json
+from contest import Prepare, draw, hold, run_alone, write_json
 
 THREADS = 2
 VOCABULARY, PAD, UNKNOWN, START, END = 4000, 0, 1, 2, 3
@@ -293,6 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--growth", action="store_true", help="time longer and longer texts")
     parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
+    parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
     options = parser.parse_args(arguments)
     try:
         if any(name.startswith("ctranslate2") for name in options.only):
@@ -306,6 +307,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shutil.rmtree(converted)
     if options.output:
         write_json(options.output, results, PACKAGES)
+    if options.picture:
+        draw(options.picture, results)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
 
-from contest import Prepare, hold, run_alone, write_json
+from contest import Prepare, draw, hold, run_alone, write_json
 
 THREADS = 2
 PACKAGES = ("torch", "transformers", "x-transformers", "transformer-blocks")
@@ -348,6 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"))
     parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
+    parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     load_data = partial(_load, options.corpus, options.data_dir, options.folder)
@@ -378,6 +379,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{cell!s}:  {'  '.join(rates)}")
     if options.output:
         write_json(options.output, results, PACKAGES)
+    if options.picture:
+        draw(options.picture, results)
 
 
 def _load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) -> Data:

@@ -332,9 +332,9 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
             setattr(module, name, _exchange(part, linear))
     if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
         return PackedDecoderLayer(module)
-    if type(module) is Encoder and not watched and len(module.layers):
-        if all(map(_has_usual_attention, module.layers)):
-            return PackedEncoder(module)
+    usual = isinstance(module, Encoder) and all(map(_has_usual_attention, module.layers))
+    if type(module) is Encoder and len(module.layers) and usual and not watched:
+        return PackedEncoder(module)
     return module
 
 
