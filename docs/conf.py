@@ -28,7 +28,10 @@ extensions = [
 exclude_patterns = ["_build", "_static", "katex/katex.min.js", "katex/README.md"]
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:class", r"transformer_blocks\.packing\.Model"),  # a type variable
+    (
+        "py:class",
+        r"transformer_blocks\.packing\.Model|translation\.processes\.Value",
+    ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
     # named, not linked: other projects, whose lists of names lie on the network ...
     ("py:.*", r"(collections|pathlib|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
