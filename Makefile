@@ -44,7 +44,7 @@ bench-training: $(VENV)/.bench  ## time the training beside other loops (5 minut
 	$(BIN)/python benchmarks/training.py
 
 .PHONY: kill
-kill: $(VENV)/.examples  ## kill a training twenty times and see that not a bit is lost (4 minutes)
+kill: $(VENV)/.examples  ## kill a training twenty times and see that not a bit is lost (2 minutes)
 	$(BIN)/python examples/kill_training.py
 
 .PHONY: format

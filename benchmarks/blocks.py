@@ -7,11 +7,11 @@ Everything is float32, with heads of 64 and a feed-forward four times as wide as
 the same warm-up. "Half padding": the sentences have a quarter to three quarters of the length, and
 a mask says so. "Training" is a forward and a backward pass, with dropout of 0.1 as each library
 places it: torch and Hugging Face drop attention weights too, ours and x-transformers' not unless
-told to.The contestants:
+told to. The contestants:
 
 - ``torch``: ``nn.MultiheadAttention`` with ``need_weights=False``, ``nn.TransformerEncoderLayer``,
   ``nn.TransformerDecoderLayer``, ``nn.TransformerEncoder``; ``torch, weights``: the attention as it
-  is called by default;
+  is called by default; ``torch, attention dropout``: as its layers call it, dropping weights;
 - ``ours``; ``ours, packed``: as a finished model is used; ``ours compiled``: by ``torch.compile``;
   ``ours, attention dropout``: 0.1, as torch's;
 - ``x-transformers``, with ``attn_flash``; ``transformers``: Marian's layers.
@@ -99,7 +99,9 @@ Block = Callable[[Any, Any, Any], Any]
 """From x (B, L, d_model), memory (B, S, d_model) and padding (B, S) or None to an output."""
 
 
-def build_torch(cell: Cell, *, weights: bool = False) -> tuple[Any, Block] | None:
+def build_torch(
+    cell: Cell, *, weights: bool = False, attention_dropout: float = 0.0
+) -> tuple[Any, Block] | None:
     """Build torch's block."""
     import torch
     from torch import nn
@@ -107,13 +109,14 @@ def build_torch(cell: Cell, *, weights: bool = False) -> tuple[Any, Block] | Non
     sizes: dict[str, Any] = {"batch_first": True, "dropout": 0.1}
     heads = cell.width // 64
     if cell.block == "attention":
-        # A layer's attention drops weights by default; alone it does not.
-        attention = nn.MultiheadAttention(cell.width, heads, batch_first=True)
+        attention = nn.MultiheadAttention(
+            cell.width, heads, dropout=attention_dropout, batch_first=True
+        )
         return attention, lambda x, _, padding: attention(
             x, x, x, key_padding_mask=padding, need_weights=weights
         )[0]
-    if weights:
-        return None
+    if weights or attention_dropout:
+        return None  # a layer never asks for weights, and always drops some
     if cell.block == "decoder layer":
         decoder = nn.TransformerDecoderLayer(cell.width, heads, 4 * cell.width, **sizes)
         causal = nn.Transformer.generate_square_subsequent_mask(cell.length, dtype=torch.float32)
@@ -298,6 +301,7 @@ def make_contestant(build: Build, *, compiled: bool = False) -> Prepare:
 BUILDS: dict[str, Build] = {
     "torch": build_torch,
     "torch, weights": partial(build_torch, weights=True),
+    "torch, attention dropout": partial(build_torch, attention_dropout=0.1),
     "ours": build_ours,
     "ours, packed": build_packed,
     "ours, attention dropout": partial(build_ours, attention_dropout=0.1),

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
 
 from contest import Prepare, draw, hold, run_alone, write_json
+from marian import build_marian
 
 THREADS = 2
 VOCABULARY, PAD, UNKNOWN, START, END = 4000, 0, 1, 2, 3
@@ -164,28 +165,21 @@ def int8_linear() -> Callable[[Any], Any]:
 def make_marian() -> Any:
     """Build Hugging Face's Marian with random weights of the same size."""
     import torch
-    import transformers
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
-    config = transformers.MarianConfig(
-        vocab_size=VOCABULARY,
+    model = build_marian(
+        vocabulary=VOCABULARY,
         d_model=256,
-        encoder_layers=3,
-        decoder_layers=3,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=1024,
-        decoder_ffn_dim=1024,
+        num_layers=3,
+        num_heads=4,
+        d_ff=1024,
+        padding=PAD,
+        start=START,
+        end=END,
         max_position_embeddings=600,
-        activation_function="relu",
-        scale_embedding=True,
-        pad_token_id=PAD,
-        eos_token_id=END,
-        decoder_start_token_id=START,
         forced_eos_token_id=None,
     )
-    model: Any = transformers.MarianMTModel(config)
     model.generation_config.bad_words_ids = None
     return model.eval()
 

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
 
 from contest import Prepare, draw, hold, run_alone, write_json
+from marian import build_marian
 
 THREADS = 2
 PACKAGES = ("torch", "transformers", "x-transformers", "transformer-blocks")
@@ -231,31 +232,23 @@ def make_plain(
     return prepare
 
 
-def build_marian(dropout: float) -> Any:
+def build_transformers(dropout: float) -> Any:
     """Build Hugging Face's Marian."""
-    import transformers
-
-    config = transformers.MarianConfig(
-        vocab_size=VOCABULARY,
+    model = build_marian(
+        vocabulary=VOCABULARY,
         d_model=WIDTH,
-        encoder_layers=LAYERS,
-        decoder_layers=LAYERS,
-        encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS,
-        encoder_ffn_dim=FEED_FORWARD,
-        decoder_ffn_dim=FEED_FORWARD,
+        num_layers=LAYERS,
+        num_heads=HEADS,
+        d_ff=FEED_FORWARD,
+        padding=0,
+        start=2,
+        end=3,
         max_position_embeddings=256,
-        activation_function="relu",
         dropout=dropout,
         attention_dropout=dropout,
         activation_dropout=dropout,
-        scale_embedding=True,
-        pad_token_id=0,
-        eos_token_id=3,
-        decoder_start_token_id=2,
         use_cache=False,
     )
-    model: Any = transformers.MarianMTModel(config)
     forward = model.forward
     model.forward = lambda source, target: (
         forward(
@@ -360,7 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "x-transformers": partial(
             make_plain, load_data, build_x_transformer, in_order=True, own_loss=True
         ),
-        "transformers": partial(make_plain, load_data, build_marian, in_order=True),
+        "transformers": partial(make_plain, load_data, build_transformers, in_order=True),
     }
     names = options.only or [name for name in contestants if name != "ours compiled"]
     cells = []

@@ -1,6 +1,6 @@
 """Can a training be lost? Kill one again and again, and see it end as if nothing had happened.
 
-    python examples/kill_training.py                 # 20 kills, about four minutes
+    python examples/kill_training.py                 # 20 kills, about two minutes
     python examples/kill_training.py --kills 5 --seed 1
 
 The same training of the toy translator runs twice. One is left alone. The other is killed with

@@ -1,8 +1,9 @@
 """Batches: sentences of like length together, as many as a budget of tokens allows.
 
 A batch is as long as its longest sentence; the rest is padding that is computed for nothing. So
-sentences are sorted by length (a little noise keeps the company changing from epoch to epoch), cut
-into batches of about the same number of tokens, and the batches are shuffled.
+sentences are sorted by the lengths of both sides, cut into batches of about the same number of
+tokens, and the batches are shuffled. Among sentences of equal lengths the company changes from
+epoch to epoch.
 """
 
 import logging

@@ -1,9 +1,10 @@
 """Processes: several copies of a training that learn from one batch together.
 
-``torchrun --nproc-per-node 2 examples/translate.py train ...`` starts the program twice and tells
-each copy its number. All hold the same weights. Each reads its share of a batch; their gradients
-are summed before anyone takes a step (``DistributedDataParallel`` does that while the backward pass
-goes on), so that all stay the same. The first process alone validates, saves and prints.
+``torchrun --nproc-per-node 2 -- examples/translate.py train ...`` starts the program twice and
+tells each copy its number. All hold the same weights. Each reads its share of a batch; their
+gradients are summed before anyone takes a step (``DistributedDataParallel`` does that while the
+backward pass goes on), so that all stay the same. The first process alone validates, saves and
+prints.
 
 What must be equal everywhere is agreed on: the first says it, the others listen. Where a process
 dies, torchrun stops the others and tells which it was.
@@ -104,6 +105,7 @@ def joined(device: torch.device) -> Iterator[Processes]:
     try:
         yield Processes(number, count)
     except RuntimeError as error:
+        # NCCL has errors of its own kind; gloo's are known by their text alone.
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
         time.sleep(MOURNING)

@@ -52,7 +52,7 @@ class Progress:
         seconds: Time so far.
         best_loss: Lowest validation loss.
         epochs_without_gain: Since then.
-        update: Updates of the pass that has begun.
+        batches: Read of the pass that has begun, by all processes.
         loss: Summed over the tokens of that pass, in all processes.
         tokens: Of that pass.
     """
@@ -62,13 +62,13 @@ class Progress:
     seconds: float = 0.0
     best_loss: float = math.inf
     epochs_without_gain: int = 0
-    update: int = 0
+    batches: int = 0
     loss: float = 0.0
     tokens: int = 0
 
     def __str__(self) -> str:
         """Say where it is."""
-        return f"epoch {self.epoch}" + (f" and {self.update} updates" if self.update else "")
+        return f"epoch {self.epoch}" + (f" and {self.batches} batches" if self.batches else "")
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Training:
         """Keep the best weights, if they were lost or the process died before they were kept."""
         progress, best = self.progress, latest_checkpoint(self.run.best)
         behind = best is not None and best.step < progress.step
-        if progress.epoch and not progress.update:
+        if progress.epoch and not progress.batches:
             if best is None or (behind and not progress.epochs_without_gain):
                 self._keep_as_best()
         elif best is None:
@@ -158,7 +158,7 @@ class Training:
 
     def fit(self) -> None:
         """Train until the plan is done or nothing is gained any more."""
-        if not self.run.checkpoints.exists():
+        if not self.processes.agree(self.run.checkpoints.exists):
             self._save()  # whatever happens, there is something to go back to
         while not self.processes.agree(lambda: self.finished):
             started = time.monotonic() - self.progress.seconds
@@ -187,33 +187,32 @@ class Training:
             epoch=progress.epoch,
         )
         together = settings.accumulate * self.processes.count
-        updates = [batches[i : i + together] for i in range(0, len(batches), together)]
         loss = torch.full((), progress.loss if self.processes.is_first else 0.0).to(self.device)
         begun, already = time.monotonic(), progress.tokens
         self.model.train()
         bar = tqdm(
-            initial=progress.update,
-            total=len(updates),
+            initial=progress.batches,
+            total=len(batches),
             desc=f"epoch {progress.epoch + 1}",
-            unit="update",
+            unit="batch",
             leave=False,
             mininterval=0.5,
             disable=not (sys.stderr.isatty() and self.processes.is_first),
         )
-        while progress.update < len(updates):
-            done = self._part_done_now(started, progress.epoch + progress.update / len(updates))
+        while progress.batches < len(batches):
+            done = self._part_done_now(started, progress.epoch + progress.batches / len(batches))
             if done >= 1.0:
                 break
-            group = updates[progress.update]
+            group = batches[progress.batches : progress.batches + together]
             progress.step += 1
-            progress.update += 1
+            progress.batches += len(group)
             loss += self.learner.update(group, learning_rate(settings, progress.step, done))
             progress.tokens += sum(len(example.target) + 1 for batch in group for example in batch)
-            bar.update()
+            bar.update(len(group))
             if progress.step % 100 == 0:
-                mean = self._finite(float(loss) * self.processes.count / progress.tokens)
-                bar.set_postfix_str(f"loss {mean:.3f}")
-            if progress.step % self.keeping.steps == 0 and progress.update < len(updates):
+                self._note_loss(loss)
+                bar.set_postfix_str(f"loss {progress.loss / progress.tokens:.3f}")
+            if progress.step % self.keeping.steps == 0 and progress.batches < len(batches):
                 self._note_loss(loss)
                 progress.seconds = time.monotonic() - started
                 self._save()
@@ -257,7 +256,7 @@ class Training:
         progress = self.progress
         progress.epoch += 1
         train_loss = progress.loss / max(progress.tokens, 1)
-        progress.update, progress.loss, progress.tokens = 0, 0.0, 0
+        progress.batches, progress.loss, progress.tokens = 0, 0.0, 0
         validation_loss, bleu = self.processes.agree(self._validate)
         best = self._finite(validation_loss) < progress.best_loss
         if best:

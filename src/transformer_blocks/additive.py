@@ -23,11 +23,11 @@ Next chapter: :mod:`transformer_blocks.multi_head`, which makes queries, keys an
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_dropout, check_size
 from transformer_blocks.attention import check_inputs, hidden_cells, softmax_of_visible
+from transformer_blocks.dropout import drop
 
 
 class AdditiveAttention(nn.Module):
@@ -93,7 +93,7 @@ class AdditiveAttention(nn.Module):
         check_inputs(query, key, value)
         check_dropout(dropout=dropout)
         weights = self.attention_weights(query, key, mask=mask, causal=causal, scale=scale)
-        return F.dropout(weights, dropout) @ value, weights
+        return drop(weights, dropout) @ value, weights
 
     def attention_weights(
         self,

@@ -32,6 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_blocks._checks import check_dropout
+from transformer_blocks.dropout import drop
 from transformer_blocks.masks import check_mask, hide_future
 
 # Tables, and cells of a table, as measured on two cores.
@@ -143,7 +144,7 @@ def scaled_dot_product_attention(
     check_inputs(query, key, value)
     check_dropout(dropout=dropout)
     weights = attention_weights(query, key, mask=mask, causal=causal, scale=scale)
-    return F.dropout(weights, dropout) @ value, weights
+    return drop(weights, dropout) @ value, weights
 
 
 def fused_attention(
@@ -160,8 +161,7 @@ def fused_attention(
 
     Many small tables on a CPU it leaves to the formula, which is faster there.
     The arguments are those of :func:`scaled_dot_product_attention`. Dropout of the weights costs
-    the advantage: torch then builds the table after all, and forward and backward at L = 2048
-    take almost four times as long on a CPU.
+    the advantage on a CPU: the table is built after all, by the formula.
 
     Returns:
         The mixed values. Shape (B, H, L, d_v).
@@ -179,9 +179,9 @@ def fused_attention(
     """
     check_inputs(query, key, value)
     check_dropout(dropout=dropout)
-    if dropout == 0.0 and _formula_is_faster(query, key, masked=mask is not None):
+    if _formula_is_faster(query, key, masked=mask is not None, dropout=dropout):
         mixed, _ = scaled_dot_product_attention(
-            query, key, value, mask=mask, causal=causal, scale=scale
+            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
         )
         return mixed
     square = query.shape[-2] == key.shape[-2]
@@ -202,16 +202,21 @@ def fused_attention(
     return mixed.masked_fill(sees_nothing, 0.0)
 
 
-def _formula_is_faster(query: Tensor, key: Tensor, *, masked: bool) -> bool:
-    """Tell whether there are many small tables, on a CPU.
+def _formula_is_faster(query: Tensor, key: Tensor, *, masked: bool, dropout: float) -> bool:
+    """Tell whether there are many small tables, or dropout, on a CPU.
 
-    Torch's kernel takes them one by one, the formula all in one product: up to four times faster,
+    Torch's kernel takes tables one by one, the formula all in one product: up to four times faster,
     as when several beams look at one source. A single query a table is the kernel's best case, and
-    so is learning without a mask, where only the smallest tables are too small for it.
+    so is learning without a mask, where only the smallest tables are too small for it. To drop
+    weights, torch builds whole tables as the formula does, with dearer dice.
     """
     in_full_precision = query.dtype in (torch.float32, torch.float64)  # its sums stay exact
     on_cpu = query.device.type == "cpu" and not torch.compiler.is_compiling()
-    if query.shape[2] == 1 or not on_cpu or not in_full_precision:
+    if not on_cpu or not in_full_precision:
+        return False
+    if dropout > 0.0:
+        return True
+    if query.shape[2] == 1:
         return False
     batch, heads, length, _ = query.shape
     learns = torch.is_grad_enabled()

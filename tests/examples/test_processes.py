@@ -86,6 +86,8 @@ def test_two_processes_learn_what_one_learns_from_two_batches_an_update(tmp_path
     finally:
         torch.set_default_dtype(default)
     two, one = last_checkpoint(tmp_path / "two"), last_checkpoint(tmp_path / "one")
+    first, second = two.state["random"]
+    assert not torch.equal(first["cpu"], second["cpu"])  # other dice for dropout
     assert two.step == one.step == 6 * 4  # seven batches: the last update has but one
     for name, tensor in one.tensors["model"].items():
         torch.testing.assert_close(two.tensors["model"][name], tensor, rtol=0, atol=1e-10)
@@ -97,6 +99,22 @@ def test_two_processes_learn_what_one_learns_from_two_batches_an_update(tmp_path
     for of_two, of_one in zip(*losses, strict=True):
         numbers = [[float(text.split(":")[1]) for text in each] for each in (of_two, of_one)]
         assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_program_trains_in_two_processes(tmp_path: Path, files: list[str]) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--standalone", "--", str(ROOT / "examples" / "translate.py"), "train", *files]
+    command += ["--run", str(folder), "--epochs", "2", "--vocabulary", "80"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("in 2 processes") == 1
+    assert done.stdout.count("Sentences it has never seen") == 1
+    assert (folder / "attention.png").exists()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert again.returncode != 0
+    assert "holds a run; go on with --resume" in again.stderr
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from translation.checkpoint import load_checkpoint
 from translation.errors import UserError
 from translation.run import Run
 from translation.training import Training
@@ -21,6 +22,17 @@ def test_a_configuration_reads_back_as_it_was_written(run: Run) -> None:
     config = run.read_config()
     run.write_config(config)
     assert run.read_config() == config
+
+
+def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: Run) -> None:
+    _, model, *_ = run.load_best(torch.device("cpu"), last=2)
+    saved = [
+        load_checkpoint(path).tensors["model"] for path in sorted(run.checkpoints.iterdir())[-2:]
+    ]
+    for name, tensor in model.state_dict().items():
+        expected = (saved[0][name].double() + saved[1][name].double()) / 2
+        torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
+        assert saved[0][name].equal(saved[1][name]) == (not tensor.is_floating_point())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"format_version": 1}', "{", "\x00"])

@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.examples.tiny_run import SETTINGS, begin
 
+from translation.batches import Example, make_batches
 from translation.checkpoint import latest_checkpoint
 from translation.errors import UserError
 from translation.training import Keeping, Training
@@ -101,6 +102,27 @@ def test_a_training_stopped_at_any_save_ends_as_one_that_never_stopped(
     ]
 
 
+def test_an_epoch_that_goes_on_with_larger_updates_reads_every_sentence_once(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    kill_at_save(begin(folder, keeping=Keeping(steps=3)), 2, after=True)
+    second = begin(folder, replace(SETTINGS, accumulate=2, epochs=1))
+    assert second.resume()
+    batches = make_batches(second.train_set, batch_tokens=24, seed=0, epoch=0)
+    assert second.progress.batches == 3 < len(batches)
+    read, update = [], second.learner.update
+
+    def note(group: list[list[Example]], rate: float) -> torch.Tensor:
+        read.extend(group)
+        return update(group, rate)
+
+    second.learner.update = note  # type: ignore[method-assign, assignment]
+    second.fit()
+    assert read == batches[3:]
+    assert second.progress.step == 3 + math.ceil(len(batches[3:]) / 2)
+
+
 def test_training_stops_where_nothing_is_gained(tmp_path: Path) -> None:
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=50, patience=2))
     training.progress.best_loss = -1.0  # nobody gets below
@@ -165,7 +187,7 @@ def test_best_weights_that_are_lost_within_an_epoch_are_followed_by_the_next(
     shutil.rmtree(tmp_path / "run" / "best")
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=2, peak_rate=1e-9))
     assert training.resume()
-    assert training.progress.update
+    assert training.progress.batches
     training.fit()
     assert training.run.load_best(torch.device("cpu"))
 

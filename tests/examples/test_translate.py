@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from matplotlib.image import imread
 
 import translate
+from translation.run import Run
 from translation.training import Training
 
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
@@ -157,6 +160,41 @@ def test_resume_trains_on_for_more_epochs(
     assert "going on after epoch 2" in out
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")
     assert [json.loads(line)["epoch"] for line in lines if line] == [1, 2, 3, 4]
+
+
+def test_how_updates_are_made_and_kept_is_chosen_on_the_command_line(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    options = ["--accumulate", "2", "--save-steps", "1", "--keep", "4"]
+    assert translate.main(["train", "--run", str(folder), *files, *TINY, *options]) == 0
+    config = Run(folder).read_config()
+    assert config.settings.accumulate == 2
+    rows = Run(folder).read_metrics()
+    last = rows[-1]["step"]
+    assert last == 2 * rows[0]["step"]
+    saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert saved == [f"step-{step:08d}" for step in range(last - 3, last + 1)]
+    for count, status in ((4, 0), (5, 2)):
+        command = ["translate", "--run", str(folder), "--average-last", str(count), "犬が走る。"]
+        assert translate.main(command) == status
+    error = capsys.readouterr().err
+    assert "holds 4 checkpoints, and 5 are to be averaged; train with --keep as many" in error
+
+
+def test_training_is_compiled_where_the_command_line_says_so(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+
+    def note(function: Callable[..., object], *, dynamic: bool) -> Callable[..., object]:
+        compiled.append((function, dynamic))
+        return function
+
+    monkeypatch.setattr(torch, "compile", note)
+    command = ["train", "--run", str(tmp_path / "run"), *files, *TINY]
+    assert translate.main([*command, "--compile"]) == 0
+    assert [(function.__name__, dynamic) for function, dynamic in compiled] == [("hidden", True)]
 
 
 def test_lines_from_a_file_and_from_standard_input_come_out_alike(
