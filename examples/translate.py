@@ -165,6 +165,8 @@ def train_command(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace, device: torch.device, processes: Processes) -> None:
     """Train, by itself or as one of several processes."""
+    if options.shard and (processes.count == 1 or options.compile):
+        raise UserError("--shard goes with several processes (torchrun), and without --compile")
     config = new_config(options)
     run = Run(options.run or Path("runs") / config.corpus)
     is_new = processes.is_first and not run.folder.exists()
@@ -182,6 +184,7 @@ def train(options: argparse.Namespace, device: torch.device, processes: Processe
             processes=processes,
             keeping=Keeping(options.save_steps, options.keep),
             compiled=options.compile,
+            sharded=options.shard,
         )
     except BaseException:
         if is_new and run.folder.exists():

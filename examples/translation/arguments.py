@@ -110,6 +110,11 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         "--compile", action="store_true", help="let torch.compile make the code; pays on a GPU"
     )
     train.add_argument(
+        "--shard",
+        action="store_true",
+        help="with torchrun: a part of the model in each process, not a copy",
+    )
+    train.add_argument(
         "--save-steps",
         type=number(int, "above 0"),
         default=1000,

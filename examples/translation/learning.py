@@ -11,10 +11,12 @@ high learning rate overshoots, the average of many does not.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -22,6 +24,7 @@ from transformer_blocks import linear_cross_entropy, paper_rate
 from translation.batches import Batch, Example, collate
 from translation.presets import Settings
 from translation.processes import Processes
+from translation.sharding import shard, shard_moments, whole
 from translation.translator import Translator
 
 
@@ -79,6 +82,11 @@ def averaged(model: nn.Module, keep: float) -> AveragedModel:
     return AveragedModel(model, multi_avg_fn=update)
 
 
+def make_adam(model: nn.Module) -> torch.optim.Adam:
+    """Make the paper's optimiser (section 5.3); the rate is set at each update."""
+    return torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+
 class Learner:
     """A model with all that changes at an update: its average, and the moments of Adam.
 
@@ -87,6 +95,7 @@ class Learner:
         settings: Of the training.
         processes: That learn together.
         compiled: Whether ``torch.compile`` is used.
+        sharded: Whether each process keeps its part only, see :mod:`translation.sharding`.
     """
 
     def __init__(
@@ -96,16 +105,15 @@ class Learner:
         *,
         processes: Processes | None = None,
         compiled: bool = False,
+        sharded: bool = False,
     ) -> None:
         self.model = model
         self.processes = Processes() if processes is None else processes
         self.device = next(model.parameters()).device
+        self.sharded = sharded
         self.moving = averaged(model, settings.average)
-        self.optimizer = torch.optim.Adam(
-            model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True
-        )
-        loss = BatchLoss(model, settings.label_smoothing, compiled=compiled)
-        self.loss = self.processes.share(loss, self.device)
+        self.optimizer = make_adam(model)
+        self.loss: nn.Module = BatchLoss(model, settings.label_smoothing, compiled=compiled)
 
     @property
     def average(self) -> Translator:
@@ -114,6 +122,25 @@ class Learner:
         if not isinstance(module, Translator):
             raise TypeError(f"the average must be of a Translator, got {type(module).__name__}")
         return module
+
+    def whole_average(self) -> Translator:
+        """Return the average, put together if it is sharded; all processes must ask for it."""
+        if not self.sharded:
+            return self.average
+        self._room.load_state_dict(whole(self.average.state_dict()))
+        return self._room
+
+    def join(self) -> None:
+        """Begin to learn together; weights and moments are what they should be by now."""
+        if not self.sharded:
+            self.loss = self.processes.share(self.loss, self.device)
+            return
+        self._room = deepcopy(self.average)
+        for module in (self.loss, self.average):
+            shard(module, self.processes.count, self.device)
+        moments = self.optimizer.state_dict()
+        self.optimizer = make_adam(self.model)
+        self.optimizer.load_state_dict(shard_moments(moments, list(self.model.parameters())))
 
     def update(self, batches: Sequence[Sequence[Example]], rate: float) -> Tensor:
         """Learn from batches as if they were one.
@@ -159,7 +186,9 @@ class Learner:
 
     def _summing_up(self, is_last: bool) -> AbstractContextManager[Any]:
         """Let the processes add their gradients after the last batch, and only then."""
-        if isinstance(self.loss, DistributedDataParallel) and not is_last:
+        if isinstance(self.loss, FSDPModule):
+            self.loss.set_requires_gradient_sync(is_last)
+        elif isinstance(self.loss, DistributedDataParallel) and not is_last:
             return self.loss.no_sync()
         return nullcontext()
 

@@ -34,6 +34,7 @@ from translation.processes import Processes
 from translation.run import Run
 from translation.scoring import score
 from translation.searches import Greedy
+from translation.sharding import whole
 from translation.tokenizer import Tokenizer
 from translation.translator import Translator
 
@@ -98,6 +99,7 @@ class Training:
         processes: Those that train together.
         keeping: When to save, and how much.
         compiled: Whether ``torch.compile`` makes the model's code.
+        sharded: Whether each process keeps a part of the model only.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Training:
         processes: Processes | None = None,
         keeping: Keeping | None = None,
         compiled: bool = False,
+        sharded: bool = False,
     ) -> None:
         self.run, self.settings, self.corpus, self.tokenizers = run, settings, corpus, tokenizers
         self.seed, self.device, self.minutes = seed, device, minutes
@@ -123,7 +126,9 @@ class Training:
         torch.manual_seed(seed)
         source, target = tokenizers
         model = settings.build(source.vocab_size, target.vocab_size).to(device)
-        self.learner = Learner(model, settings, processes=self.processes, compiled=compiled)
+        self.learner = Learner(
+            model, settings, processes=self.processes, compiled=compiled, sharded=sharded
+        )
         self.progress = Progress()
         if not self.processes.is_first:  # the same weights, but other dice for dropout
             torch.manual_seed(seed + 1_000_003 * self.processes.number)
@@ -158,6 +163,7 @@ class Training:
 
     def fit(self) -> None:
         """Train until the plan is done or nothing is gained any more."""
+        self.learner.join()
         if not self.processes.agree(self.run.checkpoints.exists):
             self._save()  # whatever happens, there is something to go back to
         while not self.processes.agree(lambda: self.finished):
@@ -241,10 +247,9 @@ class Training:
         return loss
 
     @torch.no_grad()
-    def validation_loss(self) -> float:
-        """Compute the loss of the averaged weights on sentences that are not trained on."""
-        model = self.learner.average.eval()
-        loss_of = BatchLoss(model, self.settings.label_smoothing)
+    def validation_loss(self, model: Translator) -> float:
+        """Compute the loss on sentences that are not trained on."""
+        loss_of = BatchLoss(model.eval(), self.settings.label_smoothing)
         total, tokens = 0.0, 0
         for batch in batches_of(self.validation_set, batch_tokens=4096):
             total += float(loss_of(*batch.to(self.device)))
@@ -257,7 +262,8 @@ class Training:
         progress.epoch += 1
         train_loss = progress.loss / max(progress.tokens, 1)
         progress.batches, progress.loss, progress.tokens = 0, 0.0, 0
-        validation_loss, bleu = self.processes.agree(self._validate)
+        average = self.learner.whole_average()
+        validation_loss, bleu = self.processes.agree(lambda: self._validate(average))
         best = self._finite(validation_loss) < progress.best_loss
         if best:
             progress.best_loss, progress.epochs_without_gain = validation_loss, 0
@@ -288,14 +294,14 @@ class Training:
                 flush=True,
             )
 
-    def _validate(self) -> tuple[float, float]:
+    def _validate(self, model: Translator) -> tuple[float, float]:
         """Compute the validation loss, and BLEU of a sample."""
-        loss = self.validation_loss()
+        loss = self.validation_loss(model)
         if not math.isfinite(loss):
             return loss, 0.0
         sample = self.corpus.validation[:SAMPLE]
         translations = translate(
-            self.learner.average,
+            model,
             *self.tokenizers,
             [pair.source for pair in sample],
             search=Greedy(),
@@ -304,11 +310,12 @@ class Training:
         return loss, score(translations, references, tokenize=self.corpus.bleu_tokenizer).bleu
 
     def _keep_as_best(self) -> None:
+        weights = whole(self.learner.average.state_dict())
         if self.processes.is_first:
             save_checkpoint(
                 self.run.best,
                 step=self.progress.step,
-                tensors={"model": self.learner.average.state_dict()},
+                tensors={"model": weights},
                 state={"epoch": self.progress.epoch, "validation_loss": self.progress.best_loss},
                 keep=1,
             )
@@ -318,17 +325,17 @@ class Training:
         if self.device.type == "cuda":
             random_states["cuda"] = torch.cuda.get_rng_state(self.device)
         everyones = self.processes.gather(random_states)
+        learner = self.learner
+        tensors = {"model": learner.model.state_dict(), "average": learner.average.state_dict()}
+        tensors, optimizer = whole(tensors), whole(learner.optimizer.state_dict())
         if self.processes.is_first:
             save_checkpoint(
                 self.run.checkpoints,
                 step=self.progress.step,
-                tensors={
-                    "model": self.model.state_dict(),
-                    "average": self.learner.average.state_dict(),
-                },
+                tensors=tensors,
                 state={
-                    "optimizer": self.learner.optimizer.state_dict(),
-                    "averaged": int(self.learner.moving.n_averaged),
+                    "optimizer": optimizer,
+                    "averaged": int(learner.moving.n_averaged),
                     "random": everyones,
                     "progress": asdict(self.progress),
                 },

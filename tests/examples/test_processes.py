@@ -28,6 +28,7 @@ from translation.training import Keeping
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
 folder, dropout, victim = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+sharded = sys.argv[4] == "sharded"
 
 def work():
     with joined(torch.device("cpu")) as processes:
@@ -36,7 +37,8 @@ def work():
 def train(processes):
     settings = replace(SETTINGS, dropout=dropout)
     processes.agree(lambda: begin(folder, settings).run and None)
-    training = begin(folder, settings, processes=processes, keeping=Keeping(steps=2))
+    keeping = Keeping(steps=2)
+    training = begin(folder, settings, processes=processes, keeping=keeping, sharded=sharded)
     training.resume()
     update = training.learner.update
 
@@ -49,13 +51,19 @@ def train(processes):
 
     training.learner.update = update_or_die
     training.fit()
+    if sharded:
+        learner = training.learner
+        held = [*learner.model.parameters(), *learner.average.parameters()]
+        held += [state["exp_avg"] for state in learner.optimizer.state.values()]
+        parts = sum(each.to_local().numel() for each in held)
+        print(f"holds {parts / sum(each.numel() for each in held):.1f}")
 
 sys.exit(run_program(work))
 """
 
 
 def torchrun(
-    folder: Path, *options: str, dropout: float = 0.0, victim: int = -1
+    folder: Path, *options: str, dropout: float = 0.0, victim: int = -1, sharded: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Start two processes with a tiny training, and wait for them."""
     script = folder.with_suffix(".py")
@@ -63,6 +71,7 @@ def torchrun(
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *options]
     command += ["--standalone", "--", str(script), str(folder), str(dropout), str(victim)]
+    command += ["sharded" if sharded else "copied"]
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
@@ -74,9 +83,13 @@ def last_checkpoint(folder: Path) -> Checkpoint:
     return checkpoint
 
 
-def test_two_processes_learn_what_one_learns_from_two_batches_an_update(tmp_path: Path) -> None:
-    done = torchrun(tmp_path / "two")
+@pytest.mark.parametrize("sharded", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_processes_learn_what_one_learns_from_two_batches_an_update(
+    tmp_path: Path, sharded: bool
+) -> None:
+    done = torchrun(tmp_path / "two", sharded=sharded)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("holds 0.5") == (2 if sharded else 0)
     assert done.stdout.count("epoch   6") == 1  # one process speaks
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -90,7 +103,9 @@ def test_two_processes_learn_what_one_learns_from_two_batches_an_update(tmp_path
     assert not torch.equal(first["cpu"], second["cpu"])  # other dice for dropout
     assert two.step == one.step == 6 * 4  # seven batches: the last update has but one
     for name, tensor in one.tensors["model"].items():
-        torch.testing.assert_close(two.tensors["model"][name], tensor, rtol=0, atol=1e-10)
+        # The gradient of a key's bias is nothing but rounding, which Adam blows up.
+        tolerance = 1e-8 if name.endswith("key_projection.bias") else 1e-10
+        torch.testing.assert_close(two.tensors["model"][name], tensor, rtol=0, atol=tolerance)
     two_rows, one_rows = (
         (tmp_path / name / "metrics.jsonl").read_text(encoding="utf-8").split("\n")
         for name in ("two", "one")
@@ -131,14 +146,20 @@ def test_where_one_process_is_killed_all_stop_and_it_is_named(tmp_path: Path, vi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("victim", "sharded"), [(0, False), (1, False), (1, True)])
 def test_a_training_that_torchrun_restarts_ends_as_one_that_nothing_happened_to(
-    tmp_path: Path, victim: int
+    tmp_path: Path, victim: int, sharded: bool
 ) -> None:
-    restarted = torchrun(tmp_path / "run", "--max-restarts", "1", dropout=0.2, victim=victim)
+    restarted = torchrun(
+        tmp_path / "run",
+        *("--max-restarts", "1"),
+        dropout=0.2,
+        victim=victim,
+        sharded=sharded,
+    )
     assert restarted.returncode == 0, restarted.stderr
     assert (tmp_path / "run" / "died").exists()
-    undisturbed = torchrun(tmp_path / "calm", dropout=0.2)
+    undisturbed = torchrun(tmp_path / "calm", dropout=0.2, sharded=sharded)
     assert undisturbed.returncode == 0, undisturbed.stderr
     found, expected = (
         fingerprint(begin(tmp_path / name, replace(SETTINGS, dropout=0.2)))

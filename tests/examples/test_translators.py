@@ -123,9 +123,9 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
 ) -> None:
     settings = replace(SETTINGS, model=name, epochs=4)
     whole = begin(tmp_path / "whole", settings)
-    first = whole.validation_loss()
+    first = whole.validation_loss(whole.learner.average)
     whole.fit()
-    assert whole.validation_loss() < first - 0.2
+    assert whole.validation_loss(whole.learner.average) < first - 0.2
     stopped = begin(tmp_path / "stopped", settings)
     kill_at_save(stopped, 2, after=True)
     resumed = begin(tmp_path / "stopped", settings)
