@@ -9,13 +9,17 @@ from torch import Tensor
 from transformer_blocks import (
     AttentionKernel,
     Decoder,
+    Encoder,
+    EncoderCache,
     KeyValueCache,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
     Residual,
     build_decoder,
+    build_encoder,
     fused_attention,
+    pack,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
@@ -219,3 +223,63 @@ def test_a_cache_says_what_it_cannot_do() -> None:
             attention(x, x, cache=cache.past[0])
         with pytest.raises(ValueError, match=r"^key must be given, or a cache that holds some$"):
             attention.attention_weights(x)
+
+
+def make_encoder(
+    residual: type[Residual] = PostNorm, kernel: AttentionKernel = fused_attention
+) -> Encoder:
+    return build_encoder(
+        num_layers=2, d_model=16, num_heads=4, d_ff=24, residual=residual, kernel=kernel
+    ).eval()
+
+
+@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("residual", [PostNorm, PreNorm])
+@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("packed", [False, True])
+@torch.no_grad()
+def test_an_encoder_that_writes_gives_what_one_full_pass_gives(
+    dtype: torch.dtype, residual: type[Residual], kernel: AttentionKernel, packed: bool
+) -> None:
+    encoder = make_encoder(residual, kernel).to(dtype)
+    x = torch.randn(3, 40, 16, dtype=dtype)
+    hidden = torch.arange(40) < torch.tensor([0, 2, 11])[:, None]  # padding on the left
+    mask = hidden[:, None, None]
+    whole = encoder(x, mask=mask, causal=True)
+    encoder = pack(encoder) if packed else encoder
+    for sizes in ([1] * 40, [40], [3, 1, 1, 20, 15], [17, 1, 22]):
+        cache, steps = encoder.new_cache(), []
+        for part in x.split(sizes, dim=1):
+            so_far = mask[..., : cache.length + part.shape[1]]
+            steps.append(encoder(part, mask=so_far, causal=True, cache=cache))
+        assert (cache.length, cache.rows) == (40, 3)
+        torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=LIMITS[dtype])
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=1, max_size=5))
+@torch.no_grad()
+def test_rows_of_an_encoder_may_be_reordered_and_repeated(chosen: list[list[int]]) -> None:
+    encoder = make_encoder().double()
+    cache = encoder.new_cache()
+    written = torch.zeros(3, 0, 16, dtype=torch.float64)
+    for rows in chosen:
+        new = torch.randn(3, 2, 16, dtype=torch.float64)
+        written = torch.cat((written, new), dim=1)
+        step = encoder(new, causal=True, cache=cache)
+        torch.testing.assert_close(step, encoder(written, causal=True)[:, -2:])
+        cache.select(torch.tensor(rows))
+        written = written[rows]
+
+
+@torch.no_grad()
+def test_an_encoder_refuses_a_cache_of_another_stack_or_other_rows() -> None:
+    encoder = make_encoder()
+    assert EncoderCache(2).rows == 0
+    with pytest.raises(ValueError, match="of this encoder with 2 layers, got one of 3"):
+        encoder(torch.randn(1, 1, 16), cache=EncoderCache(3))
+    cache = encoder.new_cache()
+    encoder(torch.randn(2, 1, 16), causal=True, cache=cache)
+    with pytest.raises(ValueError, match="must have shape"):
+        encoder(torch.randn(3, 1, 16), causal=True, cache=cache)
+    with torch.enable_grad(), pytest.raises(RuntimeError, match="no_grad"):
+        encoder(torch.randn(2, 1, 16), causal=True, cache=cache)

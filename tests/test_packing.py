@@ -407,12 +407,26 @@ def test_a_packed_encoder_that_is_watched_shows_every_weight() -> None:
         torch.testing.assert_close(weights, expected[name][0], rtol=0, atol=1e-5)
 
 
+@torch.no_grad()
+def test_a_kernel_that_knows_positions_sees_them_with_the_padding_between() -> None:
+    def by_place(
+        query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, **_: Any
+    ) -> Tensor:
+        place = torch.arange(key.shape[2], dtype=key.dtype)[:, None]
+        return fused_attention(query, key + place, value * place, mask=mask)
+
+    encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=24, kernel=by_place).eval()
+    x, padding = torch.randn(4, 9, 16), PADDED_MASKS["anywhere"]
+    found, expected = (each(x, mask=padding[:, None, None]) for each in (pack(encoder), encoder))
+    torch.testing.assert_close(found[~padding], expected[~padding], rtol=0, atol=2e-5)
+
+
 def test_an_encoder_with_layers_of_ones_own_is_packed_layer_by_layer() -> None:
     class Mine(EncoderLayer):
         """Says twice as much."""
 
-        def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-            return 2 * super().forward(x, mask=mask, causal=causal)
+        def forward(self, x: Tensor, **options: Any) -> Tensor:
+            return 2 * super().forward(x, **options)
 
     layer = Mine(MultiHeadAttention(16, 4), FeedForward(16, 24), residual=lambda: PreNorm(16))
     encoder = Encoder([layer]).eval()

@@ -57,7 +57,7 @@ from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.builders import build_decoder, build_encoder
 from transformer_blocks.loss import linear_cross_entropy
 from transformer_blocks.schedule import paper_rate, warmup_schedule
-from transformer_blocks.cache import DecoderCache, KeyValueCache
+from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache
 from transformer_blocks.packing import PackedLinear, pack
 from transformer_blocks.generation import (
     Generation,
@@ -118,6 +118,7 @@ __all__ = [
     "paper_rate",
     "warmup_schedule",
     "KeyValueCache",
+    "EncoderCache",
     "DecoderCache",
     "PackedLinear",
     "pack",

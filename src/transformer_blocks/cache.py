@@ -6,7 +6,9 @@ word never learns of a later one, so its key and its value, once projected, stay
 later step. A :class:`KeyValueCache` keeps them. A step then projects one new position, and only
 attention itself still grows with what is written.
 
-The source never changes at all. A :class:`DecoderCache` holds two of them for each layer: one of
+A stack has such a memory for each of its layers: an :class:`EncoderCache`, for an encoder that
+writes, as language models do. For a decoder there is also the source, which never changes at all. A
+:class:`DecoderCache` holds two of them for each layer: one of
 the past, which grows, and one of the source, which is projected once and shared by all rows that
 write the same sentence.
 
@@ -20,6 +22,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from transformer_blocks._checks import check_size
 
 FIRST_ROOM = 16  # positions that a cache makes room for when it first grows
 
@@ -111,6 +115,52 @@ class KeyValueCache:
             _check_rows(rows, self.rows)
             self._keys.select(rows)
             self._values.select(rows)
+
+
+class EncoderCache:
+    """What a causal encoder remembers while it writes; :meth:`Encoder.new_cache` makes one.
+
+    Args:
+        num_layers: Of the encoder.
+
+    Example:
+        >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> x, cache = torch.randn(1, 5, 16), encoder.new_cache()
+        >>> with torch.no_grad():
+        ...     first = encoder(x[:, :3], causal=True, cache=cache)  # a beginning at once ...
+        ...     steps = [encoder(word, causal=True, cache=cache) for word in x[:, 3:].split(1, 1)]
+        ...     whole = encoder(x, causal=True)  # ... then word by word
+        >>> torch.allclose(torch.cat((first, *steps), dim=1), whole, atol=1e-5)
+        True
+    """
+
+    def __init__(self, num_layers: int) -> None:
+        check_size(num_layers=num_layers)
+        self.past = [KeyValueCache() for _ in range(num_layers)]
+
+    @property
+    def length(self) -> int:
+        """How many positions are written, which is also the number of the next, from 0."""
+        return self.past[0].length
+
+    @property
+    def rows(self) -> int:
+        """N, how many rows are being written; 0 before the first."""
+        return self.past[0].rows
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows only, in this order; a row may be named twice, or not at all.
+
+        Args:
+            rows: Row numbers, int64. Shape (M,).
+
+        Raises:
+            IndexError: If there is no such row.
+            TypeError: If ``rows`` is of another dtype.
+            ValueError: If it has another shape.
+        """
+        for cache in self.past:
+            cache.select(rows)
 
 
 class DecoderCache:

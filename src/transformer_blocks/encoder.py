@@ -2,15 +2,17 @@
 
 A layer lets the words of the sentence look at each other, then lets each think on its own; both
 parts are residual (section 3.1 and the left half of figure 1). The encoder is a stack of such
-layers. With ``causal=True`` the same stack is a language model's: nobody looks ahead.
+layers. With ``causal=True`` the same stack is a language model's: nobody looks ahead, and a cache
+lets it write word by word (:mod:`transformer_blocks.cache`, later).
 
 Next chapter: :mod:`transformer_blocks.decoder`, which writes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor, nn
 
+from transformer_blocks.cache import EncoderCache, KeyValueCache
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Residual
 
@@ -47,19 +49,28 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = residual()
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        past: KeyValueCache | None = None,
+    ) -> Tensor:
         """Let the positions of ``x`` exchange what they know.
 
         Args:
             x: Shape (B, L, d_model).
-            mask: Boolean, True hides a key. Shape (L, L) or broadcastable to (B, H, L, L).
+            mask: Boolean, True hides a key. Shape (L, L) or broadcastable to (B, H, L, L), where
+                the last counts all positions so far.
             causal: Also hide later positions.
+            past: Keys and values of the positions before ``x``; those of ``x`` are added.
 
         Returns:
             Shape (B, L, d_model).
         """
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=past)
         )
         return self.feed_forward_residual(x, self.feed_forward)
 
@@ -86,17 +97,43 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: EncoderCache | None = None,
+    ) -> Tensor:
         """Apply the layers in turn.
 
         Args:
             x: Embedded tokens with positions. Shape (B, L, d_model).
-            mask: Boolean, True hides a key; usually ``padding_mask(tokens)``.
+            mask: Boolean, True hides a key; usually ``padding_mask(tokens)``. Broadcastable to
+                (B, H, L, L), where the last counts all positions so far.
             causal: Also hide later positions, as a language model must.
+            cache: What :meth:`new_cache` made. Then ``x`` is what follows the positions of earlier
+                calls, and is added to it.
 
         Returns:
             Each position in its context. Shape (B, L, d_model).
+
+        Raises:
+            RuntimeError: If there is a cache and gradients are recorded.
+            ValueError: If the cache is of another stack or of other rows.
         """
-        for layer in self.layers:
-            x = layer(x, mask=mask, causal=causal)
+        pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
+        if cache is not None:
+            pasts = cache.past
+            if len(pasts) != len(self.layers):
+                raise ValueError(
+                    f"cache must be of this encoder with {len(self.layers)} layers, "
+                    f"got one of {len(pasts)}"
+                )
+        for layer, past in zip(self.layers, pasts, strict=True):
+            x = layer(x, mask=mask, causal=causal, past=past)
         return x if self.norm is None else self.norm(x)
+
+    def new_cache(self) -> EncoderCache:
+        """Begin to write, word by word: a cache for one search, which belongs to the caller."""
+        return EncoderCache(len(self.layers))

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_width
-from transformer_blocks.cache import KeyValueCache
+from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
+from transformer_blocks.cache import EncoderCache, KeyValueCache
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.dropout import Dropout
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -237,18 +238,26 @@ class PackedEncoder(Encoder):
         nn.Module.__init__(self)
         self.layers, self.norm = encoder.layers, encoder.norm
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:  # noqa: D102
+    def forward(  # noqa: D102
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: EncoderCache | None = None,
+    ) -> Tensor:
         layers: Sequence[Any] = list(self.layers)
         watched = any(layer.self_attention._forward_pre_hooks for layer in layers)
         shape = len(x), 1, 1, x.shape[1]
         if (
             mask is None
+            or cache is not None
             or mask.shape != shape
             or mask.dtype != torch.bool
             or watched
             or torch.is_grad_enabled()
         ):
-            return super().forward(x, mask=mask, causal=causal)
+            return super().forward(x, mask=mask, causal=causal, cache=cache)
         check_width("x", x, layers[0].self_attention.query_projection.in_features)
         padding = mask[:, 0, 0]  # (B, L)
         places = (padding == 0).flatten().nonzero()[:, 0]  # (T,): where the real tokens stand
@@ -374,8 +383,11 @@ def _has_usual_parts(layer: DecoderLayer) -> bool:
 
 def _has_usual_attention(layer: nn.Module) -> bool:
     """Tell whether :class:`PackedEncoder` can do what the layer does."""
-    usual = JoinedAttention, MultiHeadAttention
-    return type(layer) is EncoderLayer and type(layer.self_attention) in usual
+    if type(layer) is not EncoderLayer:
+        return False
+    attention = layer.self_attention
+    usual = type(attention) in (JoinedAttention, MultiHeadAttention)
+    return usual and attention.kernel in (fused_attention, scaled_dot_product_attention)
 
 
 def _has_hooks(module: nn.Module) -> bool:
