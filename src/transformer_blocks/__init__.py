@@ -20,10 +20,14 @@ shows it. The reading order:
 12. :mod:`~transformer_blocks.loss`: how wrong the next word was
 13. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
 14. :mod:`~transformer_blocks.cache`: what decoding need not compute again
-15. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
-16. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
-17. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
-18. :mod:`~transformer_blocks.explorer`: all of it on one page
+15. :mod:`~transformer_blocks.rotary`: positions that turn queries and keys
+16. :mod:`~transformer_blocks.linear_bias`: distance as a price
+17. :mod:`~transformer_blocks.query_key_norm`: scores that cannot run away
+18. :mod:`~transformer_blocks.grouped_query`: heads that share what they look up
+19. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
+20. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
+21. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
+22. :mod:`~transformer_blocks.explorer`: all of it on one page
 
 Three rules hold everywhere. Sequences are batch first, (B, L, d_model). A mask is boolean and
 ``True`` hides. Modules return one tensor; attention weights are seen with :func:`record_attention`.
@@ -40,7 +44,13 @@ from transformer_blocks.embedding import (
     TokenEmbedding,
     sinusoidal_table,
 )
-from transformer_blocks.masks import causal_mask, format_mask, padding_mask
+from transformer_blocks.masks import (
+    causal_mask,
+    document_mask,
+    format_mask,
+    padding_mask,
+    sliding_window_mask,
+)
 from transformer_blocks.attention import (
     AttentionKernel,
     attention_weights,
@@ -50,7 +60,7 @@ from transformer_blocks.attention import (
 from transformer_blocks.additive import AdditiveAttention
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.dropout import Dropout, drop
-from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.feed_forward import FeedForward, GatedFeedForward
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.decoder import Decoder, DecoderLayer
@@ -58,6 +68,10 @@ from transformer_blocks.builders import build_decoder, build_encoder
 from transformer_blocks.loss import linear_cross_entropy
 from transformer_blocks.schedule import paper_rate, warmup_schedule
 from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache
+from transformer_blocks.rotary import RotaryPositionalEncoding
+from transformer_blocks.linear_bias import ALiBi, alibi_slopes
+from transformer_blocks.query_key_norm import QueryKeyNorm
+from transformer_blocks.grouped_query import GroupedQueryAttention
 from transformer_blocks.packing import PackedLinear, pack
 from transformer_blocks.generation import (
     Generation,
@@ -94,6 +108,8 @@ __all__ = [
     "sinusoidal_table",
     "causal_mask",
     "padding_mask",
+    "sliding_window_mask",
+    "document_mask",
     "format_mask",
     "AttentionKernel",
     "attention_weights",
@@ -105,6 +121,7 @@ __all__ = [
     "Dropout",
     "drop",
     "FeedForward",
+    "GatedFeedForward",
     "Residual",
     "PostNorm",
     "PreNorm",
@@ -120,6 +137,11 @@ __all__ = [
     "KeyValueCache",
     "EncoderCache",
     "DecoderCache",
+    "RotaryPositionalEncoding",
+    "ALiBi",
+    "alibi_slopes",
+    "QueryKeyNorm",
+    "GroupedQueryAttention",
     "PackedLinear",
     "pack",
     "StepModel",

@@ -25,6 +25,7 @@ Next chapter: :mod:`transformer_blocks.additive`, the first way to compare, and 
 """
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -100,6 +101,11 @@ def attention_weights(
     # Scaled before the product, as torch does it: float16 ends at 65504.
     scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, L, S)
     return softmax_of_visible(scores, hidden)
+
+
+def weights_of(kernel: AttentionKernel) -> Callable[..., Tensor]:
+    """Find what computes a kernel's weights: its own method, or equation 1."""
+    return getattr(kernel, "attention_weights", attention_weights)
 
 
 def scaled_dot_product_attention(

@@ -15,7 +15,7 @@ write the same sentence.
 State belongs to the caller: a cache is made for one search, handed to the modules at each step, and
 dropped afterwards. The modules themselves remember nothing.
 
-Next chapter: :mod:`transformer_blocks.packing`, a finished model, laid out for speed.
+Next chapter: :mod:`transformer_blocks.rotary`, positions as today's models know them.
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,12 @@ separately, the same way for all: widen to ``d_ff``, bend, and come back to ``d_
 
 Two thirds of a Transformer layer's parameters live here.
 
+Today's models bend by a gate: a second map of the same input decides, number by number, how much
+of the first goes through ("GLU Variants Improve Transformer", Shazeer 2020,
+https://arxiv.org/abs/2002.05202):
+
+.. math:: \mathrm{FFN}_{SwiGLU}(x) = (\mathrm{Swish}(x W) \odot x V)\, W_2
+
 Next chapter: :mod:`transformer_blocks.residual`, which holds attention and feed-forward together.
 """
 
@@ -59,9 +65,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
         self.narrow = nn.Linear(d_ff, d_model, bias=bias)
         for linear in (self.widen, self.narrow):
-            nn.init.xavier_uniform_(linear.weight)
-            if bias:
-                nn.init.zeros_(linear.bias)
+            _initialise(linear)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply both maps to every position.
@@ -74,3 +78,68 @@ class FeedForward(nn.Module):
         """
         hidden = self.dropout(self.activation(self.widen(x)))  # (B, L, d_ff)
         return self.narrow(hidden)  # (B, L, d_model)
+
+
+class GatedFeedForward(nn.Module):
+    """Transform each position by itself, and let a gate decide how much of it counts.
+
+    It has three maps where :class:`FeedForward` has two; with two thirds of the width d_ff, it has
+    as many weights.
+
+    Args:
+        d_model: Width of what comes in and goes out.
+        d_ff: Width between the maps.
+        activation: Of the gate: ``F.silu`` makes it SwiGLU, ``F.gelu`` GEGLU, ``torch.sigmoid`` the
+            first GLU (Dauphin et al. 2016, https://arxiv.org/abs/1612.08083).
+        dropout: Probability of dropping a number between the maps, while training.
+        bias: Whether the maps add a learned constant; the paper's do not.
+
+    Raises:
+        ValueError: If a size is not positive or ``dropout`` is out of range.
+
+    Example:
+        >>> feed_forward = GatedFeedForward(d_model=16, d_ff=64)
+        >>> with torch.no_grad():
+        ...     shut = feed_forward.gate.weight.zero_()  # Swish(0) is 0: the gate is shut ...
+        >>> bool(feed_forward(torch.randn(2, 5, 16)).any())  # ... and nothing goes through
+        False
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: Callable[[Tensor], Tensor] = F.silu,
+        dropout: float = 0.0,
+        bias: bool = False,
+    ) -> None:
+        check_size(d_model=d_model, d_ff=d_ff)
+        check_dropout(dropout=dropout)
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ff, bias=bias)
+        self.widen = nn.Linear(d_model, d_ff, bias=bias)
+        self.activation = activation
+        self.dropout = Dropout(dropout)
+        self.narrow = nn.Linear(d_ff, d_model, bias=bias)
+        for linear in (self.gate, self.widen, self.narrow):
+            _initialise(linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the maps to every position.
+
+        Args:
+            x: Shape (B, L, d_model); any leading dimensions do.
+
+        Returns:
+            Same shape as ``x``.
+        """
+        hidden = self.dropout(self.activation(self.gate(x)) * self.widen(x))  # (B, L, d_ff)
+        return self.narrow(hidden)  # (B, L, d_model)
+
+
+def _initialise(linear: nn.Linear) -> None:
+    """Give a map Xavier's uniform weights and no bias."""
+    nn.init.xavier_uniform_(linear.weight)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)

@@ -106,6 +106,91 @@ def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
     return (tokens == padding_id)[:, None, None, :]
 
 
+def sliding_window_mask(
+    query_length: int,
+    key_length: int | None = None,
+    *,
+    window: int,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Hide what is far: a position sees those less than ``window`` steps away, on both sides.
+
+    The work of attention then grows with the length and no longer with its square, and words still
+    hear from afar: through a stack of layers, each hands on what it saw ("Longformer", Beltagy et
+    al. 2020, https://arxiv.org/abs/2004.05150, section 3.1; "Mistral 7B", Jiang et al. 2023,
+    https://arxiv.org/abs/2310.06825, section 2). These blocks save no work by it: the mask says
+    what is seen, and all is computed.
+
+    With ``causal=True``, or ``| causal_mask(L)``, the window is the last ``window`` words, the
+    newest included. The last query stands where the last key stands.
+
+    Args:
+        query_length: L, the number of positions that look.
+        key_length: S, the number of positions looked at; L if not given.
+        window: How far one sees; 1 is to see oneself.
+        device: Where the mask is made.
+
+    Returns:
+        Boolean mask, True hides. Shape (L, S).
+
+    Example:
+        >>> print(format_mask(sliding_window_mask(4, window=2)))
+           0 1 2 3
+        0  . . x x
+        1  . . . x
+        2  x . . .
+        3  x x . .
+        >>> print(format_mask(sliding_window_mask(4, window=2) | causal_mask(4)))
+           0 1 2 3
+        0  . x x x
+        1  . . x x
+        2  x . . x
+        3  x x . .
+    """
+    key_length = query_length if key_length is None else key_length
+    check_size(query_length=query_length, key_length=key_length, window=window)
+    keys = torch.arange(key_length, device=device)
+    queries = torch.arange(key_length - query_length, key_length, device=device)
+    return (queries[:, None] - keys).abs() >= window
+
+
+def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:
+    """Hide the other documents of a row: several short texts can share one without padding.
+
+    Args:
+        documents: The number of the document that each position belongs to. Shape (B, L).
+        key_documents: The same of the keys, if they are others. Shape (B, S).
+
+    Returns:
+        Boolean mask, True hides. Shape (B, 1, L, S).
+
+    Raises:
+        TypeError: If one is not an integer tensor.
+        ValueError: If one has another shape.
+
+    Example:
+        >>> documents = torch.tensor([[1, 1, 2, 2, 2]])
+        >>> print(format_mask(document_mask(documents) | causal_mask(5)))
+        every sentence, every head
+           0 1 2 3 4
+        0  . x x x x
+        1  . . x x x
+        2  x x . x x
+        3  x x . . x
+        4  x x . . .
+    """
+    key_documents = documents if key_documents is None else key_documents
+    for name, numbers in (("documents", documents), ("key_documents", key_documents)):
+        if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+            raise TypeError(f"{name} must be integer numbers, got dtype={numbers.dtype}")
+        if numbers.dim() != 2 or len(numbers) != len(documents):
+            raise ValueError(
+                f"documents must have shape (B, L) and key_documents (B, S), "
+                f"got {tuple(documents.shape)} and {tuple(key_documents.shape)}"
+            )
+    return (documents[:, :, None] != key_documents[:, None, :])[:, None]
+
+
 def check_mask(mask: Tensor, *, batch: int, heads: int, queries: int, keys: int) -> None:
     """Raise unless ``mask`` is boolean and fits attention of shape (B, H, L, S).
 

@@ -30,6 +30,7 @@ from transformer_blocks.attention import (
     attention_weights,
     fused_attention,
     scaled_dot_product_attention,
+    weights_of,
 )
 from transformer_blocks.cache import KeyValueCache
 
@@ -64,7 +65,7 @@ class SingleHeadAttention(nn.Module):
         self.key_projection = nn.Linear(d_model, d_model, bias=bias)
         self.value_projection = nn.Linear(d_model, d_model, bias=bias)
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
-        _initialise(self)
+        initialise_projections(self)
 
     def forward(
         self,
@@ -170,13 +171,14 @@ class MultiHeadAttention(nn.Module):
             )
         super().__init__()
         self.num_heads = num_heads
+        self.d_k = d_model // num_heads
         self.dropout = dropout
         self.kernel = kernel
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
         self.key_projection = nn.Linear(key_width, d_model, bias=bias)
         self.value_projection = nn.Linear(value_width, d_model, bias=bias)
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
-        _initialise(self)
+        initialise_projections(self)
 
     def forward(
         self,
@@ -286,8 +288,7 @@ class MultiHeadAttention(nn.Module):
             keys.append(self._split(self.key_projection(key)))
         if not keys:
             raise ValueError("key must be given, or a cache that holds some")
-        weigh = getattr(self.kernel, "attention_weights", attention_weights)
-        return weigh(
+        return weights_of(self.kernel)(
             self._split(self.query_projection(query)),
             torch.cat(keys, dim=2),  # (B, H, S, d_k)
             mask=mask,
@@ -296,10 +297,10 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """Cut the width into heads: (B, L, d_model) to (B, H, L, d_k)."""
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
 
 
-def _initialise(layer: "SingleHeadAttention | MultiHeadAttention") -> None:
+def initialise_projections(layer: "SingleHeadAttention | MultiHeadAttention") -> None:
     """Give the projections Xavier's uniform weights and no bias."""
     for projection in (
         layer.query_projection,

@@ -129,7 +129,8 @@ class JoinedAttention(MultiHeadAttention):
         self, attention: MultiHeadAttention, *, linear: Callable[[nn.Linear], Any]
     ) -> None:
         nn.Module.__init__(self)
-        self.num_heads, self.dropout = attention.num_heads, attention.dropout
+        self.num_heads, self.d_k = attention.num_heads, attention.d_k
+        self.dropout = attention.dropout
         self.kernel = attention.kernel
         # As trained: record_attention still asks for queries and keys one by one.
         self.query_projection = attention.query_projection

@@ -1,0 +1,89 @@
+r"""Query-key normalisation: scores that cannot run away.
+
+A score is a dot product, and nothing in training keeps queries and keys short. In large models they
+grow until each softmax sees a single key and the gradient is gone; some trainings break off there
+("Scaling Vision Transformers to 22 Billion Parameters", Dehghani et al. 2023,
+https://arxiv.org/abs/2302.05442, section 2). If queries and keys are normalised first, a score can
+be no larger than the learned gains allow:
+
+.. math:: \mathrm{softmax}\left(\frac{\mathrm{norm}(q)\,\mathrm{norm}(k)^T}{\sqrt{d_k}}\right)
+
+The idea is from "Query-Key Normalization for Transformers" (Henry et al. 2020,
+https://arxiv.org/abs/2010.04245), which divides by the length; today's models use RMSNorm, which
+divides by the root of the mean square, and learns a gain for each of the d_k numbers.
+
+Next chapter: :mod:`transformer_blocks.grouped_query`, heads that share what they look up.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from transformer_blocks._checks import check_size
+from transformer_blocks.attention import AttentionKernel, fused_attention, weights_of
+
+
+class QueryKeyNorm(nn.Module):
+    """A kernel that normalises queries and keys, then leaves the rest to another.
+
+    All heads share the gains. With rotary positions, normalise first and turn then, as
+    ``QueryKeyNorm(d_k, kernel=RotaryPositionalEncoding(d_k))``.
+
+    Args:
+        d_k: Width of a head.
+        norm: Makes a normalisation from the width; called for the queries and for the keys.
+        kernel: What computes attention with the normalised queries and keys.
+
+    Raises:
+        ValueError: If ``d_k`` is not positive.
+
+    Example:
+        >>> kernel = QueryKeyNorm(d_k=8, kernel=scaled_dot_product_attention)
+        >>> query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
+        >>> _, weights = kernel(query, key, value)
+        >>> _, louder = kernel(1000 * query, key, value)  # who shouts ...
+        >>> torch.allclose(weights, louder, atol=1e-5)  # ... is heard as anyone
+        True
+    """
+
+    def __init__(
+        self,
+        d_k: int,
+        *,
+        norm: Callable[[int], nn.Module] = nn.RMSNorm,
+        kernel: AttentionKernel = fused_attention,
+    ) -> None:
+        check_size(d_k=d_k)
+        super().__init__()
+        self.query_norm, self.key_norm = norm(d_k), norm(d_k)
+        self.kernel = kernel
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Normalise, then mix; the arguments are those of every kernel."""
+        query, key = self.query_norm(query), self.key_norm(key)
+        return self.kernel(
+            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
+        )
+
+    def attention_weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Say how much of each value a query takes. Shape (B, H, L, S)."""
+        query, key = self.query_norm(query), self.key_norm(key)
+        return weights_of(self.kernel)(query, key, mask=mask, causal=causal, scale=scale)
