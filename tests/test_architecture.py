@@ -31,10 +31,12 @@ FLOORS = {
     "grouped_query": 4,
     "encoder": 4,
     "decoder": 4,
+    "encoder_decoder": 5,
     "builders": 5,
     "packing": 5,
     "generation": 5,
     "inspection": 6,
+    "interop": 6,
     "explorer": 7,
 }
 SOURCES = {

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transformer_blocks import causal_mask, format_mask, padding_mask
+from transformer_blocks import (
+    MultiHeadAttention,
+    causal_mask,
+    document_mask,
+    format_mask,
+    padding_mask,
+    sliding_window_mask,
+)
 from transformer_blocks.masks import check_mask, hide_future
 
 
@@ -104,3 +111,49 @@ def test_a_drawn_mask_says_for_whom_it_holds(mask: Tensor, titles: list[str]) ->
 
 def test_the_row_for_every_query_is_starred() -> None:
     assert format_mask(torch.zeros(1, 1, 1, 2, dtype=torch.bool)).splitlines()[-1] == "*  . ."
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 9))
+def test_a_window_hides_exactly_what_is_far(queries: int, more: int, window: int) -> None:
+    keys = queries + more - 1
+    mask = sliding_window_mask(queries, keys, window=window)
+    assert mask.shape == (queries, keys)
+    for i in range(queries):
+        for j in range(keys):
+            assert mask[i, j].item() == (abs(keys - queries + i - j) >= window)
+
+
+def test_a_window_on_one_side_is_what_causality_leaves_of_it() -> None:
+    mask = sliding_window_mask(6, window=3) | causal_mask(6)
+    assert mask.sum(1).tolist() == [5, 4, 3, 3, 3, 3]
+    with pytest.raises(ValueError, match="window"):
+        sliding_window_mask(6, window=0)
+
+
+def test_documents_in_one_row_never_meet() -> None:
+    documents = torch.tensor([[1, 1, 2, 2, 2], [3, 3, 3, 3, 4]])
+    attention = MultiHeadAttention(8, 2).double()
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    together = attention(x, x, x, mask=document_mask(documents), causal=True)
+    for row, first, last in ((0, 0, 2), (0, 2, 5), (1, 0, 4), (1, 4, 5)):
+        alone = x[row : row + 1, first:last]
+        torch.testing.assert_close(
+            together[row : row + 1, first:last], attention(alone, alone, alone, causal=True)
+        )
+
+
+def test_documents_are_looked_up_in_others_by_their_numbers() -> None:
+    mask = document_mask(torch.tensor([[7, 9]]), torch.tensor([[9, 9, 7]]))
+    assert mask.tolist() == [[[[True, True, False], [False, False, True]]]]
+
+
+@pytest.mark.parametrize("documents", [torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)])
+def test_documents_are_numbers(documents: torch.Tensor) -> None:
+    with pytest.raises(TypeError, match=r"documents must be integer numbers, got dtype=torch\."):
+        document_mask(documents)
+
+
+@pytest.mark.parametrize("shapes", [((3,), (3,)), ((2, 3), (1, 3)), ((1, 2, 3), (1, 2, 3))])
+def test_documents_stand_in_rows(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    with pytest.raises(ValueError, match=r"must have shape \(B, L\)"):
+        document_mask(*(torch.ones(shape, dtype=torch.int64) for shape in shapes))

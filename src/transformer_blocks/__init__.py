@@ -16,18 +16,20 @@ shows it. The reading order:
 8. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
 9. :mod:`~transformer_blocks.encoder`: the half that reads
 10. :mod:`~transformer_blocks.decoder`: the half that writes
-11. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
-12. :mod:`~transformer_blocks.loss`: how wrong the next word was
-13. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
-14. :mod:`~transformer_blocks.cache`: what decoding need not compute again
-15. :mod:`~transformer_blocks.rotary`: positions that turn queries and keys
-16. :mod:`~transformer_blocks.linear_bias`: distance as a price
-17. :mod:`~transformer_blocks.query_key_norm`: scores that cannot run away
-18. :mod:`~transformer_blocks.grouped_query`: heads that share what they look up
-19. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
-20. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
-21. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
-22. :mod:`~transformer_blocks.explorer`: all of it on one page
+11. :mod:`~transformer_blocks.encoder_decoder`: the two together
+12. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
+13. :mod:`~transformer_blocks.loss`: how wrong the next word was
+14. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
+15. :mod:`~transformer_blocks.cache`: what decoding need not compute again
+16. :mod:`~transformer_blocks.rotary`: positions that turn queries and keys
+17. :mod:`~transformer_blocks.linear_bias`: distance as a price
+18. :mod:`~transformer_blocks.query_key_norm`: scores that cannot run away
+19. :mod:`~transformer_blocks.grouped_query`: heads that share what they look up
+20. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
+21. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
+22. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
+23. :mod:`~transformer_blocks.interop`: weights from torch's modules and back
+24. :mod:`~transformer_blocks.explorer`: all of it on one page
 
 Three rules hold everywhere. Sequences are batch first, (B, L, d_model). A mask is boolean and
 ``True`` hides. Modules return one tensor; attention weights are seen with :func:`record_attention`.
@@ -64,6 +66,7 @@ from transformer_blocks.feed_forward import FeedForward, GatedFeedForward
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.builders import build_decoder, build_encoder
 from transformer_blocks.loss import linear_cross_entropy
 from transformer_blocks.schedule import paper_rate, warmup_schedule
@@ -92,6 +95,7 @@ from transformer_blocks.inspection import (
     record_attention,
     trace_shapes,
 )
+from transformer_blocks.interop import assert_equivalent, from_torch, to_torch
 from transformer_blocks.explorer import (
     AttentionBlock,
     Explorer,
@@ -129,6 +133,7 @@ __all__ = [
     "Encoder",
     "DecoderLayer",
     "Decoder",
+    "EncoderDecoder",
     "build_encoder",
     "build_decoder",
     "linear_cross_entropy",
@@ -159,6 +164,9 @@ __all__ = [
     "check_padding",
     "check_cache",
     "Report",
+    "from_torch",
+    "to_torch",
+    "assert_equivalent",
     "AttentionBlock",
     "Writing",
     "Explorer",

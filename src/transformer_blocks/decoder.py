@@ -9,7 +9,7 @@ In training all positions of the known translation are computed at once, each fr
 it: that is what the causal mask is for. In writing there is one new position at a time, and a cache
 holds what the earlier ones have to offer; :mod:`transformer_blocks.cache` tells how, later.
 
-Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
+Next chapter: :mod:`transformer_blocks.encoder_decoder`, both halves together.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -7,7 +7,7 @@ and where it gets stuck; :func:`ablate` takes parts out, to see what they are go
 :func:`check_causal`, :func:`check_padding` and :func:`check_cache` find the mistakes that raise no
 error, in any model.
 
-Next chapter: :mod:`transformer_blocks.explorer`, which shows all of it on one page.
+Next chapter: :mod:`transformer_blocks.interop`, weights from elsewhere.
 """
 
 # ruff: noqa: I001  (in teaching order)

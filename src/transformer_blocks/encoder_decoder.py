@@ -1,0 +1,62 @@
+"""Encoder and decoder together: all of figure 1 but its embeddings and its last projection.
+
+The encoder reads the source once; the decoder writes, and looks into what the encoder made of it at
+every layer. What the words are, and which word comes next, is for a model around it to say: a
+translator embeds tokens before and projects to its vocabulary after.
+
+Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
+"""
+
+from torch import Tensor, nn
+
+from transformer_blocks.decoder import Decoder
+from transformer_blocks.encoder import Encoder
+
+
+class EncoderDecoder(nn.Module):
+    """The two halves of the paper's model (section 3.1).
+
+    Args:
+        encoder: Reads the source.
+        decoder: Writes the target.
+
+    Example:
+        >>> sizes = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
+        >>> both = EncoderDecoder(build_encoder(**sizes), build_decoder(**sizes)).eval()
+        >>> source, target = torch.randn(1, 7, 16), torch.randn(1, 5, 16)
+        >>> before = both(source, target)
+        >>> source[:, -1] += 1.0  # rewrite a word of the source ...
+        >>> bool((both(source, target) != before).any(-1).all())  # ... every target word notices
+        True
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_mask: Tensor | None = None,
+        target_mask: Tensor | None = None,
+        causal: bool = True,
+    ) -> Tensor:
+        """Read the source, and make each target position ready to predict the next word.
+
+        Args:
+            source: Embedded tokens with positions. Shape (B, S, d_model).
+            target: The same of the translation. Shape (B, L, d_model).
+            source_mask: Hides source positions from both halves; usually ``padding_mask(tokens)``.
+            target_mask: Hides target positions, besides the causal rule.
+            causal: Whether a target position is kept from seeing later ones.
+
+        Returns:
+            Shape (B, L, d_model).
+        """
+        memory = self.encoder(source, mask=source_mask)
+        return self.decoder(
+            target, memory, mask=target_mask, memory_mask=source_mask, causal=causal
+        )

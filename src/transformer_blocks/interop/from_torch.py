@@ -1,0 +1,168 @@
+"""From torch: a module of ``torch.nn`` becomes blocks of this package."""
+
+import copy
+from typing import Any, overload
+
+from torch import Tensor, nn
+
+from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.encoder_decoder import EncoderDecoder
+from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.residual import PostNorm, PreNorm, Residual
+
+
+@overload
+def from_torch(module: nn.MultiheadAttention) -> MultiHeadAttention: ...
+@overload
+def from_torch(module: nn.TransformerEncoderLayer) -> EncoderLayer: ...
+@overload
+def from_torch(module: nn.TransformerDecoderLayer) -> DecoderLayer: ...
+@overload
+def from_torch(module: nn.TransformerEncoder) -> Encoder: ...
+@overload
+def from_torch(module: nn.TransformerDecoder) -> Decoder: ...
+@overload
+def from_torch(module: nn.Transformer) -> EncoderDecoder: ...
+def from_torch(module: nn.Module) -> nn.Module:
+    """Build the block that computes what a module of torch's computes, with its weights.
+
+    The weights are copied. The block has the module's dtype, device, dropout and mode. It is called
+    as all blocks are: masks are boolean and True hides, as in torch's modules (a padding mask of
+    shape (B, S) becomes ``mask[:, None, None]``); and a decoder is causal by itself, where torch's
+    has to be given a mask.
+
+    Args:
+        module: An ``nn.MultiheadAttention``, ``nn.TransformerEncoderLayer``,
+            ``nn.TransformerDecoderLayer``, ``nn.TransformerEncoder``, ``nn.TransformerDecoder`` or
+            ``nn.Transformer``, with ``batch_first=True``.
+
+    Returns:
+        The block.
+
+    Raises:
+        TypeError: If the module is of another class; a subclass may compute something else.
+        ValueError: If it was built with an option that has no equivalent here.
+
+    Example:
+        >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
+        >>> ours = from_torch(theirs)
+        >>> x, padding = torch.randn(2, 5, 16), torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]) > 0
+        >>> y = ours(x, mask=padding[:, None, None])
+        >>> torch.allclose(y, theirs(x, src_key_padding_mask=padding), atol=1e-5)
+        True
+    """
+    build = _BUILDS.get(type(module))
+    if build is None:
+        known = ", ".join(f"nn.{each.__name__}" for each in _BUILDS)
+        raise TypeError(f"module must be one of {known}, got {type(module).__name__}")
+    block: nn.Module = build(module)
+    return block.train(module.training)
+
+
+def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
+    if theirs.bias_k is not None:
+        raise ValueError("add_bias_kv=True has no equivalent here")
+    if theirs.add_zero_attn:
+        raise ValueError("add_zero_attn=True has no equivalent here")
+    if not theirs.batch_first:
+        raise ValueError(
+            "module must be built with batch_first=True, got batch_first=False; the weights are "
+            "the same, so set batch_first = True in each attention and pass (B, L, d_model)"
+        )
+    width, bias = theirs.embed_dim, theirs.in_proj_bias
+    ours = MultiHeadAttention(
+        width,
+        theirs.num_heads,
+        key_width=theirs.kdim,
+        value_width=theirs.vdim,
+        bias=bias is not None,
+        dropout=theirs.dropout,
+    )
+    if theirs.in_proj_weight is None:
+        weights = [theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight]
+    else:
+        weights = list(theirs.in_proj_weight.chunk(3))
+    biases: list[Tensor | None] = [None] * 3 if bias is None else list(bias.chunk(3))
+    projections = ours.query_projection, ours.key_projection, ours.value_projection
+    for projection, weight, constant in zip(projections, weights, biases, strict=True):
+        _fill(projection, weight, constant)
+    _fill(ours.output_projection, theirs.out_proj.weight, theirs.out_proj.bias)
+    return ours
+
+
+def _fill(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
+    """Give a linear map copies of these weights, in their dtype and on their device."""
+    linear.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
+
+
+def _feed_forward(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> FeedForward:
+    widen, narrow = theirs.linear1, theirs.linear2
+    ours = FeedForward(
+        widen.in_features,
+        widen.out_features,
+        activation=copy.deepcopy(theirs.activation),
+        dropout=theirs.dropout.p,
+        bias=widen.bias is not None,
+    )
+    _fill(ours.widen, widen.weight, widen.bias)
+    _fill(ours.narrow, narrow.weight, narrow.bias)
+    return ours
+
+
+def _residuals(theirs: Any, count: int) -> list[Residual]:
+    """Make the connections of a layer from its norms and dropouts, in their order."""
+    kind = PreNorm if theirs.norm_first else PostNorm
+    return [
+        kind(
+            theirs.linear1.in_features,
+            dropout=getattr(theirs, f"dropout{number}").p,
+            norm=copy.deepcopy(getattr(theirs, f"norm{number}")),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def _encoder_layer(theirs: nn.TransformerEncoderLayer) -> EncoderLayer:
+    return EncoderLayer(
+        _attention(theirs.self_attn),
+        _feed_forward(theirs),
+        residual=iter(_residuals(theirs, 2)).__next__,
+    )
+
+
+def _decoder_layer(theirs: nn.TransformerDecoderLayer) -> DecoderLayer:
+    return DecoderLayer(
+        _attention(theirs.self_attn),
+        _attention(theirs.multihead_attn),
+        _feed_forward(theirs),
+        residual=iter(_residuals(theirs, 3)).__next__,
+    )
+
+
+def _encoder(theirs: nn.TransformerEncoder) -> Encoder:
+    layers: list[Any] = list(theirs.layers)
+    return Encoder([from_torch(layer) for layer in layers], norm=copy.deepcopy(theirs.norm))
+
+
+def _decoder(theirs: nn.TransformerDecoder) -> Decoder:
+    layers: list[Any] = list(theirs.layers)
+    return Decoder([from_torch(layer) for layer in layers], norm=copy.deepcopy(theirs.norm))
+
+
+def _transformer(theirs: nn.Transformer) -> EncoderDecoder:
+    encoder, decoder = theirs.encoder, theirs.decoder
+    return EncoderDecoder(from_torch(encoder), from_torch(decoder))
+
+
+_BUILDS: dict[type[nn.Module], Any] = {
+    nn.MultiheadAttention: _attention,
+    nn.TransformerEncoderLayer: _encoder_layer,
+    nn.TransformerDecoderLayer: _decoder_layer,
+    nn.TransformerEncoder: _encoder,
+    nn.TransformerDecoder: _decoder,
+    nn.Transformer: _transformer,
+}

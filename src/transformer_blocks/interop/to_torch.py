@@ -1,0 +1,199 @@
+"""To torch: blocks of this package become a module of ``torch.nn``."""
+
+import copy
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
+from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.encoder_decoder import EncoderDecoder
+from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.residual import PostNorm, PreNorm, Residual
+
+
+@overload
+def to_torch(block: MultiHeadAttention) -> nn.MultiheadAttention: ...
+@overload
+def to_torch(block: EncoderLayer) -> nn.TransformerEncoderLayer: ...
+@overload
+def to_torch(block: DecoderLayer) -> nn.TransformerDecoderLayer: ...
+@overload
+def to_torch(block: Encoder) -> nn.TransformerEncoder: ...
+@overload
+def to_torch(block: Decoder) -> nn.TransformerDecoder: ...
+@overload
+def to_torch(block: EncoderDecoder) -> nn.Transformer: ...
+def to_torch(block: nn.Module) -> nn.Module:
+    """Build the module of torch's that computes what a block computes, with its weights.
+
+    The weights are copied; the module has the block's dtype, device, dropout and mode, and
+    ``batch_first=True``. Remember two habits of torch's modules: a decoder sees the future unless
+    ``tgt_mask`` hides it, and a query that may see nothing gets NaN.
+
+    Args:
+        block: A :class:`~transformer_blocks.MultiHeadAttention`, or an encoder, a decoder, a layer
+            of one, or an :class:`~transformer_blocks.EncoderDecoder`, made of the usual parts.
+
+    Returns:
+        The module.
+
+    Raises:
+        TypeError: If the block, or a part of it, is of another class; torch has no such part.
+        ValueError: If torch's module cannot be built so.
+
+    Example:
+        >>> ours = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> theirs, x = to_torch(ours), torch.randn(2, 5, 16)
+        >>> torch.allclose(ours(x), theirs(x), atol=1e-5)
+        True
+        >>> back = from_torch(theirs)
+        >>> all(torch.equal(a, b) for a, b in zip(ours.parameters(), back.parameters()))
+        True
+    """
+    build = _BUILDS.get(type(block))
+    if build is None:
+        known = ", ".join(each.__name__ for each in _BUILDS)
+        raise TypeError(f"block must be one of {known}, got {type(block).__name__}")
+    module: nn.Module = build(block)
+    return module.train(block.training)
+
+
+def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
+    _check_class("attention", ours, MultiHeadAttention)
+    if ours.kernel not in (fused_attention, scaled_dot_product_attention):
+        name = getattr(ours.kernel, "__name__", type(ours.kernel).__name__)
+        raise TypeError(f"kernel must be equation 1, which is torch's only one, got {name}")
+    query, key, value = ours.query_projection, ours.key_projection, ours.value_projection
+    projections = query, key, value, ours.output_projection
+    if len({projection.bias is None for projection in projections}) > 1:
+        raise ValueError("all projections must have a bias, or none")
+    theirs = nn.MultiheadAttention(
+        query.in_features,
+        ours.num_heads,
+        dropout=ours.dropout,
+        bias=query.bias is not None,
+        kdim=key.in_features,
+        vdim=value.in_features,
+        batch_first=True,
+    )
+    if theirs.in_proj_weight is None:
+        theirs.q_proj_weight = _parameter(query.weight)
+        theirs.k_proj_weight = _parameter(key.weight)
+        theirs.v_proj_weight = _parameter(value.weight)
+    else:
+        theirs.in_proj_weight = _parameter(query.weight, key.weight, value.weight)
+    if query.bias is not None:
+        theirs.in_proj_bias = _parameter(query.bias, key.bias, value.bias)
+    _fill(theirs.out_proj, ours.output_projection)
+    return theirs
+
+
+def _parameter(*parts: Tensor) -> nn.Parameter:
+    """Copy weights, stacked, into one parameter."""
+    requires_grad = any(part.requires_grad for part in parts)
+    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=requires_grad)
+
+
+def _fill(theirs: nn.Linear, ours: nn.Linear) -> None:
+    theirs.weight = _parameter(ours.weight)
+    theirs.bias = None if ours.bias is None else _parameter(ours.bias)
+
+
+def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residual]) -> Any:
+    """Build a layer of torch's and fill all but its attentions."""
+    feed_forward: Any = ours.feed_forward
+    _check_class("feed_forward", feed_forward, FeedForward)
+    kinds = {type(residual) for residual in residuals}
+    if kinds not in ({PreNorm}, {PostNorm}):
+        names = ", ".join(sorted(each.__name__ for each in kinds))
+        raise TypeError(f"residuals must be all PreNorm or all PostNorm, got {names}")
+    theirs = kind(
+        feed_forward.widen.in_features,
+        ours.self_attention.num_heads,
+        feed_forward.widen.out_features,
+        activation=copy.deepcopy(feed_forward.activation),
+        batch_first=True,
+        norm_first=kinds == {PreNorm},
+    )
+    _fill(theirs.linear1, feed_forward.widen)
+    _fill(theirs.linear2, feed_forward.narrow)
+    theirs.dropout.p = feed_forward.dropout.p
+    theirs.self_attn = _attention(ours.self_attention)
+    for number, residual in enumerate(residuals, start=1):
+        _check_class("norm", residual.norm, nn.LayerNorm)
+        setattr(theirs, f"norm{number}", copy.deepcopy(residual.norm))
+        getattr(theirs, f"dropout{number}").p = residual.dropout.p
+    return theirs
+
+
+def _encoder_layer(ours: EncoderLayer) -> nn.TransformerEncoderLayer:
+    residuals = [ours.self_attention_residual, ours.feed_forward_residual]
+    theirs: nn.TransformerEncoderLayer = _layer(ours, nn.TransformerEncoderLayer, residuals)
+    return theirs
+
+
+def _decoder_layer(ours: DecoderLayer) -> nn.TransformerDecoderLayer:
+    residuals = [
+        ours.self_attention_residual,
+        ours.cross_attention_residual,
+        ours.feed_forward_residual,
+    ]
+    theirs: nn.TransformerDecoderLayer = _layer(ours, nn.TransformerDecoderLayer, residuals)
+    theirs.multihead_attn = _attention(ours.cross_attention)
+    return theirs
+
+
+def _encoder(ours: Encoder) -> nn.TransformerEncoder:
+    converted = _layers(ours)
+    theirs = nn.TransformerEncoder(
+        converted[0], 0, copy.deepcopy(ours.norm), enable_nested_tensor=False
+    )
+    theirs.layers, theirs.num_layers = nn.ModuleList(converted), len(converted)
+    return theirs
+
+
+def _decoder(ours: Decoder) -> nn.TransformerDecoder:
+    converted = _layers(ours)
+    theirs = nn.TransformerDecoder(converted[0], 0, copy.deepcopy(ours.norm))
+    theirs.layers, theirs.num_layers = nn.ModuleList(converted), len(converted)
+    return theirs
+
+
+def _layers(stack: Encoder | Decoder) -> list[Any]:
+    layers: list[Any] = list(stack.layers)
+    if not layers:
+        raise ValueError("a stack must have a layer, got none")
+    return [to_torch(layer) for layer in layers]
+
+
+def _transformer(ours: EncoderDecoder) -> nn.Transformer:
+    encoder, decoder = to_torch(ours.encoder), to_torch(ours.decoder)
+    attention: Any = encoder.layers[0].self_attn
+    theirs = nn.Transformer(
+        attention.embed_dim,
+        attention.num_heads,
+        custom_encoder=nn.Identity(),  # which the constructor would fill anew
+        custom_decoder=nn.Identity(),
+        batch_first=True,
+    )
+    theirs.encoder, theirs.decoder = encoder, decoder
+    return theirs
+
+
+def _check_class(name: str, part: nn.Module, kind: type[nn.Module]) -> None:
+    if type(part) is not kind:
+        raise TypeError(f"{name} must be a {kind.__name__}, got {type(part).__name__}")
+
+
+_BUILDS: dict[type[nn.Module], Any] = {
+    MultiHeadAttention: _attention,
+    EncoderLayer: _encoder_layer,
+    DecoderLayer: _decoder_layer,
+    Encoder: _encoder,
+    Decoder: _decoder,
+    EncoderDecoder: _transformer,
+}

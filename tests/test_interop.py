@@ -1,0 +1,339 @@
+"""Weights come from torch's modules and go back, and the numbers stay."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    AdditiveAttention,
+    Encoder,
+    EncoderDecoder,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    assert_equivalent,
+    build_decoder,
+    build_encoder,
+    causal_mask,
+    from_torch,
+    pack,
+    to_torch,
+)
+
+WIDTH, HEADS, INNER = 16, 4, 24
+X, MEMORY = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 7, WIDTH).double()
+FUTURE = causal_mask(5)
+
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def layer_options(norm_first: bool = False, bias: bool = True, activation: Any = F.relu) -> Any:
+    return {
+        "dim_feedforward": INNER,
+        "norm_first": norm_first,
+        "bias": bias,
+        "activation": activation,
+        "batch_first": True,
+        "dtype": torch.float64,
+    }
+
+
+def randomise(module: Model) -> Model:
+    """Norms and biases begin as ones and zeros, behind which mistakes could hide."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return module.eval()
+
+
+every_layer = pytest.mark.parametrize(
+    ("norm_first", "bias", "activation"),
+    [(False, True, F.relu), (True, True, F.gelu), (True, False, nn.SiLU()), (False, False, F.relu)],
+)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("widths", [(None, None), (6, None), (None, 5), (6, 5)])
+def test_an_attention_comes_and_goes_back(bias: bool, widths: tuple[int | None, ...]) -> None:
+    theirs: Any = randomise(
+        nn.MultiheadAttention(
+            *(WIDTH, HEADS, 0.2, bias),
+            kdim=widths[0],
+            vdim=widths[1],
+            batch_first=True,
+            dtype=torch.float64,
+        )
+    )
+    inputs = [torch.randn(2, 5, width or WIDTH).double() for width in (None, *widths)]
+    ours = from_torch(theirs)
+    assert isinstance(ours, MultiHeadAttention)
+    assert ours.dropout == 0.2
+    assert_equivalent(theirs, ours, inputs)
+    assert_same_state(to_torch(ours), theirs)
+
+
+@every_layer
+def test_an_encoder_layer_comes_and_goes_back(
+    norm_first: bool, bias: bool, activation: Any
+) -> None:
+    options = layer_options(norm_first, bias, activation)
+    theirs: Any = randomise(nn.TransformerEncoderLayer(WIDTH, HEADS, **options))
+    ours = from_torch(theirs)
+    assert_equivalent(theirs, ours, [X])
+    assert_equivalent(lambda x: theirs(x, src_mask=FUTURE), lambda x: ours(x, causal=True), [X])
+    assert_same_state(to_torch(ours), theirs)
+    assert_equivalent(to_torch(ours), ours, [X])
+
+
+@every_layer
+def test_a_decoder_layer_comes_and_goes_back(norm_first: bool, bias: bool, activation: Any) -> None:
+    options = layer_options(norm_first, bias, activation)
+    theirs: Any = randomise(nn.TransformerDecoderLayer(WIDTH, HEADS, **options))
+    ours = from_torch(theirs)
+    assert_equivalent(lambda x, memory: theirs(x, memory, tgt_mask=FUTURE), ours, [X, MEMORY])
+    assert_same_state(to_torch(ours), theirs)
+
+
+def make_stacks(norm: bool) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:
+    norms = [nn.LayerNorm(WIDTH, eps=1e-3, dtype=torch.float64) if norm else None] * 2
+    encoder_layer = nn.TransformerEncoderLayer(WIDTH, HEADS, **layer_options())
+    decoder_layer = nn.TransformerDecoderLayer(WIDTH, HEADS, **layer_options())
+    encoder = nn.TransformerEncoder(encoder_layer, 3, norms[0], enable_nested_tensor=False)
+    return encoder, nn.TransformerDecoder(decoder_layer, 2, norms[1])
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_stacks_come_and_go_back(norm: bool) -> None:
+    encoder, decoder = make_stacks(norm)
+    randomise(encoder), randomise(decoder)
+    assert_equivalent(encoder, from_torch(encoder), [X])
+    ours = from_torch(decoder)
+    assert_equivalent(lambda x, memory: decoder(x, memory, tgt_mask=FUTURE), ours, [X, MEMORY])
+    assert_same_state(to_torch(from_torch(encoder)), encoder)
+    assert_same_state(to_torch(from_torch(decoder)), decoder)
+
+
+def test_padding_masks_mean_the_same() -> None:
+    encoder, decoder = make_stacks(norm=True)
+    randomise(encoder), randomise(decoder)
+    padding = torch.arange(7) >= torch.tensor([[7], [3]])
+    ours = EncoderDecoder(from_torch(encoder), from_torch(decoder))
+
+    def translate(source: Tensor, target: Tensor) -> Any:
+        memory = encoder(source, src_key_padding_mask=padding)
+        return decoder(target, memory, tgt_mask=FUTURE, memory_key_padding_mask=padding)
+
+    assert_equivalent(
+        translate,
+        lambda source, target: ours(source, target, source_mask=padding[:, None, None]),
+        [MEMORY, X],
+    )
+
+
+def test_a_whole_transformer_comes_and_goes_back() -> None:
+    theirs: Any = randomise(
+        nn.Transformer(*(WIDTH, HEADS, 2, 3, INNER), batch_first=True, dtype=torch.float64)
+    )
+    ours = from_torch(theirs)
+    assert_equivalent(
+        lambda source, target: theirs(source, target, tgt_mask=FUTURE), ours, [MEMORY, X]
+    )
+    again = to_torch(ours)
+    assert_same_state(again, theirs)
+    assert (again.d_model, again.nhead) == (WIDTH, HEADS)
+    assert_equivalent(again, lambda *inputs: ours(*inputs, causal=False), [MEMORY, X])
+
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": WIDTH, "num_heads": HEADS, "d_ff": INNER}
+
+
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+def test_blocks_go_to_torch_and_come_back_bit_for_bit(residual: Any) -> None:
+    ours = EncoderDecoder(
+        build_encoder(**SIZES, residual=residual, dropout=0.3, attention_dropout=0.2),
+        build_decoder(**SIZES, residual=residual, activation=F.gelu),
+    )
+    randomise(ours).train()
+    ours.encoder.layers[0].requires_grad_(False)
+    back = from_torch(to_torch(ours))
+    assert_same_state(back, ours)
+    assert [weight.requires_grad for weight in back.parameters()] == [
+        weight.requires_grad for weight in ours.parameters()
+    ]
+    assert back.training
+    assert str(back) == str(ours)  # dropouts, sizes and norms
+    theirs = to_torch(ours.encoder)
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.zero_()
+    assert all(weight.any() for weight in ours.parameters())  # what went was a copy
+
+
+def assert_same_state(a: nn.Module, b: nn.Module) -> None:
+    states = a.state_dict(), b.state_dict()
+    assert states[0].keys() == states[1].keys()
+    for name, tensor in states[0].items():
+        assert tensor.dtype == states[1][name].dtype
+        assert torch.equal(tensor, states[1][name]), name
+
+
+def test_the_dtype_and_the_mode_are_kept() -> None:
+    theirs = nn.TransformerEncoderLayer(WIDTH, HEADS, batch_first=True, dtype=torch.bfloat16)
+    ours = from_torch(theirs.eval())
+    assert {weight.dtype for weight in ours.parameters()} == {torch.bfloat16}
+    assert not any(part.training for part in ours.modules())
+
+
+def attention(**options: Any) -> nn.Module:
+    return nn.MultiheadAttention(WIDTH, HEADS, **{"batch_first": True} | options)
+
+
+class Mine(nn.TransformerEncoderLayer):
+    """Who knows what it computes."""
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: attention(add_bias_kv=True), ValueError, "add_bias_kv=True has no equivalent"),
+        (lambda: attention(add_zero_attn=True), ValueError, "add_zero_attn=True has no equivalent"),
+        (lambda: attention(batch_first=False), ValueError, "set batch_first = True in each"),
+        (lambda: nn.TransformerEncoderLayer(16, 4), ValueError, "batch_first=True, got .*=False"),
+        (lambda: Mine(16, 4, batch_first=True), TypeError, "must be one of .*, got Mine$"),
+        (lambda: nn.Linear(2, 2), TypeError, "must be one of nn.MultiheadAttention, .* got Linear"),
+    ],
+)
+def test_what_has_no_equivalent_here_is_named(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        from_torch(make())
+
+
+def encoder_layer(
+    feed_forward: nn.Module | None = None, norm: nn.Module | None = None, **options: Any
+) -> EncoderLayer:
+    return EncoderLayer(
+        MultiHeadAttention(WIDTH, HEADS, **options),
+        feed_forward or FeedForward(WIDTH, INNER),
+        residual=lambda: PreNorm(WIDTH, norm=copy.deepcopy(norm)),
+    )
+
+
+def mixed_layer() -> EncoderLayer:
+    residuals = iter([PreNorm(WIDTH), PostNorm(WIDTH)])
+    return EncoderLayer(
+        MultiHeadAttention(WIDTH, HEADS),
+        FeedForward(WIDTH, INNER),
+        residual=residuals.__next__,
+    )
+
+
+def half_biased() -> MultiHeadAttention:
+    layer = MultiHeadAttention(WIDTH, HEADS)
+    layer.output_projection = nn.Linear(WIDTH, WIDTH, bias=False)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: encoder_layer(GatedFeedForward(16, 24)), TypeError, "feed_forward must be a Feed"),
+        (
+            lambda: encoder_layer(norm=nn.RMSNorm(16)),
+            TypeError,
+            "norm must be a LayerNorm, got RMS",
+        ),
+        (
+            lambda: encoder_layer(kernel=AdditiveAttention(4, 4)),
+            TypeError,
+            "kernel must be equation 1, which is torch's only one, got AdditiveAttention",
+        ),
+        (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
+        (half_biased, ValueError, "all projections must have a bias, or none"),
+        (lambda: pack(build_encoder(**SIZES)), TypeError, "must be one of .* got PackedEncoder"),
+        (lambda: Encoder([]), ValueError, "a stack must have a layer"),
+        (lambda: nn.Linear(2, 2), TypeError, "block must be one of MultiHead.* got Linear"),
+    ],
+)
+def test_what_torch_has_not_is_named(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        to_torch(make())
+
+
+def test_equivalence_tells_how_far_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    ours = build_encoder(**SIZES).double()
+    assert_equivalent(ours, copy.deepcopy(ours), [X])
+    lines = capsys.readouterr().out.splitlines()
+    parameters = sum(weight.numel() for weight in ours.parameters())
+    names = [line.split("  ")[1].strip() for line in lines[1:]]
+    assert names == [
+        "output",
+        "output without gradients",
+        "gradient of input 0",
+        f"gradients of {parameters} parameters",
+    ]
+    assert ours.training  # as it was
+    assert all(weight.grad is None for weight in ours.parameters())
+
+
+def test_a_difference_anywhere_is_found() -> None:
+    ours = build_encoder(**SIZES).double()
+    for name, _ in ours.named_parameters():
+        other = copy.deepcopy(ours)
+        with torch.no_grad():
+            other.get_parameter(name).flatten()[0] += 1e-3
+        if "key_projection.bias" in name:  # the softmax takes no notice of it
+            continue
+        with pytest.raises(AssertionError, match="differs by"):
+            assert_equivalent(ours, other, [X])
+
+
+def test_gradients_count_even_if_outputs_are_equal() -> None:
+    with pytest.raises(AssertionError, match=r"gradient of input 0 differs by 8\.4e-01"):
+        assert_equivalent(lambda x: x, lambda x: x.detach() + 0 * x, [torch.ones(2, 1)])
+    other_way = nn.Linear(2, 2, bias=False)
+    frozen = copy.deepcopy(other_way)
+
+    class Halved(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = frozen
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, (self.map.weight + self.map.weight.detach()) / 2)
+
+    with pytest.raises(AssertionError, match="gradients of 4 parameters differs"):
+        assert_equivalent(other_way, Halved(), [torch.randn(3, 2)])
+
+
+def test_a_way_that_only_inference_takes_is_tried_too() -> None:
+    def sly(x: Tensor) -> Tensor:
+        return x if torch.is_grad_enabled() else x + 1
+
+    with pytest.raises(AssertionError, match="output without gradients differs by 1"):
+        assert_equivalent(lambda x: x, sly, [torch.ones(2)])
+
+
+def test_shapes_and_nan_are_no_equivalence() -> None:
+    with pytest.raises(AssertionError, match=r"differ in shape: \(2,\) and \(1, 2\)"):
+        assert_equivalent(lambda x: x, lambda x: x[None], [torch.ones(2)])
+    with pytest.raises(AssertionError, match="differs by nan"):
+        assert_equivalent(lambda x: x, lambda x: x * float("nan"), [torch.ones(2)])
+
+
+def test_inputs_are_left_as_they_are_and_other_arguments_are_passed_on() -> None:
+    x = torch.ones(2)
+    assert_equivalent(lambda x, k: (1 * x).mul_(k), lambda x, k: x * k, [x, 3])
+    assert torch.equal(x, torch.ones(2))
+    assert not x.requires_grad
