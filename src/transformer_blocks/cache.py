@@ -54,7 +54,7 @@ class KeyValueCache:
     @property
     def rows(self) -> int:
         """N, the number of rows; 0 while nothing is kept."""
-        return 0 if self._keys is None else len(self._keys.buffer)
+        return 0 if self._keys is None else self._keys.buffer.shape[0]
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep the keys and values of new positions, behind those of the earlier ones.
@@ -270,6 +270,9 @@ class _Growing:
         rows, heads, room, width = self.buffer.shape
         added = new.shape[2]
         end = self.length + added
+        if torch.compiler.is_exporting():  # sizes are symbols, and cannot be compared
+            self.buffer, self.length = torch.cat((self.read(), new), dim=2), end
+            return
         if end > room:
             wider = new.new_empty(rows, heads, max(end, 2 * room, FIRST_ROOM), width)
             wider.narrow(2, 0, self.length).copy_(self.read())

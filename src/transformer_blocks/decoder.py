@@ -100,7 +100,7 @@ class DecoderLayer(nn.Module):
             return self.cross_attention(x, memory, memory, mask=memory_mask)
         # Several rows may write one sentence. As nothing here depends on the order of queries,
         # they can ask together, as if they were one longer row: one copy of the memory will do.
-        together = x if len(x) == memory.rows else x.reshape(memory.rows, -1, x.shape[-1])
+        together = x if x.shape[0] == memory.rows else x.reshape(memory.rows, -1, x.shape[-1])
         return self.cross_attention(together, mask=memory_mask, cache=memory).view_as(x)
 
 
@@ -168,7 +168,7 @@ class Decoder(nn.Module):
                     f"cache must be of this decoder with {len(self.layers)} layers, "
                     f"got one of {len(pasts)}"
                 )
-            if len(x) != cache.rows:
+            if x.shape[0] != cache.rows:
                 raise ValueError(f"x must have the cache's {cache.rows} rows, got {tuple(x.shape)}")
         for layer, layer_memory, past in zip(self.layers, memories, pasts, strict=True):
             x = layer(x, layer_memory, mask=mask, memory_mask=memory_mask, causal=causal, past=past)

@@ -37,7 +37,8 @@ class TokenEmbedding(nn.Module):
         vocabulary_size: V, the number of different ids.
         d_model: Width of a vector.
         check_ids: Whether to look for ids outside 0..V-1. By default where it costs little: on the
-            CPU, outside ``torch.compile``. True checks CUDA too, which waits for the device.
+            CPU, outside ``torch.compile``. True checks CUDA too, which waits for the device; False
+            is for ``torch.func.vmap``, where no value can be looked at.
 
     Raises:
         ValueError: If a size is not positive.

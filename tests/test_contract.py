@@ -1,0 +1,306 @@
+"""What every block keeps: it is an ``nn.Module`` that torch's tools can take apart."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.utils.checkpoint import checkpoint
+
+import transformer_blocks
+from transformer_blocks import (
+    AdditiveAttention,
+    ALiBi,
+    DecoderLayer,
+    Dropout,
+    EncoderDecoder,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    GroupedQueryAttention,
+    LearnedPositionalEncoding,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    QueryKeyNorm,
+    Residual,
+    RotaryPositionalEncoding,
+    SingleHeadAttention,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    build_decoder,
+    build_encoder,
+    scaled_dot_product_attention,
+)
+
+WIDTH, HEADS = 8, 2
+STACK: dict[str, Any] = {"num_layers": 2, "d_model": WIDTH, "num_heads": HEADS, "d_ff": 12}
+
+
+class AroundTanh(nn.Module):
+    """A residual around something to be around."""
+
+    def __init__(self, residual: Residual) -> None:
+        super().__init__()
+        self.residual = residual
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.residual(x, torch.tanh)
+
+
+class Attends(nn.Module):
+    """An attention as it looks at itself, with the future hidden."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, causal=True)
+
+
+class Mixes(nn.Module):
+    """A kernel with parameters, or one that knows positions, behind projections."""
+
+    def __init__(self, kernel: nn.Module) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        mixed = self.kernel(heads, heads, heads, causal=True)
+        return mixed[0] if isinstance(mixed, tuple) else mixed
+
+
+def vectors(batch: int, length: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(batch, length, WIDTH).to(dtype)
+
+
+def one(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    return (vectors(batch, length, dtype),)
+
+
+def two(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    return vectors(batch, length, dtype), vectors(batch, length, dtype)
+
+
+def ids(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    return (torch.randint(10, (batch, length)),)
+
+
+class Case(NamedTuple):
+    """A block, and what it is given."""
+
+    build: Callable[[], nn.Module]
+    inputs: Callable[[int, int, torch.dtype], tuple[Tensor, ...]] = one
+
+
+def attention() -> MultiHeadAttention:
+    return MultiHeadAttention(WIDTH, HEADS)
+
+
+CASES = {
+    "TokenEmbedding": Case(lambda: TokenEmbedding(10, WIDTH), ids),
+    "SinusoidalPositionalEncoding": Case(lambda: SinusoidalPositionalEncoding(WIDTH)),
+    "LearnedPositionalEncoding": Case(lambda: LearnedPositionalEncoding(WIDTH, max_length=20)),
+    "SingleHeadAttention": Case(lambda: Attends(SingleHeadAttention(WIDTH))),
+    "MultiHeadAttention": Case(lambda: Attends(attention())),
+    "readable": Case(
+        lambda: Attends(MultiHeadAttention(WIDTH, HEADS, kernel=scaled_dot_product_attention))
+    ),
+    "GroupedQueryAttention": Case(lambda: Attends(GroupedQueryAttention(WIDTH, HEADS, 1))),
+    "AdditiveAttention": Case(lambda: Mixes(AdditiveAttention(WIDTH // HEADS, HEADS))),
+    "RotaryPositionalEncoding": Case(lambda: Mixes(RotaryPositionalEncoding(WIDTH // HEADS))),
+    "ALiBi": Case(lambda: Mixes(ALiBi(HEADS))),
+    "QueryKeyNorm": Case(lambda: Mixes(QueryKeyNorm(WIDTH // HEADS))),
+    "Dropout": Case(lambda: Dropout(0.5)),
+    "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),
+    "GatedFeedForward": Case(lambda: GatedFeedForward(WIDTH, 12)),
+    "PostNorm": Case(lambda: AroundTanh(PostNorm(WIDTH))),
+    "PreNorm": Case(lambda: AroundTanh(PreNorm(WIDTH))),
+    "EncoderLayer": Case(
+        lambda: EncoderLayer(
+            attention(), FeedForward(WIDTH, 12), residual=lambda: PreNorm(WIDTH, norm=RMS())
+        )
+    ),
+    "Encoder": Case(lambda: build_encoder(**STACK)),
+    "DecoderLayer": Case(
+        lambda: DecoderLayer(
+            attention(), attention(), FeedForward(WIDTH, 12), residual=lambda: PostNorm(WIDTH)
+        ),
+        two,
+    ),
+    "Decoder": Case(lambda: build_decoder(**STACK, residual=PreNorm), two),
+    "EncoderDecoder": Case(
+        lambda: EncoderDecoder(build_encoder(**STACK), build_decoder(**STACK)), two
+    ),
+}
+every_block = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def RMS() -> nn.RMSNorm:  # noqa: N802
+    return nn.RMSNorm(WIDTH)
+
+
+def make(case: Case, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """Build a block whose weights are no ones and zeros, in eval mode."""
+    block = case.build().to(dtype).eval()
+    for parameter in block.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return block
+
+
+def test_every_public_block_is_here() -> None:
+    blocks = {
+        name
+        for name in transformer_blocks.__all__
+        if isinstance(kind := getattr(transformer_blocks, name), type)
+        and issubclass(kind, nn.Module)
+    }
+    assert blocks - {"Residual", "PackedLinear"} == CASES.keys() - {"readable"}
+
+
+@every_block
+def test_gradients_are_those_of_small_steps(case: Case) -> None:
+    block = make(case)
+    inputs = case.inputs(2, 3, torch.float64)
+    names = [name for name, _ in block.named_parameters()]
+    numbers = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+    rest = [x for x in inputs if not x.is_floating_point()]
+
+    def run(*given: Tensor) -> Tensor:
+        state = dict(zip(names, given[len(numbers) :], strict=True))
+        return functional_call(block, state, (*given[: len(numbers)], *rest))
+
+    everything = (*numbers, *block.parameters())
+    assert torch.autograd.gradcheck(run, everything, fast_mode=True)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's fused kernel
+@every_block
+def test_gradients_of_each_sample_are_found_at_once(case: Case) -> None:
+    block = make(case)
+    if isinstance(block, TokenEmbedding):
+        block.check_ids = False  # under vmap nobody can look at them
+    weights = {name: weight.detach() for name, weight in block.named_parameters()}
+    if not weights:
+        pytest.skip("nothing is learned")
+    inputs = case.inputs(3, 4, torch.float64)
+
+    def loss(weights: dict[str, Tensor], *sample: Tensor) -> Tensor:
+        y: Tensor = functional_call(block, weights, tuple(x[None] for x in sample))
+        return y.square().sum()
+
+    together = vmap(grad(loss), in_dims=(None, *(0 for _ in inputs)))(weights, *inputs)
+    for row in range(3):
+        alone = grad(loss)(weights, *(x[row] for x in inputs))
+        for name, gradient in alone.items():
+            torch.testing.assert_close(together[name][row], gradient)
+
+
+@every_block
+def test_one_graph_serves_every_length(case: Case) -> None:
+    block, graphs = make(case, torch.float32), []
+
+    def note(graph: torch.fx.GraphModule, example: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    compiled: Any = torch.compile(block, fullgraph=True, dynamic=True, backend=note)
+    for batch, length in ((2, 5), (3, 7), (4, 6)):
+        inputs = case.inputs(batch, length, torch.float32)
+        torch.testing.assert_close(compiled(*inputs), block(*inputs))
+    assert len(graphs) == 1
+
+
+@every_block
+def test_it_can_be_exported_for_every_batch_and_length(case: Case) -> None:
+    block, inputs = make(case, torch.float32), case.inputs(2, 5, torch.float32)
+    sizes = {0: torch.export.Dim("B"), 1: torch.export.Dim("L", max=20)}
+    shapes = tuple(sizes for _ in inputs)
+    program = torch.export.export(block, inputs, dynamic_shapes=shapes, strict=False).module()
+    for batch, length in ((2, 5), (3, 7), (1, 2)):
+        inputs = case.inputs(batch, length, torch.float32)
+        torch.testing.assert_close(program(*inputs), block(*inputs))
+
+
+@every_block
+def test_copies_and_pickles_compute_the_same(case: Case) -> None:
+    block, inputs = make(case), case.inputs(2, 5, torch.float64)
+    file = io.BytesIO()
+    torch.save(block, file)
+    file.seek(0)
+    for again in (
+        copy.deepcopy(block),
+        pickle.loads(pickle.dumps(block)),
+        torch.load(file, weights_only=False),
+    ):
+        assert torch.equal(again(*inputs), block(*inputs))
+        for mine, its in zip(block.parameters(), again.parameters(), strict=True):
+            assert mine is not its
+
+
+@every_block
+def test_weights_come_back_through_the_meta_device(case: Case) -> None:
+    block, inputs = make(case), case.inputs(2, 5, torch.float64)
+    with torch.device("meta"):
+        again = case.build().double()
+    assert all(weight.is_meta for weight in again.parameters())
+    again = again.to_empty(device="cpu").eval()
+    again.load_state_dict(block.state_dict())
+    assert torch.equal(again(*inputs), block(*inputs))
+
+
+@every_block
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_every_dtype_is_kept_and_near(case: Case, dtype: torch.dtype) -> None:
+    block = make(case, torch.float32)
+    inputs = case.inputs(2, 5, torch.float32)
+    expected = block(*inputs)
+    other = copy.deepcopy(block).to(dtype)
+    found = other(*(x.to(dtype) if x.is_floating_point() else x for x in inputs))
+    assert found.dtype == dtype
+    limit = 1e-4 if dtype == torch.float64 else 0.1
+    torch.testing.assert_close(found.float(), expected, rtol=limit, atol=limit)
+
+
+@every_block
+def test_activations_may_be_computed_again_instead_of_kept(case: Case) -> None:
+    block = make(case).train()
+    inputs = case.inputs(2, 5, torch.float64)
+    gradients = []
+    again: Any = partial(checkpoint, block, use_reentrant=False)
+    for run in (block, again):
+        torch.manual_seed(0)  # for dropout
+        given = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
+        wanted = [x for x in given if x.requires_grad] + list(block.parameters())
+        gradients.append(torch.autograd.grad(run(*given).square().sum(), wanted))
+    assert all(map(torch.equal, *gradients))
+
+
+@every_block
+def test_a_batch_of_no_sentences_gives_none(case: Case) -> None:
+    block = make(case)
+    expected = block(*case.inputs(1, 5, torch.float64)).shape[1:]
+    given = [x.requires_grad_(x.is_floating_point()) for x in case.inputs(0, 5, torch.float64)]
+    found = block(*given)
+    assert found.shape == (0, *expected)
+    if found.requires_grad:
+        found.sum().backward()
+
+
+@every_block
+def test_inputs_are_left_as_they_are(case: Case) -> None:
+    block = make(case).train()
+    inputs = case.inputs(2, 5, torch.float64)
+    before = [x.clone() for x in inputs]
+    block(*inputs).sum()
+    assert all(map(torch.equal, inputs, before))
+    assert all(x._version == 0 for x in inputs)
