@@ -36,6 +36,7 @@ from transformer_blocks import (
     TokenEmbedding,
     build_decoder,
     build_encoder,
+    load_weights,
     scaled_dot_product_attention,
 )
 
@@ -256,6 +257,22 @@ def test_weights_come_back_through_the_meta_device(case: Case) -> None:
     again = again.to_empty(device="cpu").eval()
     again.load_state_dict(block.state_dict())
     assert torch.equal(again(*inputs), block(*inputs))
+
+
+@every_block
+def test_weights_that_do_not_fit_leave_it_untouched(case: Case) -> None:
+    block, other = make(case), make(case).state_dict()
+    if not other:
+        pytest.skip("it has no weights")
+    before = copy.deepcopy(block.state_dict())
+    last = list(other)[-1]
+    nan = torch.full_like(other[last], torch.nan)
+    for wrong in ({**other, last: other[last][:-1]}, {**other, "more": nan}, {**other, last: nan}):
+        with pytest.raises(ValueError, match="tensor"):
+            load_weights(block, wrong)
+        assert all(map(torch.equal, block.state_dict().values(), before.values()))
+    load_weights(block, other)
+    assert all(map(torch.equal, block.state_dict().values(), other.values()))
 
 
 @every_block

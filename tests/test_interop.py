@@ -24,6 +24,7 @@ from transformer_blocks import (
     build_encoder,
     causal_mask,
     from_torch,
+    load_weights,
     pack,
     to_torch,
 )
@@ -269,6 +270,48 @@ def test_what_torch_has_not_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         to_torch(make())
+
+
+class Tied(nn.Module):
+    """One table for words in and words out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(3, 2)
+        self.output = nn.Linear(2, 3, bias=False)
+        self.output.weight = self.words.weight
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.pop("words.weight"), r"^the weights lack tensor 'words.weight' \(1 missing"),
+        (lambda w: w.update(gate=torch.ones(2)), r"^the module has no tensor 'gate' \(1 extra"),
+        (lambda w: w.update({"words.weight": torch.ones(2, 3)}), r"\(3, 2\), got .* \(2, 3\)$"),
+        (
+            lambda w: w.update({"words.weight": torch.ones(3, 2).double()}),
+            r"torch\.float32 of .* got torch\.float64",
+        ),
+        (lambda w: w.update({"words.weight": torch.full((3, 2), torch.inf)}), "NaN or infinity"),
+        (
+            lambda w: w.update({"words.weight": torch.ones(3, 2)}),
+            "^'words.weight' and 'output.weight' are one in the module but differ in weights$",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(
+    change: Callable[[dict[str, Tensor]], object], message: str
+) -> None:
+    model = Tied()
+    weights = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    before = model.words.weight.detach().clone()
+    spoiled = dict(weights)
+    change(spoiled)
+    with pytest.raises(ValueError, match=message):
+        load_weights(model, spoiled)
+    assert torch.equal(model.words.weight, before)
+    load_weights(model, weights)
+    torch.testing.assert_close(model.words.weight.detach(), before + 1)
 
 
 def test_equivalence_tells_how_far_apart(capsys: pytest.CaptureFixture[str]) -> None:

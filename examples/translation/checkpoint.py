@@ -42,6 +42,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+import transformer_blocks
 from translation.errors import UserError
 
 FORMAT_VERSION = 1
@@ -257,24 +258,12 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path)
         UserError: If a tensor is missing, unknown, of another shape or dtype, or NaN or infinite,
             or if two that are one in the model differ. The model is then untouched.
     """
-    wanted = model.state_dict()
-    if missing := [name for name in wanted if name not in tensors]:
-        raise UserError(f"{path} lacks tensor {missing[0]!r} ({len(missing)} missing in all)")
-    if extra := [name for name in tensors if name not in wanted]:
-        raise UserError(f"the model has no tensor {extra[0]!r} ({len(extra)} extra in {path})")
-    for name, target in wanted.items():
-        given = tensors[name]
-        if given.shape != target.shape or given.dtype != target.dtype:
-            raise UserError(
-                f"tensor {name!r} must be {target.dtype} of shape {tuple(target.shape)}, got "
-                f"{given.dtype} of shape {tuple(given.shape)} in {path}; "
-                "build the model with the sizes it was trained with"
-            )
-    _check_finite(tensors, str(path))
-    for name, twin in _tied(wanted).items():
-        if not torch.equal(tensors[name], tensors[twin]):
-            raise UserError(f"{path}: {name!r} and {twin!r} are one in the model but differ there")
-    model.load_state_dict(dict(tensors))
+    try:
+        transformer_blocks.load_weights(model, tensors)
+    except ValueError as error:
+        raise UserError(
+            f"{path}: {error}; build the model with the sizes it was trained with"
+        ) from error
 
 
 # What goes into the files

@@ -95,7 +95,7 @@ from transformer_blocks.inspection import (
     record_attention,
     trace_shapes,
 )
-from transformer_blocks.interop import assert_equivalent, from_torch, to_torch
+from transformer_blocks.interop import assert_equivalent, from_torch, load_weights, to_torch
 from transformer_blocks.explorer import (
     AttentionBlock,
     Explorer,
@@ -167,6 +167,7 @@ __all__ = [
     "from_torch",
     "to_torch",
     "assert_equivalent",
+    "load_weights",
     "AttentionBlock",
     "Writing",
     "Explorer",

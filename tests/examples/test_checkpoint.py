@@ -718,13 +718,13 @@ def test_the_last_checkpoints_are_averaged(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda w: w.pop("norm.bias"), r"lacks tensor 'norm\.bias' \(1 missing"),
+        (lambda w: w.pop("norm.bias"), r"lack tensor 'norm\.bias' \(1 missing"),
         (lambda w: w.update(gate=torch.ones(2)), r"no tensor 'gate' \(1 extra"),
         (lambda w: w.update({WEIGHT: torch.ones(4, 6)}), r"\(6, 4\), got .* \(4, 6\)"),
         (lambda w: w.update({WEIGHT: w[WEIGHT].double()}), r"torch\.float32 .* torch\.float64"),
         (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], float("nan"))}), "NaN or infinity"),
         (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], -float("inf"))}), "NaN or infinity"),
-        (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], 9.0)}), "are one in the model but differ"),
+        (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], 9.0)}), "are one in the module but differ"),
     ],
 )
 def test_weights_that_do_not_fit_are_named_and_leave_the_model_untouched(

@@ -4,7 +4,7 @@ These blocks compute what ``torch.nn``'s Transformer computes; only the names of
 packing of the weights differ. :func:`from_torch` turns a module of torch's, trained or not, into
 these blocks, and :func:`to_torch` turns blocks into torch's modules. What has no equivalent on the
 other side is refused, by name. :func:`assert_equivalent` shows for any two models how far apart
-they are, gradients included.
+they are, gradients included. :func:`load_weights` takes all of a state or nothing.
 
 Next chapter: :mod:`transformer_blocks.explorer`, all attention of a model on one page.
 """
@@ -13,5 +13,6 @@ Next chapter: :mod:`transformer_blocks.explorer`, all attention of a model on on
 from transformer_blocks.interop.from_torch import from_torch
 from transformer_blocks.interop.to_torch import to_torch
 from transformer_blocks.interop.equivalence import assert_equivalent
+from transformer_blocks.interop.weights import load_weights
 
-__all__ = ["assert_equivalent", "from_torch", "to_torch"]
+__all__ = ["assert_equivalent", "from_torch", "load_weights", "to_torch"]
