@@ -37,7 +37,7 @@ def test_it_turns_as_complex_numbers_do_and_then_mixes(length: int, base: float)
 def test_a_score_knows_the_distance_and_not_the_place() -> None:
     rotary = RotaryPositionalEncoding(8)
     one_query, one_key = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64).unbind()
-    query, key = rotary.turn(one_query.expand(1, 1, 50, 8), one_key.expand(1, 1, 50, 8))
+    query, key = rotary.prepare(one_query.expand(1, 1, 50, 8), one_key.expand(1, 1, 50, 8))
     scores = (query @ key.transpose(-2, -1))[0, 0]
     for distance in range(-49, 50):
         diagonal = scores.diagonal(distance)
@@ -48,7 +48,7 @@ def test_a_score_knows_the_distance_and_not_the_place() -> None:
 def test_lengths_stay() -> None:
     rotary = RotaryPositionalEncoding(8)
     x = torch.randn(2, 3, 100, 8)
-    query, key = rotary.turn(x, x)
+    query, key = rotary.prepare(x, x)
     torch.testing.assert_close(query.norm(dim=-1), x.norm(dim=-1))
     assert torch.equal(query[:, :, 0], x[:, :, 0])  # the first stands still
     assert torch.equal(query, key)
@@ -56,9 +56,9 @@ def test_lengths_stay() -> None:
 
 def test_positions_are_exact_in_low_precision() -> None:
     x = torch.ones(1, 1, 4001, 2)
-    expected, _ = RotaryPositionalEncoding(2).turn(x, x)
+    expected, _ = RotaryPositionalEncoding(2).prepare(x, x)
     low = x.bfloat16()
-    found, _ = RotaryPositionalEncoding(2).turn(low, low)
+    found, _ = RotaryPositionalEncoding(2).prepare(low, low)
     torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.03)
 
 
@@ -71,4 +71,4 @@ def test_a_width_that_makes_no_pairs_is_refused(d_k: int) -> None:
 @pytest.mark.parametrize(("query", "key"), [((4, 6), (4, 6)), ((5, 8), (4, 8))])
 def test_shapes_that_do_not_fit_are_named(query: tuple[int, int], key: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=r"with L <= S, got \(1, 1, "):
-        RotaryPositionalEncoding(8).turn(torch.ones(1, 1, *query), torch.ones(1, 1, *key))
+        RotaryPositionalEncoding(8).prepare(torch.ones(1, 1, *query), torch.ones(1, 1, *key))

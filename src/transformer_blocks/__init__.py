@@ -55,6 +55,7 @@ from transformer_blocks.masks import (
 )
 from transformer_blocks.attention import (
     AttentionKernel,
+    PreparingKernel,
     attention_weights,
     fused_attention,
     scaled_dot_product_attention,
@@ -116,6 +117,7 @@ __all__ = [
     "document_mask",
     "format_mask",
     "AttentionKernel",
+    "PreparingKernel",
     "attention_weights",
     "scaled_dot_product_attention",
     "fused_attention",

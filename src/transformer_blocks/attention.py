@@ -30,7 +30,7 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_blocks._checks import check_dropout
 from transformer_blocks.dropout import drop
@@ -62,6 +62,52 @@ class AttentionKernel(Protocol):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Mix ``value``; see :func:`scaled_dot_product_attention` for the arguments."""
         ...
+
+
+class PreparingKernel(nn.Module):
+    """A kernel that does something to queries and keys, then leaves the rest to another.
+
+    Args:
+        kernel: What computes attention with what :meth:`prepare` returns.
+    """
+
+    def __init__(self, kernel: AttentionKernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Change queries and keys; for subclasses to say how."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Prepare, then mix; see :func:`scaled_dot_product_attention` for the arguments."""
+        query, key = self.prepare(query, key)
+        return self.kernel(
+            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
+        )
+
+    def attention_weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Say how much of each value a query takes. Shape (B, H, L, S)."""
+        query, key = self.prepare(query, key)
+        return weights_of(self.kernel)(query, key, mask=mask, causal=causal, scale=scale)
 
 
 def attention_weights(

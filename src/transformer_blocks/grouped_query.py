@@ -17,7 +17,7 @@ Next chapter: :mod:`transformer_blocks.packing`, a finished model, laid out for 
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import AttentionKernel, fused_attention, weights_of
+from transformer_blocks.attention import AttentionKernel, fused_attention
 from transformer_blocks.multi_head import MultiHeadAttention, initialise_projections
 
 
@@ -67,7 +67,7 @@ class GroupedQueryAttention(MultiHeadAttention):
             value_width=value_width,
             bias=bias,
             dropout=dropout,
-            kernel=SharedKeys(kernel),
+            kernel=kernel,
         )
         if num_heads % num_groups:
             raise ValueError(
@@ -80,49 +80,6 @@ class GroupedQueryAttention(MultiHeadAttention):
         self.value_projection = nn.Linear(self.value_projection.in_features, width, bias=bias)
         initialise_projections(self)
 
-
-class SharedKeys(nn.Module):
-    """A kernel that hands each key and value head to several query heads.
-
-    Args:
-        kernel: What computes attention once there are as many of each.
-    """
-
-    def __init__(self, kernel: AttentionKernel) -> None:
-        super().__init__()
-        self.kernel = kernel
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Share, then mix; keys and values have the shape (B, G, S, d_k)."""
-        key, value = _repeat(key, query), _repeat(value, query)
-        return self.kernel(
-            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
-        )
-
-    def attention_weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        scale: float | None = None,
-    ) -> Tensor:
-        """Say how much of each value a query takes. Shape (B, H, L, S)."""
-        key = _repeat(key, query)
-        return weights_of(self.kernel)(query, key, mask=mask, causal=causal, scale=scale)
-
-
-def _repeat(x: Tensor, query: Tensor) -> Tensor:
-    """Show each head H / G times over: (B, G, S, d_k) to (B, H, S, d_k)."""
-    return x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
+    def _share(self, x: Tensor) -> Tensor:
+        """Show each head H / G times over: (B, G, S, d_k) to (B, H, S, d_k)."""
+        return x.repeat_interleave(self.num_heads // self.num_groups, dim=1)

@@ -260,6 +260,7 @@ class MultiHeadAttention(nn.Module):
             The mixture of each head. Shape (B, H, L, d_k).
         """
         dropout = self.dropout if self.training else 0.0
+        keys, values = self._share(keys), self._share(values)
         mixed = self.kernel(queries, keys, values, mask=mask, causal=causal, dropout=dropout)
         return mixed[0] if isinstance(mixed, tuple) else mixed  # it may give its weights too
 
@@ -290,10 +291,14 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("key must be given, or a cache that holds some")
         return weights_of(self.kernel)(
             self._split(self.query_projection(query)),
-            torch.cat(keys, dim=2),  # (B, H, S, d_k)
+            self._share(torch.cat(keys, dim=2)),  # (B, H, S, d_k)
             mask=mask,
             causal=causal,
         )
+
+    def _share(self, x: Tensor) -> Tensor:
+        """Give every head its keys or values: here each has its own."""
+        return x
 
     def _split(self, x: Tensor) -> Tensor:
         """Cut the width into heads: (B, L, d_model) to (B, H, L, d_k)."""

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import AttentionKernel, fused_attention, weights_of
+from transformer_blocks.attention import AttentionKernel, PreparingKernel, fused_attention
 
 
-class QueryKeyNorm(nn.Module):
+class QueryKeyNorm(PreparingKernel):
     """A kernel that normalises queries and keys, then leaves the rest to another.
 
     All heads share the gains. With rotary positions, normalise first and turn then, as
@@ -54,36 +54,9 @@ class QueryKeyNorm(nn.Module):
         kernel: AttentionKernel = fused_attention,
     ) -> None:
         check_size(d_k=d_k)
-        super().__init__()
+        super().__init__(kernel)
         self.query_norm, self.key_norm = norm(d_k), norm(d_k)
-        self.kernel = kernel
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Normalise, then mix; the arguments are those of every kernel."""
-        query, key = self.query_norm(query), self.key_norm(key)
-        return self.kernel(
-            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
-        )
-
-    def attention_weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        scale: float | None = None,
-    ) -> Tensor:
-        """Say how much of each value a query takes. Shape (B, H, L, S)."""
-        query, key = self.query_norm(query), self.key_norm(key)
-        return weights_of(self.kernel)(query, key, mask=mask, causal=causal, scale=scale)
+    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Normalise each vector. Shapes (B, H, L, d_k) and (B, H, S, d_k)."""
+        return self.query_norm(query), self.key_norm(key)

@@ -23,13 +23,13 @@ Next chapter: :mod:`transformer_blocks.linear_bias`, distance as a price.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import AttentionKernel, fused_attention, weights_of
+from transformer_blocks.attention import AttentionKernel, PreparingKernel, fused_attention
 
 
-class RotaryPositionalEncoding(nn.Module):
+class RotaryPositionalEncoding(PreparingKernel):
     """A kernel that turns queries and keys by their positions, then leaves the rest to another.
 
     Nothing is learned, and no length is the longest. The last query stands where the last key
@@ -60,40 +60,10 @@ class RotaryPositionalEncoding(nn.Module):
         check_size(d_k=d_k)
         if d_k % 2:
             raise ValueError(f"d_k must be even, got d_k={d_k}")
-        super().__init__()
-        self.d_k, self.base, self.kernel = d_k, base, kernel
+        super().__init__(kernel)
+        self.d_k, self.base = d_k, base
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Turn, then mix; the arguments are those of every kernel."""
-        query, key = self.turn(query, key)
-        return self.kernel(
-            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
-        )
-
-    def attention_weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        scale: float | None = None,
-    ) -> Tensor:
-        """Say how much of each value a query takes. Shape (B, H, L, S)."""
-        query, key = self.turn(query, key)
-        return weights_of(self.kernel)(query, key, mask=mask, causal=causal, scale=scale)
-
-    def turn(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Turn each vector by its position.
 
         Args:
