@@ -1,0 +1,44 @@
+"""Small models with random weights, saved as published ones are, by the library they come from."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+
+transformers.utils.logging.disable_progress_bar()
+
+
+def save(model: nn.Module, folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
+    """Give a model weights that differ in every place, and save it."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                mean = float("norm" in name.lower() and name.endswith("weight"))
+                nn.init.normal_(parameter, mean, 0.3)
+    published: Any = model.to(dtype).eval()
+    published.save_pretrained(folder)
+    return published
+
+
+def change_tensors(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    """Write the weights of a folder anew, after a change."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.rstrip("\n").split("\n")
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]

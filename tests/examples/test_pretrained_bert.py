@@ -1,0 +1,425 @@
+"""Our BERT beside the one of transformers, with the same files."""
+
+import json
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
+from torch import Tensor
+
+from pretrained import bert
+from pretrained.bert import Bert, SentenceEncoder
+from pretrained.loading import find_folder, load_weights
+from pretrained.wordpiece import WordPiece
+from translation.errors import UserError
+
+PIECES = (
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "##at", "a", "##b", "c"),
+    *(
+        "un",
+        "##believ",
+        "##able",
+        "cafe",
+        "café",
+        "naive",
+        "東",
+        "京",
+        "犬",
+        "##が",
+        "は",
+        "!",
+        ".",
+    ),
+    *("'", "-", "[", "]", "sep", "I", "i", "##i", "##̇", "σ", "##σ", "##ς", "👍", "##👍", "$", "5"),
+)
+TRICKY = (
+    *("", " ", "the cats!", "THE Cats.", "unbelievable unbelievably", "café Café CAFÉ naïve"),
+    *(
+        "東京は犬が",
+        "東京tower",
+        "ｶﾞ ガ",
+        "the\tcat\nsat\rthe",
+        "a\u00a0cat\u3000c",
+        "a\u200bb a\u00adb",
+    ),
+    *(
+        "a\x00b\x07\x7fc",
+        "a\ufffdb",
+        "İI ıi",
+        "ΣΑΣ σας",
+        "👍 👍🏽 a👍",
+        "it's -- [SEP] [PAD] [MASK]",
+    ),
+    *(
+        "$5.00",
+        "a" * 100,
+        "a" * 101,
+        "a\u2028c\u2029a",
+        "a\ue000b",
+        "¿the cat?",
+        "e\u0301 cafe\u0301",
+    ),
+    *("The the the the the the the the the the the the the the the the the the the the",),
+)
+
+
+def settings() -> Any:
+    return transformers.BertConfig(
+        vocab_size=len(PIECES),
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=20,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published, once")
+    torch.manual_seed(0)
+    save(transformers.BertModel(settings()), folder)
+    (folder / "vocab.txt").write_text("".join(f"{each}\n" for each in PIECES), encoding="utf-8")
+    return folder
+
+
+def published_tokenizer(**options: Any) -> Any:
+    vocabulary = {piece: number for number, piece in enumerate(PIECES)}
+    return transformers.BertTokenizer(vocabulary, **options)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_padded_texts_are_read_as_by_transformers(tmp_path: Path, dtype: torch.dtype) -> None:
+    theirs = save(transformers.BertModel(settings()), tmp_path, dtype=dtype)
+    ours = Bert.load(tmp_path, dtype=dtype)
+    tokens = torch.randint(1, len(PIECES), (4, 20))
+    for row, length in enumerate((20, 7, 1, 13)):
+        tokens[row, length:] = 0
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=(tokens != 0).long()).last_hidden_state
+        torch.testing.assert_close(ours(tokens), expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+def test_sentences_become_the_mean_of_their_tokens(folder: Path) -> None:
+    encoder = SentenceEncoder.load(folder)
+    theirs = transformers.BertModel.from_pretrained(folder).eval()
+    inputs = published_tokenizer()(
+        list(TRICKY),
+        padding=True,
+        truncation=True,
+        max_length=20,
+        split_special_tokens=True,
+        return_tensors="pt",
+    )
+    with torch.no_grad():
+        states = theirs(**inputs).last_hidden_state
+    real = inputs["attention_mask"][:, :, None]
+    expected = F.normalize((states * real).sum(1) / real.sum(1), dim=-1)
+    for batch_tokens in (1, 50, 4096):
+        found = encoder.embed(TRICKY, batch_tokens=batch_tokens)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("split_chinese", [True, False])
+@pytest.mark.parametrize("strip_accents", [None, True, False])
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_texts_are_cut_as_by_transformers(
+    tmp_path: Path, lower_case: bool, strip_accents: bool | None, split_chinese: bool
+) -> None:
+    theirs = published_tokenizer(
+        do_lower_case=lower_case,
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=split_chinese,
+    )
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
+    ours = WordPiece.load(tmp_path)
+    for text in TRICKY:
+        expected = theirs(text, truncation=True, max_length=20, split_special_tokens=True)
+        assert ours.encode(text, max_length=20) == expected["input_ids"], text
+
+
+def settled(character: str) -> bool:
+    """Tell a character that has been the same since Unicode 3.2: newer tables are no matter."""
+    before, now = unicodedata.ucd_3_2_0.category(character), unicodedata.category(character)
+    return before == now != "Cn" and character not in "\u166d\u1734"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]).filter(settled)))
+def test_any_text_is_cut_as_by_transformers(text: str) -> None:
+    theirs = published_tokenizer()
+    ours = WordPiece({piece: number for number, piece in enumerate(PIECES)})
+    expected = theirs(text, split_special_tokens=True)["input_ids"]
+    assert ours.encode(text, max_length=10_000) == expected
+
+
+def test_every_character_is_cleaned_as_by_transformers() -> None:
+    theirs = published_tokenizer().backend_tokenizer
+    ours = WordPiece({piece: number for number, piece in enumerate(PIECES)})
+    characters = [
+        chr(code)
+        for code in (*range(0x3100), *range(0x3100, 0xD800, 97), *range(0xE000, 0x30000, 97))
+    ]
+    for character in filter(settled, characters):
+        text = f"a{character}b"
+        cleaned = theirs.normalizer.normalize_str(text)
+        words = [word for word, _ in theirs.pre_tokenizer.pre_tokenize_str(cleaned)]
+        assert [word for word in ours._words(text) if word] == words, hex(ord(character))
+
+
+def test_names_of_older_files_are_understood(folder: Path, tmp_path: Path) -> None:
+    old = shutil.copytree(folder, tmp_path / "old")
+
+    def age(tensors: dict[str, Tensor]) -> None:
+        for name in list(tensors):
+            aged = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+            aged = aged.replace("LayerNorm.bias", "LayerNorm.beta")
+            tensors[f"bert.{aged}"] = tensors.pop(name)
+        tensors["cls.predictions.bias"] = torch.zeros(5)
+        tensors["bert.embeddings.position_ids"] = torch.arange(20)[None]
+
+    change_tensors(old, age)
+    expected, found = Bert.load(folder).state_dict(), Bert.load(old).state_dict()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def lose(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def set_config(name: str = "config.json", **values: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        content = json.loads(path.read_bytes()) if path.exists() else {}
+        path.write_text(json.dumps(content | values), encoding="utf-8")
+
+    return change
+
+
+def set_tensor(name: str, make: Callable[[Tensor], Tensor]) -> Callable[[Path], object]:
+    return lambda folder: change_tensors(
+        folder, lambda tensors: tensors.update({name: make(tensors.get(name, torch.ones(1)))})
+    )
+
+
+def rewrite(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def only_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+QUERY = "encoder.layer.1.attention.self.query.weight"
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (lose("config.json"), "config.json: No such file"),
+    "no vocabulary": (lose("vocab.txt"), "vocab.txt: No such file"),
+    "no weights": (lose("model.safetensors"), "model.safetensors is missing"),
+    "a pickle": (only_pickle, "is a pickle that could run code when opened, and is never read"),
+    "shards": (
+        lambda folder: (folder / "model.safetensors").rename(
+            folder / "model.safetensors.index.json"
+        ),
+        "weights in several files are not supported",
+    ),
+    "a tensor too few": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop(QUERY)),
+        f"lacks tensor '{QUERY}'",
+    ),
+    "a tensor too many": (
+        set_tensor("encoder.layer.3.output.dense.bias", torch.clone),
+        "holds tensor 'encoder.layer.3.output.dense.bias', for which the model has no use",
+    ),
+    "a bias of words": (
+        set_tensor("embeddings.word_embeddings.bias", torch.clone),
+        "holds tensor 'embeddings.word_embeddings.bias', for which",
+    ),
+    "another shape": (
+        set_tensor(QUERY, lambda tensor: tensor[:8].clone()),
+        f"tensor '{QUERY}' must hold numbers of shape (32, 32) by config.json, got "
+        "torch.float32 of shape (8, 32)",
+    ),
+    "whole numbers": (
+        set_tensor(QUERY, lambda tensor: tensor.long()),
+        f"tensor '{QUERY}' must hold numbers of shape (32, 32) by config.json, got torch.int64",
+    ),
+    "NaN": (
+        set_tensor(QUERY, lambda tensor: tensor.index_fill(0, torch.tensor([3]), torch.nan)),
+        f"tensor '{QUERY}' holds NaN or infinity",
+    ),
+    "a truncated file": (
+        lambda folder: rewrite(
+            "model.safetensors", (folder / "model.safetensors").read_bytes()[:-1]
+        )(folder),
+        "model.safetensors cannot be read as safetensors",
+    ),
+    "an empty file": (rewrite("model.safetensors", b""), "cannot be read as safetensors"),
+    "a web page": (rewrite("model.safetensors", b"<html>" * 9), "cannot be read as safetensors"),
+    "no JSON": (rewrite("config.json", b"{"), "config.json is not JSON"),
+    "a list": (rewrite("config.json", b"[]"), "must hold a JSON object, got a list"),
+    "another model": (set_config(model_type="gpt2"), "model_type must be 'bert' for this program"),
+    "relative positions": (
+        set_config(position_embedding_type="relative_key"),
+        "position_embedding_type must be 'absolute' for this program, got 'relative_key'",
+    ),
+    "a decoder": (set_config(is_decoder=True), "is_decoder must be False"),
+    "another bend": (set_config(hidden_act="mish"), "hidden_act must be one of relu, gelu"),
+    "no layers": (set_config(num_hidden_layers=0), "num_hidden_layers must be a whole number"),
+    "a layer fewer": (set_config(num_hidden_layers=2), "holds tensor 'encoder.layer.2."),
+    "odd heads": (
+        set_config(num_attention_heads=5),
+        "num_attention_heads must divide the width 32, got 5",
+    ),
+    "no epsilon": (set_config(layer_norm_eps="0"), "layer_norm_eps must be a number above 0"),
+    "another padding": (set_config(pad_token_id=1), "[PAD] is 0 in vocab.txt but 1 in config.json"),
+    "another pooling": (
+        set_config("1_Pooling/config.json", pooling_mode_cls_token=True),
+        "only the mean over tokens is known here, got ['pooling_mode_cls_token']",
+    ),
+    "no length": (
+        set_config("sentence_bert_config.json", max_seq_length=1),
+        "max_seq_length must be at least 2, got 1",
+    ),
+    "another tokenizer": (
+        set_config("tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer"),
+        "tokenizer_class must be BertTokenizer, got 'BertJapaneseTokenizer'",
+    ),
+    "another case": (
+        set_config("tokenizer_config.json", do_lower_case="yes"),
+        "do_lower_case must be true, false or null, got 'yes'",
+    ),
+    "no marks": (rewrite("vocab.txt", b"a\nb\n"), "must hold [PAD]"),
+    "many pieces": (
+        rewrite("vocab.txt", "\n".join([*PIECES, *"xyz"]).encode()),
+        f"vocab.txt has more pieces than the {len(PIECES)} of config.json",
+    ),
+    "another encoding": (rewrite("vocab.txt", b"[PAD]\n\x8c\xa2"), "vocab.txt:2 is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_told_in_one_line(
+    damage: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, message = DAMAGES[damage]
+    damaged = shutil.copytree(folder, tmp_path / "damaged")
+    (tmp_path / "lines.txt").write_text("the cat\n", encoding="utf-8")
+    change(damaged)
+    assert bert.main([str(damaged), "a", "--file", str(tmp_path / "lines.txt")]) == 2
+    assert message in one_error_line(capsys)
+
+
+def test_a_model_that_cannot_be_loaded_stays_as_it_was(folder: Path, tmp_path: Path) -> None:
+    model = Bert.load(folder)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    damaged = shutil.copytree(folder, tmp_path / "damaged")
+
+    def change(tensors: dict[str, Tensor]) -> None:
+        for tensor in tensors.values():
+            tensor.add_(1.0)
+        tensors["encoder.layer.2.output.LayerNorm.bias"][0] = torch.inf
+
+    change_tensors(damaged, change)
+    with pytest.raises(UserError, match="NaN or infinity"):
+        load_weights(model, damaged / "model.safetensors", bert.origins(3), left_out=bert.LEFT_OUT)
+    assert all(torch.equal(before[name], found) for name, found in model.state_dict().items())
+
+
+def test_a_tied_tensor_that_is_there_twice_must_be_one(folder: Path, tmp_path: Path) -> None:
+    twice = shutil.copytree(folder, tmp_path / "twice")
+    words = "embeddings.word_embeddings.weight"
+
+    def copy(tensors: dict[str, Tensor]) -> None:
+        tensors[f"bert.{words}"] = tensors[words].clone()
+
+    change_tensors(twice, copy)
+    Bert.load(twice)
+    change_tensors(twice, lambda tensors: tensors[f"bert.{words}"].add_(1e-3))
+    with pytest.raises(UserError, match=f"'{words}' and 'bert.{words}' must be equal, but differ"):
+        Bert.load(twice)
+
+
+def test_the_program_prints_the_nearest_lines_first(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("東京\nthe cat\n\nunbelievable!\nThe CAT\n犬は\n", encoding="utf-8")
+    assert bert.main([str(folder), "the cat", "--file", str(lines), "--best", "3"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.rstrip("\n").split("\n")]
+    assert [row[1] for row in rows[:2]] == ["the cat", "The CAT"]
+    assert [row[0] for row in rows[:2]] == ["1.0000", "1.0000"]
+    assert len(rows) == 3
+    vectors = SentenceEncoder.load(folder).embed(["the cat", rows[2][1]])
+    assert float(rows[2][0]) == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-4)
+
+
+def test_what_cannot_be_searched_is_told_in_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    assert bert.main([str(folder), "a", "--file", str(empty)]) == 2
+    assert "must hold text" in one_error_line(capsys)
+    assert bert.main([str(folder), "a", "--file", str(tmp_path / "none")]) == 2
+    assert "none: No such file" in one_error_line(capsys)
+    assert bert.main([str(folder), "a", "--file", str(empty), "--best", "0"]) == 2
+    assert "--best: must be a whole number above 0" in one_error_line(capsys)
+    assert bert.main([str(empty), "a", "--file", str(empty)]) == 2
+    assert "must hold text" in one_error_line(capsys)
+
+
+def test_a_name_of_the_hub_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def fetch(name: str, **options: object) -> str:
+        calls.append((name, options))
+        return str(tmp_path)
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=fetch))
+    assert find_folder("owner/model-1.0", ["config.json"], revision="v2") == tmp_path
+    options = {"revision": "v2", "allow_patterns": ["config.json"]}
+    assert calls == [("owner/model-1.0", options)]
+    assert find_folder(str(tmp_path), []) == tmp_path
+    assert len(calls) == 1
+    for name in ("no/such/folder", "../model", ".", "a b", str(tmp_path / "x"), ""):
+        if not Path(name).is_dir():
+            with pytest.raises(UserError, match="is neither a folder nor the name of a model"):
+                find_folder(name, [])
+
+
+def test_a_network_that_fails_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, **options: object) -> str:
+        raise ConnectionError("no route to host\nand a long story")
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=fail))
+    with pytest.raises(UserError) as caught:
+        find_folder("owner/model", [])
+    assert str(caught.value) == (
+        "there is no folder owner/model, and no model of that name could be fetched: "
+        "no route to host"
+    )
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match="install huggingface_hub: pip install"):
+        find_folder("owner/model", [])
+
+
+def test_published_weights_of_half_precision_are_widened(folder: Path, tmp_path: Path) -> None:
+    half = shutil.copytree(folder, tmp_path / "half")
+    change_tensors(half, lambda tensors: tensors.update({k: v.half() for k, v in tensors.items()}))
+    loaded = Bert.load(half).state_dict()["encoder.layers.1.self_attention.query_projection.weight"]
+    published = load_file(half / "model.safetensors")[QUERY]
+    assert (loaded.dtype, published.dtype) == (torch.float32, torch.float16)
+    assert torch.equal(loaded, published.float())
