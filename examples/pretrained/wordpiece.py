@@ -146,7 +146,7 @@ def _is_chinese(character: str) -> bool:
 
 
 def _is_punctuation(character: str) -> bool:
-    """Tell punctuation; among ASCII, everything visible that is neither letter nor digit."""
+    """Tell punctuation; among ASCII, all that is neither letter nor digit nor space."""
     if character.isascii():
-        return character.isprintable() and not character.isalnum() and character != " "
+        return not character.isalnum() and character != " "
     return unicodedata.category(character).startswith("P")

@@ -20,8 +20,8 @@ def save(model: nn.Module, folder: Path, *, dtype: torch.dtype = torch.float32) 
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embed_positions" not in name:
-                mean = float("norm" in name.lower() and name.endswith("weight"))
-                nn.init.normal_(parameter, mean, 0.3)
+                is_scale = parameter.dim() == 1 and name.endswith("weight")  # of a normalisation
+                nn.init.normal_(parameter, std=1.0 if is_scale else 0.3)
     published: Any = model.to(dtype).eval()
     published.save_pretrained(folder)
     return published

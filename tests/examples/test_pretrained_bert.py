@@ -19,8 +19,9 @@ from safetensors.torch import load_file
 from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
 from torch import Tensor
 
-from pretrained import bert
-from pretrained.bert import Bert, SentenceEncoder
+from pretrained import bert, bert_model
+from pretrained.bert import SentenceEncoder
+from pretrained.bert_model import Bert
 from pretrained.loading import find_folder, load_weights
 from pretrained.wordpiece import WordPiece
 from translation.errors import UserError
@@ -42,7 +43,26 @@ PIECES = (
         "!",
         ".",
     ),
-    *("'", "-", "[", "]", "sep", "I", "i", "##i", "##̇", "σ", "##σ", "##ς", "👍", "##👍", "$", "5"),
+    *(
+        "'",
+        "-",
+        "[",
+        "]",
+        "sep",
+        "I",
+        "i",
+        "##i",
+        "##̇",
+        "σ",
+        "##α",
+        "##σ",
+        "##ς",
+        "##a",
+        "👍",
+        "##👍",
+        "$",
+        "5",
+    ),
 )
 TRICKY = (
     *("", " ", "the cats!", "THE Cats.", "unbelievable unbelievably", "café Café CAFÉ naïve"),
@@ -195,6 +215,13 @@ def test_names_of_older_files_are_understood(folder: Path, tmp_path: Path) -> No
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
+def test_the_shorter_length_counts(folder: Path, tmp_path: Path) -> None:
+    for asked, expected in ((7, 7), (600, 20)):
+        short = shutil.copytree(folder, tmp_path / str(asked))
+        set_config("sentence_bert_config.json", max_seq_length=asked)(short)
+        assert SentenceEncoder.load(short).max_length == expected
+
+
 def lose(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
@@ -334,7 +361,12 @@ def test_a_model_that_cannot_be_loaded_stays_as_it_was(folder: Path, tmp_path: P
 
     change_tensors(damaged, change)
     with pytest.raises(UserError, match="NaN or infinity"):
-        load_weights(model, damaged / "model.safetensors", bert.origins(3), left_out=bert.LEFT_OUT)
+        load_weights(
+            model,
+            damaged / "model.safetensors",
+            bert_model.origins(3),
+            left_out=bert_model.LEFT_OUT,
+        )
     assert all(torch.equal(before[name], found) for name, found in model.state_dict().items())
 
 

@@ -1,0 +1,346 @@
+"""Our Marian beside the one of transformers, with the same files."""
+
+import io
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
+from torch import Tensor
+
+from pretrained import marian
+from pretrained.marian import PublishedTranslator, write
+from pretrained.marian_model import Marian, MarianSteps
+from pretrained.sentence_pieces import SentencePieces
+from transformer_blocks import pack
+
+JAPANESE = [
+    f"{who}は{what}{verb}。"
+    for who in ("私", "彼", "彼女", "太郎", "先生")
+    for what in ("本を", "手紙を", "ｶﾞﾗｽを", "Tokyoで新聞を")
+    for verb in ("読みます", "読みません", "書きました")
+]
+ENGLISH = [f"{who} {verb} the book, {who}!" for who in ("I", "he") for verb in ("read", "wrote")]
+TRICKY = (
+    *(
+        "私は本を読みます。",
+        "",
+        " ",
+        "  彼は  手紙を ",
+        "未知の漢字",
+        "ﾊﾝｶｸ ガラス ｶﾞﾗｽ",
+        "Tokyo東京",
+    ),
+    *("😀👍🏽", "a\tb\nc", "a\u3000b", "e\u0301é", "a\x00b\x07c", "</s>", "<pad> <unk>", "▁私▁は"),
+    *(
+        "¡Hola! «señor»",
+        ">>jpn<< 私は",
+        ">>jpn<<",
+        ">>xyz<< 本",
+        ">> 本を",
+        "本 >>jpn<<",
+        "\u200b本",
+    ),
+)
+
+
+def train_pieces(sentences: Iterable[str], size: int) -> bytes:
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def settings(vocabulary_size: int, **options: Any) -> Any:
+    return transformers.MarianConfig(
+        vocab_size=vocabulary_size,
+        d_model=32,
+        encoder_layers=3,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=40,
+        max_position_embeddings=40,
+        activation_function="swish",
+        scale_embedding=True,
+        pad_token_id=vocabulary_size - 1,
+        decoder_start_token_id=vocabulary_size - 1,
+        eos_token_id=0,
+        **options,
+    )
+
+
+def save_marian(folder: Path, size: int, *, dtype: torch.dtype = torch.float32) -> Any:
+    """Save a model whose sentences end now and then."""
+    model = transformers.MarianMTModel(settings(size))
+    with torch.no_grad():
+        model.final_logits_bias.normal_()
+        model.final_logits_bias[0, 0] = 2.0
+    return save(model, folder, dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published, once")
+    torch.manual_seed(0)
+    numbers = {"</s>": 0, "<unk>": 1, ">>jpn<<": 2}
+    for name, text in (("source.spm", JAPANESE), ("target.spm", ENGLISH)):
+        (folder / name).write_bytes(data := train_pieces(text, 60))
+        processor = SentencePieceProcessor(model_proto=data)
+        for number in range(3, processor.vocab_size() - 1):  # the last one shall be unknown
+            numbers.setdefault(processor.id_to_piece(number), len(numbers))
+    numbers["<pad>"] = len(numbers)
+    (folder / "vocab.json").write_text(json.dumps(numbers), encoding="utf-8")
+    save_marian(folder, len(numbers))
+    return folder
+
+
+def published_tokenizer(folder: Path) -> Any:
+    files = [folder / name for name in ("source.spm", "target.spm", "vocab.json")]
+    with warnings.catch_warnings(action="ignore"):  # it would like to have sacremoses
+        make: Any = transformers.MarianTokenizer
+        tokenizer = make(*map(str, files))
+    tokenizer.punc_normalizer = str  # and must not use it where it has
+    return tokenizer
+
+
+def ragged(size: int, count: int = 4) -> Tensor:
+    """Make sentences of unequal length, each closed by the end mark."""
+    tokens = torch.randint(1, size - 1, (count, 11))
+    for row, length in enumerate([11, 4, 2, 8] * (count // 4)):
+        tokens[row, length - 1] = 0
+        tokens[row, length:] = size - 1
+    return tokens
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_every_score_is_that_of_transformers(tmp_path: Path, dtype: torch.dtype) -> None:
+    size = 37
+    theirs = save_marian(tmp_path, size, dtype=dtype)
+    if dtype == torch.float64:  # its own table is rounded to float32
+        place = np.arange(40.0)[:, None] / 10000 ** (np.arange(0, 32, 2) / 32)
+        table = torch.tensor(np.concatenate((np.sin(place), np.cos(place)), axis=1))
+        for side in (theirs.model.encoder, theirs.model.decoder):
+            side.embed_positions.weight.data = table
+    ours = Marian.load(tmp_path, dtype=dtype)
+    source, target = ragged(size), torch.randint(0, size, (4, 13))
+    with torch.no_grad():
+        mask = (source != size - 1).long()
+        expected = theirs(source, attention_mask=mask, decoder_input_ids=target)
+        memory, memory_mask = ours.encode(source)
+        cache = ours.decoder.new_cache(memory, memory_mask=memory_mask)
+        steps = [ours.decode(part, cache) for part in target.split([5, 1, 1, 6], dim=1)]
+    tolerance = TOLERANCE[dtype]
+    for found, wanted in (
+        (memory, expected.encoder_last_hidden_state),
+        (torch.cat(steps, dim=1), expected.logits),
+    ):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_translations_are_those_of_transformers_token_by_token(
+    tmp_path: Path, packed: bool
+) -> None:
+    size, max_length, lengths = 37, 14, set()
+    searches = ((1, 1.0), (2, 1.0), (4, 0.0), (4, 1.0), (6, 1.5))
+    for seed, (beams, penalty) in product(range(5), searches):
+        torch.manual_seed(seed)
+        theirs = save_marian(tmp_path, size)
+        ours = Marian.load(tmp_path)
+        source = ragged(size, 12)
+        expected = theirs.generate(
+            source,
+            attention_mask=(source != size - 1).long(),
+            num_beams=beams,
+            early_stopping=beams > 1,
+            length_penalty=penalty,
+            do_sample=False,
+            max_new_tokens=max_length,
+            bad_words_ids=[[size - 1]],
+            renormalize_logits=True,
+            forced_eos_token_id=0,
+        )
+        found = write(
+            pack(ours) if packed else ours,
+            source,
+            beams=beams,
+            length_penalty=penalty,
+            max_length=max_length,
+        )
+        for sentence, row in zip(found, expected.tolist(), strict=True):
+            assert sentence.ended
+            written = [size - 1, *sentence.tokens, 0]
+            assert written == row[: len(written)]
+            assert set(row[len(written) :]) <= {size - 1}
+            lengths.add(len(sentence.tokens))
+    assert max(lengths) == max_length - 1  # some had to be ended ...
+    assert len(lengths) > 5  # ... and others ended themselves
+
+
+def test_padding_is_never_written(folder: Path, tmp_path: Path) -> None:
+    eager = shutil.copytree(folder, tmp_path / "eager")
+    change_tensors(eager, lambda tensors: tensors["final_logits_bias"][:, -1].fill_(1e4))
+    model = Marian.load(eager)
+    start = torch.full((4,), model.padding_id)
+    with torch.no_grad():
+        steps = MarianSteps(model, ragged(len(model.embedding.weight)), max_length=5)
+        chances = steps.step(start).softmax(-1)
+    assert not chances[:, model.padding_id].any()
+    torch.testing.assert_close(chances.sum(-1), torch.ones(4))
+
+
+def test_texts_are_cut_and_joined_as_by_transformers(folder: Path) -> None:
+    theirs, ours = published_tokenizer(folder), SentencePieces.load(folder)
+    for text in (*TRICKY, *JAPANESE[:5]):
+        ids = ours.encode(text)
+        if not {"</s>", "<pad>", "<unk>"} & set(text.split()):
+            expected = theirs(text, split_special_tokens=True)["input_ids"]
+            assert ids == expected, text
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), text
+    ids = [5, 60, 1, 0, 70, 12, len(ours.vocabulary) - 1, 63, 61]
+    assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+def test_a_text_cannot_write_a_mark(folder: Path) -> None:
+    tokenizer = SentencePieces.load(folder)
+    marks = {tokenizer.vocabulary[mark] for mark in ("</s>", "<pad>")}
+    for text in ("</s>", "本</s>を", "<pad>", ">>jpn<</s>"):
+        assert not marks & set(tokenizer.encode(text)[:-1])
+    with pytest.raises(IndexError, match="an id must be in the vocabulary, got 999"):
+        tokenizer.decode([5, 999])
+
+
+def test_company_in_a_batch_makes_no_difference(folder: Path) -> None:
+    translator = PublishedTranslator.load(folder)
+    lines = [*JAPANESE[:6], "", "本", " ", "私は" * 30]
+    together = translator.translate(lines, max_length=20)
+    assert together == translator.translate(lines, max_length=20, batch_tokens=1)
+    assert together == [translator.translate([line], max_length=20)[0] for line in lines]
+    assert [line for line, text in zip(lines, together, strict=True) if not text] == ["", " "]
+
+
+def test_the_program_translates_line_by_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["私は本を読みます。", "", "彼は手紙を書きました。"]
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    assert marian.main([str(folder), *lines]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 3
+    assert out.split("\n")[1] == ""
+    assert marian.main([str(folder), "--file", str(file)]) == 0
+    assert capsys.readouterr().out == out
+    assert marian.main([str(folder), "--file", str(file), "--beams", "4"]) == 0
+    assert capsys.readouterr().out == out
+
+
+def lose(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def cut(name: str, size: int) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def update(name: str, **values: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / name
+        content = json.loads(path.read_bytes()) | values
+        kept = {key: value for key, value in content.items() if value != "LOST"}
+        path.write_text(json.dumps(kept), encoding="utf-8")
+
+    return change
+
+
+WEIGHT = "model.decoder.layers.1.encoder_attn.k_proj.weight"
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (lose("config.json"), "config.json: No such file"),
+    "no weights": (lose("model.safetensors"), "model.safetensors is missing"),
+    "no vocabulary": (lose("vocab.json"), "vocab.json: No such file"),
+    "no pieces": (lose("source.spm"), "source.spm: No such file"),
+    "an empty model of pieces": (cut("source.spm", 0), "source.spm is no sentencepiece model"),
+    "half a model of pieces": (cut("source.spm", 300), "source.spm is no sentencepiece model"),
+    "a tensor too few": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop(WEIGHT)),
+        f"lacks tensor '{WEIGHT}'",
+    ),
+    "no bias": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop("final_logits_bias")),
+        "lacks tensor 'final_logits_bias'",
+    ),
+    "a layer too many": (update("config.json", decoder_layers=1), f"holds tensor '{WEIGHT[:24]}"),
+    "another shape": (update("config.json", decoder_ffn_dim=41), "of shape (41, 32) by config"),
+    "NaN": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors[WEIGHT].fill_(torch.nan)),
+        f"'{WEIGHT}' holds NaN or infinity",
+    ),
+    "another model": (update("config.json", model_type="bart"), "model_type must be 'marian'"),
+    "no scale": (update("config.json", scale_embedding=False), "scale_embedding must be True"),
+    "nothing of a scale": (
+        update("config.json", scale_embedding="LOST"),
+        "scale_embedding must be True for this program, got False",
+    ),
+    "another norm order": (update("config.json", normalize_before=True), "normalize_before must"),
+    "two tables": (
+        update("config.json", share_encoder_decoder_embeddings=False),
+        "share_encoder_decoder_embeddings must be True",
+    ),
+    "another start": (
+        update("config.json", decoder_start_token_id=5),
+        "decoder_start_token_id must be",
+    ),
+    "no padding": (update("config.json", pad_token_id=None), "pad_token_id must be a whole number"),
+    "another end": (update("config.json", eos_token_id=2), "</s> is 0 in vocab.json but 2 in"),
+    "no end": (update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
+    "a number twice": (update("vocab.json", **{">>jpn<<": 1}), "must not repeat a number"),
+    "no number": (update("vocab.json", **{">>jpn<<": "x"}), "number of '>>jpn<<' must be"),
+    "a large number": (update("vocab.json", new=9999), "has numbers beyond the"),
+    "no beams": (update("generation_config.json", num_beams=0), "num_beams must be a whole number"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_told_in_one_line(
+    damage: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, message = DAMAGES[damage]
+    damaged = shutil.copytree(folder, tmp_path / "damaged")
+    change(damaged)
+    assert marian.main([str(damaged), "私は本を読みます。"]) == 2
+    assert message in one_error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either sentences or --file"),
+        (["本", "--file", "lines.txt"], "give either sentences or --file"),
+        (["本", "--beams", "0"], "--beams: must be a whole number above 0"),
+        (["本", "--beams", "5000"], "--beams must not exceed the"),
+        (["本", "--length-penalty", "nan"], "must be a number in [0, 10], got 'nan'"),
+        (["--file", "none.txt"], "none.txt: No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert marian.main([str(folder), *arguments]) == 2
+    assert message in one_error_line(capsys)
