@@ -148,7 +148,8 @@ def write(
         beam_size=beams,
         end_id=model.end_id,
         max_length=max_length,
-        n_best=beams,
+        length_penalty=length_penalty,
+        n_best=beams,  # all, for their ranks here are others
     )
     return [best(sentences, length_penalty) for sentences in found]
 

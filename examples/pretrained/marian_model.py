@@ -242,9 +242,8 @@ class MarianSteps:
         # Before the softmax, as in training: the row of padding means nothing, its score neither.
         logits[:, self.model.padding_id] = -math.inf
         if self.cache.length == self.max_length:
-            end = logits[:, self.model.end_id].clone()
             logits.fill_(-math.inf)
-            logits[:, self.model.end_id] = end
+            logits[:, self.model.end_id] = 0.0  # certain
         return logits
 
     def select(self, rows: Tensor) -> None:

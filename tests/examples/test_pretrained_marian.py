@@ -5,7 +5,6 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -159,39 +158,34 @@ def test_translations_are_those_of_transformers_token_by_token(
     tmp_path: Path, packed: bool
 ) -> None:
     size, max_length, lengths = 37, 14, set()
-    searches = ((1, 1.0), (2, 1.0), (4, 0.0), (4, 1.0), (6, 1.5))
-    for seed, (beams, penalty) in product(range(5), searches):
+    for seed in range(2 if packed else 4):
         torch.manual_seed(seed)
         theirs = save_marian(tmp_path, size)
         ours = Marian.load(tmp_path)
+        ours = pack(ours) if packed else ours
         source = ragged(size, 12)
-        expected = theirs.generate(
-            source,
-            attention_mask=(source != size - 1).long(),
-            num_beams=beams,
-            early_stopping=beams > 1,
-            length_penalty=penalty,
-            do_sample=False,
-            max_new_tokens=max_length,
-            bad_words_ids=[[size - 1]],
-            renormalize_logits=True,
-            forced_eos_token_id=0,
-        )
-        found = write(
-            pack(ours) if packed else ours,
-            source,
-            beams=beams,
-            length_penalty=penalty,
-            max_length=max_length,
-        )
-        for sentence, row in zip(found, expected.tolist(), strict=True):
-            assert sentence.ended
-            written = [size - 1, *sentence.tokens, 0]
-            assert written == row[: len(written)]
-            assert set(row[len(written) :]) <= {size - 1}
-            lengths.add(len(sentence.tokens))
+        for beams, penalty in ((1, 1.0), (2, 1.0), (4, 0.0), (4, 1.0), (6, 1.5)):
+            expected = theirs.generate(
+                source,
+                attention_mask=(source != size - 1).long(),
+                num_beams=beams,
+                early_stopping=beams > 1,
+                length_penalty=penalty,
+                do_sample=False,
+                max_new_tokens=max_length,
+                bad_words_ids=[[size - 1]],
+                renormalize_logits=True,
+                forced_eos_token_id=0,
+            )
+            found = write(ours, source, beams=beams, length_penalty=penalty, max_length=max_length)
+            for sentence, row in zip(found, expected.tolist(), strict=True):
+                assert sentence.ended
+                written = [size - 1, *sentence.tokens, 0]
+                assert written == row[: len(written)]
+                assert set(row[len(written) :]) <= {size - 1}
+                lengths.add(len(sentence.tokens))
     assert max(lengths) == max_length - 1  # some had to be ended ...
-    assert len(lengths) > 5  # ... and others ended themselves
+    assert len(lengths) > 3  # ... and others ended themselves
 
 
 def test_padding_is_never_written(folder: Path, tmp_path: Path) -> None:
@@ -234,6 +228,18 @@ def test_company_in_a_batch_makes_no_difference(folder: Path) -> None:
     assert together == translator.translate(lines, max_length=20, batch_tokens=1)
     assert together == [translator.translate([line], max_length=20)[0] for line in lines]
     assert [line for line, text in zip(lines, together, strict=True) if not text] == ["", " "]
+
+
+def test_a_long_sentence_is_cut_and_closed(folder: Path) -> None:
+    translator = PublishedTranslator.load(folder)
+    line = "私は" * 30
+    cut = [*translator.tokenizer.encode(line)[:39], 0]
+    (expected,) = write(
+        translator.model, torch.tensor([cut]), beams=4, length_penalty=1.0, max_length=9
+    )
+    assert translator.translate([line], max_length=9) == [
+        translator.tokenizer.decode(expected.tokens)
+    ]
 
 
 def test_the_program_translates_line_by_line(
@@ -293,6 +299,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         f"'{WEIGHT}' holds NaN or infinity",
     ),
     "another model": (update("config.json", model_type="bart"), "model_type must be 'marian'"),
+    "another bend": (
+        update("config.json", activation_function="mish"),
+        "activation_function must be one of relu, gelu",
+    ),
     "no scale": (update("config.json", scale_embedding=False), "scale_embedding must be True"),
     "nothing of a scale": (
         update("config.json", scale_embedding="LOST"),

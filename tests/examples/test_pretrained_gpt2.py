@@ -1,0 +1,328 @@
+"""Our GPT-2 beside the one of transformers, with the same files."""
+
+import json
+import shutil
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
+from torch import Tensor
+
+from pretrained import gpt2
+from pretrained.byte_pairs import BORDERS, BYTES, END, BytePairs, _kind
+from pretrained.gpt2 import Writer
+from pretrained.gpt2_model import Gpt2, Gpt2Steps
+from transformer_blocks import beam_search, greedy_search, pack
+from translation.searches import Greedy, Sample
+
+TEXT = [
+    "The Transformer reads the text; we've seen that it's able to.",
+    "the cat's cats sat there, and they'll sit there in 2024.",
+    "東京の犬は東京で本を読みます。東京の猫は寝ます。",
+]
+TRICKY = (
+    *("", " ", "the cat", " the  cat   sat", "it's we'll they've I'd 'tis 's'S IT'S", "can't'll"),
+    *(
+        "in 2024, 3.14 ½ ² Ⅷ ٣",
+        "東京tower 東京",
+        "ｶﾞ ガ が",
+        "é e\u0301 café",
+        "😀👍🏽👩‍👩‍👧",
+        "a\tb\n\nc  \n d",
+    ),
+    *("trailing  ", "\n", "a\u00a0b\u3000c\u2028d\x85e\x1ff", "a\u200bb", "\x00\x07\x7f", "\ufffd"),
+    *("<|endoftext|>", "$5!!! ...--- _x_", "ĠĊ", "ſ's ΣΑΣ", "a\u0378b", "\U0010ffff", "\ufeffthe"),
+)
+SIZES: dict[str, Any] = {"n_positions": 40, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 48}
+
+
+def save_gpt2(folder: Path, size: int, *, dtype: torch.dtype = torch.float32, end: int = 0) -> Any:
+    config = transformers.GPT2Config(
+        vocab_size=size, bos_token_id=end, eos_token_id=end, pad_token_id=end, **SIZES
+    )
+    return save(transformers.GPT2LMHeadModel(config), folder, dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published, once")
+    torch.manual_seed(0)
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(
+        TEXT * 3, vocab_size=330, min_frequency=2, special_tokens=[END], show_progress=False
+    )
+    trained.save_model(str(folder))
+    vocabulary = json.loads((folder / "vocab.json").read_bytes())
+    save_gpt2(folder, len(vocabulary), end=vocabulary[END])
+    return folder
+
+
+def published_tokenizer(folder: Path) -> Any:
+    make: Any = transformers.GPT2Tokenizer
+    return make(str(folder / "vocab.json"), str(folder / "merges.txt"))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_every_score_is_that_of_transformers(tmp_path: Path, dtype: torch.dtype) -> None:
+    theirs = save_gpt2(tmp_path, 50, dtype=dtype)
+    ours = Gpt2.load(tmp_path, dtype=dtype)
+    tokens = torch.randint(50, (4, 40))
+    lengths = 40, 7, 1, 23
+    real = torch.arange(40) < torch.tensor(lengths)[:, None]
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=real.long()).logits
+        found = ours(tokens)
+        steps = Gpt2Steps(ours, tokens[:, :20])
+        stepped = [steps.step(column) for column in tokens[:, 20:].unbind(1)]
+    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=TOLERANCE[dtype])
+    torch.testing.assert_close(
+        torch.stack(stepped, dim=1), found[:, 20:], rtol=0, atol=TOLERANCE[dtype]
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_texts_go_on_as_in_transformers_token_by_token(tmp_path: Path, packed: bool) -> None:
+    ended = 0
+    for seed in range(4):
+        torch.manual_seed(seed)
+        theirs = save_gpt2(tmp_path, 50, end=seed)
+        model = Gpt2.load(tmp_path)
+        model = pack(model) if packed else model
+        for begun, beams in ((1, 1), (6, 1), (6, 3)):
+            tokens = torch.randint(50, (6, begun))
+            with torch.no_grad():
+                steps = Gpt2Steps(model, tokens[:, :-1])
+            expected = theirs.generate(
+                tokens,
+                attention_mask=torch.ones_like(tokens),
+                do_sample=False,
+                num_beams=beams,
+                early_stopping=beams > 1,
+                length_penalty=0.0,
+                max_new_tokens=24,
+            )[:, begun:]
+            options = {"end_id": seed, "max_length": 24}
+            if beams == 1:
+                found = greedy_search(steps, tokens[:, -1], **options)
+            else:
+                options["beam_size"] = beams
+                several = beam_search(steps, tokens[:, -1], length_penalty=0.0, **options)
+                found = [sentences[0] for sentences in several if sentences[0].ended]
+                expected = expected[[sentences[0].ended for sentences in several]]
+            for sentence, row in zip(found, expected.tolist(), strict=True):
+                written = sentence.tokens + [seed] * sentence.ended
+                assert written == row[: len(written)]
+                assert set(row[len(written) :]) <= {seed}
+                ended += sentence.ended
+    assert 0 < ended < 4 * 3 * 6
+
+
+def test_texts_are_cut_and_joined_as_by_transformers(folder: Path) -> None:
+    theirs, ours = published_tokenizer(folder), BytePairs.load(folder)
+    for text in (*TRICKY, *TEXT):
+        ids = ours.encode(text)
+        assert ids == theirs(text, split_special_tokens=True)["input_ids"], text
+        assert ours.decode(ids) == text
+        for cut in range(0, len(ids), 3):
+            assert ours.decode(ids[cut:]) == theirs.decode(ids[cut:]), text
+    assert ours.decode([5, ours.vocabulary[END], 6]) == ours.decode([5, 6])
+    with pytest.raises(IndexError, match="an id must be in the vocabulary, got 999"):
+        ours.decode([999])
+
+
+def assigned(character: str) -> bool:
+    """Tell a character that has been there since Unicode 3.2: newer tables are no matter."""
+    before, now = unicodedata.ucd_3_2_0.category(character), unicodedata.category(character)
+    return before[0] == now[0] and now != "Cn"
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]).filter(assigned)))
+def test_any_text_is_cut_as_by_transformers(folder: Path, text: str) -> None:
+    theirs, ours = published_tokenizer(folder), BytePairs.load(folder)
+    ids = ours.encode(text)
+    assert ids == theirs(text, split_special_tokens=True)["input_ids"]
+    assert ours.decode(ids) == text
+
+
+def test_borders_of_every_character_are_those_of_transformers() -> None:
+    theirs = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    codes = (*range(0x3100), *range(0x3100, 0xD800, 97), *range(0xE000, 0x30000, 97))
+    for character in filter(assigned, map(chr, codes)):
+        text = f"a{character}b 1{character}2 {character}!"
+        found = [match.span() for match in BORDERS.finditer("".join(map(_kind, text)))]
+        assert found == [span for _, span in theirs.pre_tokenize_str(text)], hex(ord(character))
+
+
+def test_names_of_the_first_files_are_understood(folder: Path, tmp_path: Path) -> None:
+    old = shutil.copytree(folder, tmp_path / "old")
+
+    def age(tensors: dict[str, Tensor]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 40, 40).tril()
+        tensors["h.2.attn.masked_bias"] = torch.tensor(-1e4)
+        tensors["lm_head.weight"] = tensors["wte.weight"].clone()
+
+    change_tensors(old, age)
+    expected, found = Gpt2.load(folder).state_dict(), Gpt2.load(old).state_dict()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_text_goes_on_from_an_empty_one_too(folder: Path) -> None:
+    writer = Writer.load(folder)
+    (found,) = writer.go_on("", length=5, search=Greedy())
+    end = torch.tensor([writer.model.end_id])
+    with torch.no_grad():
+        (expected,) = greedy_search(
+            Gpt2Steps(writer.model, end[None, :0]),
+            end,
+            end_id=writer.model.end_id,
+            max_length=5,
+        )
+    assert found == writer.tokenizer.decode(expected.tokens)
+    assert found
+
+
+def test_several_continuations_are_drawn_from_one_beginning(folder: Path) -> None:
+    writer = Writer.load(folder)
+    draws = [
+        writer.go_on(
+            "the cat",
+            length=5,
+            search=Sample(1.0, None, None, torch.Generator().manual_seed(seed), n_best=3),
+        )
+        for seed in (1, 1, 2)
+    ]
+    assert draws[0] == draws[1] != draws[2]
+    assert len(draws[0]) == 3
+
+
+def test_the_program_prints_the_text_and_what_follows(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = Writer.load(folder)
+    (found,) = writer.go_on("the cat", length=6, search=Greedy())
+    assert gpt2.main([str(folder), "the cat", "--length", "6"]) == 0
+    assert capsys.readouterr().out == f"the cat{found}\n"
+    sample = [str(folder), "the cat", "--length", "6", "--sample", "--seed", "3", "--top-k", "50"]
+    assert gpt2.main(sample) == 0
+    drawn = capsys.readouterr().out
+    assert drawn.startswith("the cat")
+    assert gpt2.main([*sample, "--temperature", "1.0", "--top-p", "1.0"]) == 0
+    assert capsys.readouterr().out == drawn
+
+
+def lose(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def update(name: str, **values: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / name
+        content = json.loads(path.read_bytes()) | values
+        kept = {key: value for key, value in content.items() if value != "LOST"}
+        path.write_text(json.dumps(kept), encoding="utf-8")
+
+    return change
+
+
+def append(name: str, text: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
+
+    return change
+
+
+WEIGHT = "transformer.h.1.attn.c_attn.weight"
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (lose("config.json"), "config.json: No such file"),
+    "no weights": (lose("model.safetensors"), "model.safetensors is missing"),
+    "no vocabulary": (lose("vocab.json"), "vocab.json: No such file"),
+    "no merges": (lose("merges.txt"), "merges.txt: No such file"),
+    "a tensor too few": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop(WEIGHT)),
+        "lacks tensor 'h.1.attn.c_attn.weight'",
+    ),
+    "a tensor too many": (
+        lambda folder: change_tensors(
+            folder, lambda tensors: tensors.update({"h.9.ln_1.bias": torch.ones(32)})
+        ),
+        "holds tensor 'h.9.ln_1.bias', for which the model has no use",
+    ),
+    "another shape": (
+        lambda folder: change_tensors(
+            folder, lambda tensors: tensors.update({WEIGHT: tensors[WEIGHT].t().contiguous()})
+        ),
+        f"tensor '{WEIGHT}' must hold numbers of shape (32, 96) by config.json, got torch.float32 "
+        "of shape (96, 32)",
+    ),
+    "NaN": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors[WEIGHT].fill_(torch.nan)),
+        f"'{WEIGHT}' holds NaN or infinity",
+    ),
+    "an untied output": (
+        lambda folder: change_tensors(
+            folder,
+            lambda tensors: tensors.update(
+                {"lm_head.weight": 2 * tensors["transformer.wte.weight"]}
+            ),
+        ),
+        "'transformer.wte.weight' and 'lm_head.weight' must be equal, but differ",
+    ),
+    "another model": (update("config.json", model_type="gptj"), "model_type must be 'gpt2'"),
+    "another scale": (
+        update("config.json", scale_attn_by_inverse_layer_idx=True),
+        "scale_attn_by_inverse_layer_idx must be False",
+    ),
+    "another bend": (
+        update("config.json", activation_function="gelu_fast"),
+        "activation_function must be one of relu, gelu",
+    ),
+    "odd heads": (update("config.json", n_head=5), "n_head must divide the width 32, got 5"),
+    "another end": (update("config.json", eos_token_id=7), "in vocab.json but 7 in config.json"),
+    "no end": (update("vocab.json", **{END: "LOST"}), "must hold '<|endoftext|>'"),
+    "no byte": (update("vocab.json", **{BYTES[7]: "LOST"}), f"must hold {BYTES[7]!r}"),
+    "a number twice": (update("vocab.json", new=7), "must not repeat a number"),
+    "no number": (update("vocab.json", new="x"), "number of 'new' must be at least 0: 'x'"),
+    "a large number": (update("vocab.json", new=9999), "has numbers beyond the"),
+    "a merge of one": (append("merges.txt", "abc\n"), "must hold two pieces, got 'abc'"),
+    "an unknown merge": (append("merges.txt", "x z\n"), "must hold 'xz'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_told_in_one_line(
+    damage: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, message = DAMAGES[damage]
+    damaged = shutil.copytree(folder, tmp_path / "damaged")
+    change(damaged)
+    assert gpt2.main([str(damaged), "the cat", "--length", "3"]) == 2
+    assert message in one_error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--length", "0"], "--length: must be a whole number above 0"),
+        (["--length", "40"], "the model reads 40 tokens at most, got 2 tokens to go on from and"),
+        (["--top-k", "3"], "--top-k goes with --sample"),
+        (["--seed", "0"], "--seed goes with --sample"),
+        (["--sample", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
+        (["--dance"], "unrecognized arguments: --dance"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpt2.main([str(folder), "the cat", *arguments]) == 2
+    assert message in one_error_line(capsys)
