@@ -43,6 +43,10 @@ bench-blocks: $(VENV)/.bench  ## time the blocks and weigh their memory beside o
 bench-training: $(VENV)/.bench  ## time the training beside other loops (5 minutes)
 	$(BIN)/python benchmarks/training.py
 
+.PHONY: bench-pretrained
+bench-pretrained: $(VENV)/.bench  ## time published models beside the library they come from (5 minutes)
+	$(BIN)/python benchmarks/published.py
+
 .PHONY: kill
 kill: $(VENV)/.examples  ## kill a training twenty times and see that not a bit is lost (2 minutes)
 	$(BIN)/python examples/kill_training.py

@@ -13,6 +13,7 @@ def build_marian(
     padding: int,
     start: int,
     end: int,
+    activation: str = "relu",
     **options: Any,
 ) -> Any:
     """Build a ``MarianMTModel``; ``options`` go to its ``MarianConfig``."""
@@ -27,7 +28,7 @@ def build_marian(
         decoder_attention_heads=num_heads,
         encoder_ffn_dim=d_ff,
         decoder_ffn_dim=d_ff,
-        activation_function="relu",
+        activation_function=activation,
         scale_embedding=True,
         pad_token_id=padding,
         decoder_start_token_id=start,

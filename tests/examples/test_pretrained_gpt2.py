@@ -42,11 +42,17 @@ TRICKY = (
     *("<|endoftext|>", "$5!!! ...--- _x_", "ĠĊ", "ſ's ΣΑΣ", "a\u0378b", "\U0010ffff", "\ufeffthe"),
 )
 SIZES: dict[str, Any] = {"n_positions": 40, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 48}
+EPSILON = 1e-2
 
 
 def save_gpt2(folder: Path, size: int, *, dtype: torch.dtype = torch.float32, end: int = 0) -> Any:
     config = transformers.GPT2Config(
-        vocab_size=size, bos_token_id=end, eos_token_id=end, pad_token_id=end, **SIZES
+        vocab_size=size,
+        bos_token_id=end,
+        eos_token_id=end,
+        pad_token_id=end,
+        layer_norm_epsilon=EPSILON,
+        **SIZES,
     )
     return save(transformers.GPT2LMHeadModel(config), folder, dtype=dtype)
 
@@ -159,6 +165,23 @@ def test_borders_of_every_character_are_those_of_transformers() -> None:
         text = f"a{character}b 1{character}2 {character}!"
         found = [match.span() for match in BORDERS.finditer("".join(map(_kind, text)))]
         assert found == [span for _, span in theirs.pre_tokenize_str(text)], hex(ord(character))
+
+
+def test_a_model_made_from_its_sizes_is_a_gpt2(folder: Path) -> None:
+    loaded = Gpt2.load(folder)
+    made = Gpt2(
+        vocabulary_size=len(loaded.words.weight),
+        d_model=32,
+        num_layers=3,
+        num_heads=4,
+        d_ff=48,
+        max_length=40,
+        eps=EPSILON,
+        end_id=loaded.end_id,
+    )
+    made.load_state_dict(loaded.state_dict())
+    tokens = torch.randint(50, (2, 7))
+    assert torch.equal(made(tokens), loaded(tokens))
 
 
 def test_names_of_the_first_files_are_understood(folder: Path, tmp_path: Path) -> None:
