@@ -1,7 +1,9 @@
 """Our BERT beside the one of transformers, with the same files."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from safetensors.torch import load_file
 from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
 from torch import Tensor
 
-from pretrained import bert, bert_model
+from pretrained import bert, bert_model, gpt2, marian
 from pretrained.bert import SentenceEncoder
 from pretrained.bert_model import Bert
 from pretrained.loading import find_folder, load_weights
@@ -446,6 +448,28 @@ def test_a_network_that_fails_is_told_in_one_line(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UserError, match="install huggingface_hub: pip install"):
         find_folder("owner/model", [])
+
+
+def test_every_program_finds_its_parts() -> None:
+    code = (
+        "import runpy, sys\n"
+        "before = list(sys.path)\n"
+        "for program in sys.argv[1:]:\n"
+        "    runpy.run_path(program)\n"
+        "    sys.path[:] = before\n"
+        "    for name in [name for name in sys.modules if name.startswith(('pre', 'trans'))]:\n"
+        "        del sys.modules[name]\n"
+    )
+    programs = [str(module.__file__) for module in (bert, marian, gpt2)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    result = subprocess.run(
+        [sys.executable, "-c", code, *programs],
+        capture_output=True,
+        timeout=120,
+        env=environment,
+        cwd=Path(__file__).parent,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
 def test_published_weights_of_half_precision_are_widened(folder: Path, tmp_path: Path) -> None:
