@@ -9,13 +9,14 @@ Next: ``wordpiece.py``, how BERT reads, and ``bert.py``, what it is good for.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrained.loading import WEIGHTS, Config, Origin, load_weights
+from pretrained.loading import WEIGHTS, Config, Origin, load_model
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
@@ -125,7 +126,8 @@ class Bert(nn.Module):
             position_embedding_type="absolute", is_decoder=False, add_cross_attention=False
         )
         d_model, num_layers = config.size("hidden_size"), config.size("num_hidden_layers")
-        model = cls(
+        make = partial(
+            cls,
             vocabulary_size=config.size("vocab_size"),
             d_model=d_model,
             num_layers=num_layers,
@@ -136,9 +138,10 @@ class Bert(nn.Module):
             activation=config.activation("hidden_act"),
             eps=config.number("layer_norm_eps", 1e-12),
             padding_id=config.size("pad_token_id", 0, least=0),
-        ).to(dtype)
-        load_weights(model, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT)
-        return model.eval()
+        )
+        return load_model(
+            make, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT, dtype=dtype
+        )
 
 
 def origins(num_layers: int) -> dict[str, Origin]:

@@ -11,12 +11,13 @@ Next: ``byte_pairs.py``, how GPT-2 reads, and ``gpt2.py``, which writes.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from pretrained.loading import ACTIVATIONS, WEIGHTS, Config, Origin, load_weights
+from pretrained.loading import ACTIVATIONS, WEIGHTS, Config, Origin, load_model
 from transformer_blocks import (
     Encoder,
     EncoderCache,
@@ -136,7 +137,8 @@ class Gpt2(nn.Module):
             tie_word_embeddings=True,
         )
         d_model, num_layers = config.size("n_embd"), config.size("n_layer")
-        model = cls(
+        make = partial(
+            cls,
             vocabulary_size=config.size("vocab_size"),
             d_model=d_model,
             num_layers=num_layers,
@@ -146,9 +148,10 @@ class Gpt2(nn.Module):
             activation=config.activation("activation_function"),
             eps=config.number("layer_norm_epsilon", 1e-5),
             end_id=config.size("eos_token_id", least=0),
-        ).to(dtype)
-        load_weights(model, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT)
-        return model.eval()
+        )
+        return load_model(
+            make, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT, dtype=dtype
+        )
 
 
 def origins(num_layers: int) -> dict[str, Origin]:

@@ -3,7 +3,7 @@
 The sizes stand in ``config.json``, the weights in ``model.safetensors``. Both were written by
 somebody else for other code, so nothing is taken on trust: a setting that changes the computation
 and is not known here is refused, and so is a file with a tensor too few, too many, of another
-shape, or with NaN in it. The model receives all weights or none.
+shape, or with NaN in it. Nothing is made before all of it is known to fit.
 
 Weights come as safetensors only. The older ``pytorch_model.bin`` is a pickle, and a pickle is a
 program that runs when it is opened.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """What the bends are called in a config.json."""
 
 WEIGHTS = "model.safetensors"
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def find_folder(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
@@ -132,7 +134,8 @@ class Config:
     def number(self, name: str, default: float) -> float:
         """Read a number above 0."""
         value = self.values.get(name, default)
-        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < float("inf"):
             raise UserError(f"{self.path}: {name} must be a number above 0, got {value!r}")
         return float(value)
 
@@ -181,45 +184,62 @@ class Origin:
         return tensor.chunk(self.parts)[self.part]
 
 
-def load_weights(
-    model: nn.Module, path: Path, origins: Mapping[str, Origin], *, left_out: str
-) -> None:
-    """Copy the weights of a file into a model, all of them or none.
+def load_model(
+    make: Callable[[], Model],
+    path: Path,
+    origins: Mapping[str, Origin],
+    *,
+    left_out: str,
+    dtype: torch.dtype,
+) -> Model:
+    """Make a model and give it the weights of a file, once they are known to fit.
 
     Args:
-        model: Receives the weights, in its own dtype.
+        make: Makes the model. It is called twice: first on torch's device "meta", where tensors
+            have a shape and take no memory, to see what is wanted.
         path: A safetensors file.
-        origins: Where each parameter of the model comes from.
+        origins: Where each parameter comes from.
         left_out: A regular expression: the tensors of the file that the model can do without.
+        dtype: What to compute in.
+
+    Returns:
+        The model, in eval mode.
 
     Raises:
         UserError: If the file cannot be read, or a tensor in it is missing, unknown, of another
-            shape, or NaN or infinite. The model is then untouched.
+            shape, or NaN or infinite.
     """
+    with torch.device("meta"):
+        wanted = make().state_dict()
     tensors = _read_tensors(path)
-    taken: dict[str, Tensor] = {}
-    known = {name for ours in model.state_dict() for name in origins[ours].names}
+    known = {name for ours in wanted for name in origins[ours].names}
     for name in tensors:
         if name not in known and not re.fullmatch(left_out, name):
             raise UserError(f"{path} holds tensor {name!r}, for which the model has no use")
-    for ours, target in model.state_dict().items():
+    weights = {}
+    for ours, target in wanted.items():
         origin = origins[ours]
-        found = [name for name in origin.names if name in tensors]
+        found = {name: tensors[name] for name in origin.names if name in tensors}
         if not found:
             raise UserError(f"{path} lacks tensor {origin.names[0]!r}")
-        for name in found:
-            tensor, shape = tensors[name], origin.shape(target.shape)
-            if tensor.shape != shape or not tensor.is_floating_point():
+        for name, tensor in found.items():
+            shape = origin.shape(target.shape)
+            if tensor.shape != shape or tensor.dtype not in FLOATS:
                 raise UserError(
                     f"{path}: tensor {name!r} must hold numbers of shape {shape} by config.json, "
                     f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
                 )
-            if not tensor.isfinite().all():
+            found[name] = tensor.to(dtype)
+            if not found[name].isfinite().all():
                 raise UserError(f"{path}: tensor {name!r} holds NaN or infinity")
-            if not torch.equal(tensor, tensors[found[0]]):
-                raise UserError(f"{path}: {found[0]!r} and {name!r} must be equal, but differ")
-        taken[ours] = origin.read(tensors[found[0]])
-    model.load_state_dict(taken)
+        first, *others = found
+        for name in others:
+            if not torch.equal(found[first], found[name]):
+                raise UserError(f"{path}: {first!r} and {name!r} must be equal, but differ")
+        weights[ours] = origin.read(found[first])
+    model = make().to(dtype)
+    model.load_state_dict(weights)
+    return model.eval()
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -232,7 +252,10 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             )
         if f"{path.name}.index.json" in there:
             raise UserError(f"{path} is missing; weights in several files are not supported")
-        raise UserError(f"{path} is missing")
+        raise UserError(
+            f"{path} is missing; on the hub, some models have a revision with safetensors, which "
+            "--revision names"
+        )
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError) as error:

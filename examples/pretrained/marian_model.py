@@ -12,13 +12,14 @@ Next: ``sentence_pieces.py``, how Marian reads, and ``marian.py``, which transla
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrained.loading import WEIGHTS, Config, Origin, load_weights
+from pretrained.loading import WEIGHTS, Config, Origin, load_model
 from transformer_blocks import (
     DecoderCache,
     SinusoidalPositionalEncoding,
@@ -187,7 +188,8 @@ class Marian(nn.Module):
         padding_id = config.size("pad_token_id", least=0)
         config.expect(decoder_vocab_size=vocabulary_size, decoder_start_token_id=padding_id)
         num_layers = config.size("encoder_layers"), config.size("decoder_layers")
-        model = cls(
+        make = partial(
+            cls,
             vocabulary_size=vocabulary_size,
             d_model=d_model,
             num_layers=num_layers,
@@ -200,9 +202,10 @@ class Marian(nn.Module):
             padding_id=padding_id,
             end_id=config.size("eos_token_id", least=0),
             activation=config.activation("activation_function"),
-        ).to(dtype)
-        load_weights(model, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT)
-        return model.eval()
+        )
+        return load_model(
+            make, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT, dtype=dtype
+        )
 
 
 def origins(num_layers: tuple[int, int]) -> dict[str, Origin]:
