@@ -53,7 +53,8 @@ class Cell(NamedTuple):
         return f"{self.work}, batch {self.batch}"
 
 
-CELLS = [Cell(work, batch) for work in ("encode", "go on", "translate") for batch in (1, 16)]
+WORKS = ("encode", "go on", "translate")
+CELLS = [Cell(work, batch) for work in WORKS for batch in (1, 16)]
 
 
 def texts(count: int, *, shortest: int, longest: int, vocabulary: int, padding: int) -> Any:
@@ -222,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=contestants, default=list(contestants))
+    parser.add_argument("--work", nargs="+", choices=WORKS, default=WORKS)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
     parser.add_argument("--picture", type=Path, help="draw the speeds into this file")

@@ -289,6 +289,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         set_tensor(QUERY, lambda tensor: tensor.index_fill(0, torch.tensor([3]), torch.nan)),
         f"tensor '{QUERY}' holds NaN or infinity",
     ),
+    "a number beyond float32": (
+        set_tensor(QUERY, lambda tensor: tensor.double() * 1e39),
+        f"tensor '{QUERY}' holds NaN or infinity",
+    ),
     "a truncated file": (
         lambda folder: rewrite(
             "model.safetensors", (folder / "model.safetensors").read_bytes()[:-1]
