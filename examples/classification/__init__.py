@@ -1,0 +1,5 @@
+"""The classifier: reviews, data, models, and what they learn.
+
+``examples/classify.py`` is the program; the files here are its parts, to be read in this order:
+``reviews`` (a task that needs attention), ``data``, ``models``, ``learning``, ``pictures``.
+"""

@@ -1,0 +1,123 @@
+"""Data: labelled texts in three splits, the toy reviews or two files of your own.
+
+A file holds a text a line, its label before it, with a tab between: ``label<TAB>text``. Part of the
+training file is kept for validation. No text is in two splits.
+"""
+
+import hashlib
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from classification.reviews import Review, toy_reviews
+from translation.corpus import clean, read_lines
+from translation.errors import UserError
+
+log = logging.getLogger("translation.data")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Labelled texts in three splits."""
+
+    train: list[Review]
+    validation: list[Review]
+    test: list[Review]
+
+    @property
+    def labels(self) -> list[str]:
+        """All labels, in the order of the alphabet."""
+        return sorted({review.label for review in self.train})
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all texts and labels."""
+        digest = hashlib.sha256()
+        for split in (self.train, self.validation, self.test):
+            for review in split:
+                digest.update(f"{review.label}\t{review.text}\n".encode())
+            digest.update(b"\n")
+        return digest.hexdigest()
+
+
+def load_data(train_file: Path | None, test_file: Path | None) -> Data:
+    """Load both files, or make the toy reviews.
+
+    Raises:
+        UserError: If a file is unreadable, or holds too little to learn from.
+    """
+    if train_file is None or test_file is None:
+        return Data(**toy_reviews())
+    test = read_reviews(test_file)
+    tested = {review.text for review in test}
+    known = [review for review in read_reviews(train_file) if review.text not in tested]
+    texts = sorted({review.text for review in known}, key=text_hash)
+    kept_back = set(texts[: min(1000, max(1, len(texts) // 10))])
+    data = Data(
+        train=[review for review in known if review.text not in kept_back],
+        validation=[review for review in known if review.text in kept_back],
+        test=test,
+    )
+    if len(data.labels) < 2:
+        raise UserError(
+            f"{train_file} must hold texts of at least two labels that are neither in {test_file} "
+            f"nor kept for validation, got {len(data.labels)}"
+        )
+    for name, split in (("validation", data.validation), ("test", data.test)):
+        for review in split:
+            if review.label not in data.labels:
+                raise UserError(
+                    f"the label {review.label!r} of the {name} texts is on no training text"
+                )
+    return data
+
+
+def text_hash(text: str) -> bytes:
+    """Deal texts by a hash of themselves, so that their order makes no difference."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def read_reviews(path: Path) -> list[Review]:
+    """Read a file of labelled texts.
+
+    Raises:
+        UserError: If it cannot be read, a line has no tab, or nothing is left.
+    """
+    reviews, blank = [], 0
+    for number, line in enumerate(read_lines(path), start=1):
+        label, tab, text = line.partition("\t")
+        label, text = cleaned(label), cleaned(text)
+        if not tab and label:
+            raise UserError(f"{path}:{number} has no tab; a line must be label, tab, text")
+        if label and text:
+            reviews.append(Review(text, label))
+        else:
+            blank += 1
+    if not reviews:
+        raise UserError(f"{path} holds no text")
+    if blank:
+        log.warning(f"{path}: left out {blank:,} lines without a label or a text")
+    return reviews
+
+
+def cleaned(text: str) -> str:
+    """Bring a text into the spelling that models are trained on; empty if nothing is to be seen."""
+    return clean(text, "en", corpus="files")
+
+
+def best_of_counts(reviews: Sequence[Review]) -> float:
+    """Compute how often a model that sees nothing but counts of words can be right, at best.
+
+    It must answer all texts of one bag alike; the best it can do is to know their commonest label.
+
+    Example:
+        >>> reviews = [Review("good not bad", "positive"), Review("bad not good", "negative")]
+        >>> best_of_counts(reviews)
+        0.5
+    """
+    labels: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for review in reviews:
+        labels[tuple(sorted(review.text.split()))][review.label] += 1
+    return sum(max(counts.values()) for counts in labels.values()) / len(reviews)

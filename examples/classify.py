@@ -1,0 +1,283 @@
+"""Train a classifier of texts, try it beside a bag of words, and ask it.
+
+    python examples/classify.py train                       # toy reviews, a minute on a CPU
+    python examples/classify.py evaluate
+    python examples/classify.py classify "the zoo ? the guide found it dull , but I found it good ."
+
+    python examples/classify.py train --train-file a.tsv --test-file b.tsv --run runs/mine
+
+In the toy reviews several people say what they think, and the label is what "I" thinks. The same
+words in another order have another label, so a model that counts words can only guess; an encoder
+looks from word to word and knows. Files of your own hold ``label<TAB>text``, a text a line.
+
+Everything of a run lies in one folder, ``runs/classify`` unless ``--run`` names another. A stopped
+training goes on with ``--resume``.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from classification.data import Data, best_of_counts, cleaned, load_data
+from classification.learning import (
+    Classification,
+    Config,
+    confusion,
+    encode,
+    label_numbers,
+    predict,
+)
+from classification.models import EncoderClassifier
+from classification.pictures import plot_accuracy, plot_confusion, plot_looks
+from common.run import Run, load_best, read_metrics
+from common.training import Training
+from translate import as_text, choose_device, chunks_to_translate
+from translation.arguments import Parser, number
+from translation.comparison import table
+from translation.errors import UserError
+from translation.program import run_program
+from translation.run import file_hash
+from translation.tokenizer import Tokenizer
+
+ENCODER, BAG = "encoder", "bag of words"
+REPORT_STEPS = 250
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; what to do stands in ``command``."""
+    parser = Parser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    common = Parser(add_help=False)
+    common.add_argument("--run", type=Path, default=Path("runs/classify"), help="folder of the run")
+    common.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+    train = commands.add_parser("train", parents=[common], help="train both models")
+    train.add_argument("--train-file", type=Path, help="labelled texts (default: toy reviews)")
+    train.add_argument("--test-file", type=Path, help="labelled texts to try the models on")
+    above_0 = number(int, "above 0")
+    for name, what in (
+        ("steps", "updates of each model"),
+        ("batch-size", "texts of an update"),
+        ("vocabulary", "most sentencepiece tokens"),
+        ("num-layers", "of the encoder"),
+        ("d-model", "its width"),
+        ("num-heads", "heads of each layer"),
+        ("d-ff", "width inside the feed-forward networks"),
+        ("max-length", "most tokens of a text"),
+    ):
+        train.add_argument(f"--{name}", type=above_0, help=what)
+    train.add_argument("--dropout", type=number(float, "in [0, 1)"))
+    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
+    train.add_argument("--seed", type=number(int, "at least 0"), help="of everything (default: 0)")
+    train.add_argument(
+        "--resume", action="store_true", help="go on where the run stopped, or begin it"
+    )
+    commands.add_parser("evaluate", parents=[common], help="count what is right on test texts")
+    ask = commands.add_parser("classify", parents=[common], help="label and probability of texts")
+    ask.add_argument("sentences", nargs="*", help="texts (default: read standard input)")
+    ask.add_argument("--file", type=Path, help="a file of texts, one a line")
+    return parser.parse_args(arguments)
+
+
+def new_config(options: argparse.Namespace) -> Config:
+    """Make the configuration of a run that begins."""
+    if (options.train_file is None) != (options.test_file is None):
+        raise UserError("--train-file and --test-file go together")
+    config = Config(
+        seed=0,
+        steps=2500,
+        report_steps=REPORT_STEPS,
+        peak_rate=2e-3,
+        warmup_steps=100,
+        average=0.99,
+        vocabulary=1000 if options.train_file is None else 4000,
+    )
+    chosen: dict[str, Any] = {
+        name: as_text(value) if isinstance(value, Path) else value
+        for name, value in vars(options).items()
+        if name in vars(config) and value is not None
+    }
+    return replace(config, **chosen)
+
+
+def data_of(config: Config) -> Data:
+    """Load the data of a run, and see that they are still the same."""
+    files = (None if file is None else Path(file) for file in (config.train_file, config.test_file))
+    data = load_data(*files)
+    if config.data_hash and config.data_hash != data.fingerprint:
+        raise UserError("the texts have changed since the run began; begin another --run")
+    return data
+
+
+def begin(run: Run[Config], config: Config) -> Config:
+    """Load the texts, see that the settings make a model, and train the tokenizer."""
+    data = data_of(config)
+    config = replace(config, labels=data.labels, data_hash=data.fingerprint)
+    config.build_encoder(config.vocabulary)
+    texts = [review.text for review in data.train]
+    Tokenizer.train(texts, vocab_size=config.vocabulary, path=run.tokenizer_file)
+    return replace(config, tokenizer_hash=file_hash(run.tokenizer_file))
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """Train the bag, then the encoder, then show what came of it."""
+    device = choose_device(options.device)
+    options.train_file, options.test_file = map(as_text, (options.train_file, options.test_file))
+    run = Run(options.run, Config)
+    config, _ = run.begin_or_go_on(options, lambda: begin(run, new_config(options)))
+    with run.locked():
+        data, tokenizer = data_of(config), run.load_tokenizer(config)
+        task = Classification(data, tokenizer, config, device)
+        limit = best_of_counts(data.validation)
+
+        def draw() -> None:
+            plot_accuracy(metrics_of(run), run.folder / "accuracy.png", limit=limit)
+
+        vocabulary = tokenizer.vocab_size
+        bag = Training(
+            *(run.folder / "bag", config, lambda: config.build_bag(vocabulary), task),
+            device=device,
+            reported=draw,
+            title=BAG,
+        )
+        encoder = Training(
+            *(run.folder, config, lambda: config.build_encoder(vocabulary), task),
+            device=device,
+            reported=draw,
+            title=ENCODER,
+        )
+        parameters = sum(weight.numel() for weight in encoder.model.parameters())
+        print(
+            f"{len(data.train)} texts, {len(config.labels)} labels, {parameters} parameters, "
+            f"a vocabulary of {vocabulary}, on {device}",
+            flush=True,
+        )
+        for training in (bag, encoder):
+            if training.resume():
+                print(f"{training.title}: going on after step {training.step}", flush=True)
+            training.fit()
+        trained = load(run, config, device)
+        print()
+        show_results(trained, data)
+        show_attention(trained, data)
+
+
+def metrics_of(run: Run[Config]) -> dict[str, list[dict[str, float]]]:
+    """Read how both models have learnt so far."""
+    return {ENCODER: read_metrics(run.folder), BAG: read_metrics(run.folder / "bag")}
+
+
+class Trained(NamedTuple):
+    """A run whose models have learnt."""
+
+    run: Run[Config]
+    config: Config
+    tokenizer: Tokenizer
+    encoder: EncoderClassifier
+    bag: nn.Module
+
+
+def load(run: Run[Config], config: Config, device: torch.device) -> Trained:
+    """Load the best weights of both models."""
+    tokenizer = run.load_tokenizer(config)
+    encoder = load_best(run.folder, config.build_encoder(tokenizer.vocab_size))
+    bag = load_best(run.folder / "bag", config.build_bag(tokenizer.vocab_size))
+    return Trained(run, config, tokenizer, encoder.to(device), bag.to(device))
+
+
+def show_results(trained: Trained, data: Data) -> None:
+    """Print how many test texts both models get right, and what they mistake for what."""
+    config, labels = trained.config, trained.config.labels
+    texts = encode([review.text for review in data.test], trained.tokenizer, config.max_length)
+    right = label_numbers(data.test, labels)
+    tables: dict[str, Tensor] = {}
+    with tqdm(
+        total=2 * len(texts), unit="text", leave=False, disable=not sys.stderr.isatty()
+    ) as bar:
+        for name, model in ((ENCODER, trained.encoder), (BAG, trained.bag)):
+            guessed = predict(model, texts, progress=bar.update).argmax(1)
+            tables[name] = confusion(right, guessed, len(labels))
+    print(f"{len(texts)} test texts")
+    rows = [
+        (name, f"{counts.diagonal().sum() / len(texts):.1%}") for name, counts in tables.items()
+    ]
+    rows.append(("best that counts of words allow", f"{best_of_counts(data.test):.1%}"))
+    rows.append(("always the commonest label", f"{right.bincount().max() / len(texts):.1%}"))
+    print(table(("", "accuracy"), rows, words=1))
+    for name, counts in tables.items():
+        print(f"\n{name}: a row for each right label, a column for each guess")
+        lines = zip(labels, counts.tolist(), strict=True)
+        print(table(("", *labels), [(label, *map(str, row)) for label, row in lines], words=1))
+    picture = trained.run.folder / "confusion.png"
+    plot_confusion(tables, labels, picture)
+    print(f"\nWritten: {picture}")
+
+
+def show_attention(trained: Trained, data: Data) -> None:
+    """Draw where the encoder looked in the test text of middle length."""
+    review = sorted(data.test, key=lambda review: len(review.text))[len(data.test) // 4]
+    (text,) = encode([review.text], trained.tokenizer, min(trained.config.max_length, 40))
+    guess = trained.config.labels[int(predict(trained.encoder, [text]).argmax())]
+    picture = trained.run.folder / "attention.png"
+    title = f"{review.text} → {guess}"
+    plot_looks(trained.encoder, trained.tokenizer, text, picture, title=title)
+    print(f"Written: {picture}")
+
+
+def evaluate_command(options: argparse.Namespace) -> None:
+    """Try both models on the test texts."""
+    run = Run(options.run, Config)
+    config = run.read_config()
+    trained = load(run, config, choose_device(options.device))
+    show_results(trained, data_of(config))
+
+
+def classify_command(options: argparse.Namespace) -> None:
+    """Give the label of each text and its probability, line in, line out."""
+    if options.sentences and options.file:
+        raise UserError("give texts or --file, not both")
+    run = Run(options.run, Config)
+    config = run.read_config()
+    trained = load(run, config, choose_device(options.device))
+    for lines in chunks_to_translate(options):
+        texts = [cleaned(line) for line in lines]
+        known = encode([text for text in texts if text], trained.tokenizer, config.max_length)
+        chances = iter(predict(trained.encoder, known).tolist() if known else [])
+        for text in texts:
+            answer = ""
+            if text:
+                chance, label = max(zip(next(chances), config.labels, strict=True))
+                answer = f"{label}\t{chance:.4f}"
+            print(answer, flush=sys.stdin.isatty())
+
+
+COMMANDS = {
+    "train": train_command,
+    "evaluate": evaluate_command,
+    "classify": classify_command,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+
+    def work() -> None:
+        options = parse(arguments)
+        COMMANDS[options.command](options)
+
+    return run_program(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

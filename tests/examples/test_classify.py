@@ -1,0 +1,365 @@
+"""The classifier: a task that counts cannot solve, two models, and the program around them."""
+
+import io
+import json
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from matplotlib.image import imread
+from tests.examples.test_translate import one_error_line
+
+import classify
+from classification.data import Data, best_of_counts, read_reviews
+from classification.learning import Classification, Config, confusion, encode, predict
+from classification.models import BagClassifier, EncoderClassifier
+from classification.reviews import Review, family, toy_reviews
+from common.run import Run, load_best, read_metrics
+from common.training import Training
+from translation.errors import UserError
+from translation.tokenizer import Tokenizer
+
+SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "32"]
+TINY = [*SIZES, "--steps", "8", "--batch-size", "8", "--vocabulary", "60"]
+NOUNS = "cat dog bird fish horse cow".split()  # noqa: SIM905
+
+
+def order_matters(count: int = 12) -> list[Review]:
+    """Texts whose label is their first word of two: every bag has two labels."""
+    pairs = [(a, b) for a in NOUNS for b in NOUNS if a != b]
+    return [Review(f"{a} {b}", "before" if a < b else "after") for a, b in pairs[:count]]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Two files of labelled texts, in a folder with a comma and a space in its name."""
+    folder = tmp_path / "my, files"
+    folder.mkdir()
+    reviews = order_matters(30)
+    for name, split in (("train", reviews[:24]), ("test", reviews[24:])):
+        text = "".join(f"{review.label}\t{review.text}\n" for review in split)
+        (folder / name).write_text(text, encoding="utf-8")
+    return ["--train-file", str(folder / "train"), "--test-file", str(folder / "test")]
+
+
+def test_the_reviews_of_a_family_have_one_bag_and_different_labels() -> None:
+    rng = Random(0)
+    for _ in range(300):
+        members = family(rng)
+        assert len({tuple(sorted(review.text.split())) for review in members}) == 1
+        assert len({review.label for review in members}) == len(members) in (2, 3)
+        assert len({review.text for review in members}) == len(members)
+
+
+def test_no_bag_of_words_is_in_two_splits_and_none_is_in_one_twice() -> None:
+    splits = toy_reviews()
+    seen: set[tuple[str, ...]] = set()
+    for reviews in splits.values():
+        bags = Counter(tuple(sorted(review.text.split())) for review in reviews)
+        assert set(bags.values()) == {2, 3}
+        assert not seen & bags.keys()
+        seen |= bags.keys()
+    assert {review.label for review in splits["test"]} == {"negative", "neutral", "positive"}
+    assert toy_reviews() == splits
+    assert toy_reviews(seed=1) != splits
+
+
+def test_whoever_counts_words_is_right_once_in_each_family() -> None:
+    reviews = [review for _ in range(50) for review in family(Random(_))]
+    bags = {tuple(sorted(review.text.split())) for review in reviews}
+    assert best_of_counts(reviews) == pytest.approx(len(bags) / len(reviews))
+    assert best_of_counts([Review("a", "x"), Review("b", "y"), Review("b", "y")]) == 1.0
+
+
+def config_of(**changes: object) -> Config:
+    plan = {"seed": 0, "report_steps": 50, "peak_rate": 1e-2, "warmup_steps": 20, "average": 0.9}
+    sizes = {"num_layers": 1, "d_model": 32, "num_heads": 4, "d_ff": 64, "dropout": 0.0}
+    return Config(**{**plan, **sizes, "steps": 150, "vocabulary": 60, "batch_size": 16, **changes})  # type: ignore[arg-type]
+
+
+def test_the_encoder_learns_what_the_bag_cannot(tmp_path: Path) -> None:
+    reviews = order_matters(30)
+    config = config_of(labels=["after", "before"])
+    texts = [review.text for review in reviews]
+    tokenizer = Tokenizer.train(texts, vocab_size=60, path=tmp_path / "tokenizer.model")
+    task = Classification(Data(reviews, reviews, reviews), tokenizer, config, torch.device("cpu"))
+    encoder = Training(
+        *(tmp_path / "encoder", config, lambda: config.build_encoder(tokenizer.vocab_size), task)
+    )
+    bag = Training(
+        *(tmp_path / "bag", config, lambda: config.build_bag(tokenizer.vocab_size), task)
+    )
+    encoder.fit()
+    bag.fit()
+    right = task.validation[1]
+    ids = encode(texts, tokenizer, config.max_length)
+    of_encoder, of_bag = (
+        float((predict(model.eval(), ids).argmax(1) == right).double().mean())
+        for model in (encoder.average, bag.average)
+    )
+    assert best_of_counts(reviews) == 0.5
+    assert of_encoder == 1.0
+    assert of_bag <= 0.5 + 1e-9
+
+
+def test_padding_and_company_make_no_difference_to_an_answer() -> None:
+    encoder = EncoderClassifier(
+        *(20, 3), num_layers=2, d_model=16, num_heads=2, d_ff=32, dropout=0.5, max_length=30
+    ).eval()
+    bag = BagClassifier(20, 3, d_model=16).eval()
+    texts = [torch.randint(4, 20, (length,)).tolist() for length in (9, 2, 5, 2, 1)]
+    for model in (encoder, bag):
+        together = predict(model, texts)
+        alone = torch.cat([predict(model, [text]) for text in texts])
+        torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
+        assert together.sum(1).sub(1.0).abs().max() < 1e-9
+
+
+def test_every_text_is_read_once_an_epoch(tmp_path: Path) -> None:
+    reviews = order_matters(30)
+    config = config_of(labels=["after", "before"], batch_size=7)
+    texts = [review.text for review in reviews]
+    tokenizer = Tokenizer.train(texts, vocab_size=60, path=tmp_path / "tokenizer.model")
+    task = Classification(Data(reviews, reviews, reviews), tokenizer, config, torch.device("cpu"))
+    epochs = [[task.batch(step) for step in range(first, first + 5)] for first in (1, 6)]
+    read = [[i for batch in epoch for i in batch] for epoch in epochs]
+    assert sorted(read[0]) == sorted(read[1]) == list(range(30))
+    assert read[0] != read[1]
+    assert task.batch(1) == epochs[0][0]  # whatever was read in between
+
+
+def test_the_confusion_table_counts_every_text_once() -> None:
+    right, guessed = torch.randint(3, (50,)), torch.randint(3, (50,))
+    counts = confusion(right, guessed, 3)
+    for row in range(3):
+        for column in range(3):
+            wanted = ((right == row) & (guessed == column)).sum()
+            assert counts[row, column] == wanted
+
+
+def test_train_evaluate_and_classify_in_one_folder(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "first, try"
+    assert classify.main(["train", "--run", str(folder), *files, *TINY]) == 0
+    out = capsys.readouterr().out
+    assert "best that counts of words allow" in out
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.json", "tokenizer.model", "checkpoints", "best", "bag"),
+        *("metrics.jsonl", "accuracy.png", "confusion.png", "attention.png"),
+    }
+    for name in ("accuracy", "confusion", "attention"):
+        assert imread(folder / f"{name}.png").ndim == 3
+    assert classify.main(["evaluate", "--run", str(folder)]) == 0
+    again = capsys.readouterr().out
+    assert again.rpartition("\n\nWritten")[0] in out  # the same figures
+    assert classify.main(["classify", "--run", str(folder), "cat dog", "", "dog cat"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert len(lines) == 4
+    assert lines[1] == lines[3] == ""
+    label, chance = lines[0].split("\t")
+    assert label in ("after", "before")
+    assert 0.5 <= float(chance) <= 1.0
+
+
+def test_texts_from_a_file_and_from_standard_input_come_out_alike(
+    tmp_path: Path,
+    files: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = str(tmp_path / "run")
+    assert classify.main(["train", "--run", folder, *files, *TINY]) == 0
+    text = "\ufeffcat dog\r\n\r\ndog\u2028cat".encode()
+    (tmp_path / "in.txt").write_bytes(text)
+    capsys.readouterr()
+    assert classify.main(["classify", "--run", folder, "--file", str(tmp_path / "in.txt")]) == 0
+    of_file = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert classify.main(["classify", "--run", folder]) == 0
+    assert capsys.readouterr().out == of_file
+    assert of_file.count("\n") == 3
+
+
+def fingerprint(folder: Path) -> dict[str, bytes]:
+    """All that a training leaves, clocks left out."""
+    kept = {}
+    for path in sorted(folder.rglob("*.safetensors")):
+        name = re.sub(r"\.\d+/", "/", str(path.relative_to(folder)))  # a save that was made again
+        kept[name] = path.read_bytes()
+    for file in sorted(folder.rglob("metrics.jsonl")):
+        rows = read_metrics(file.parent)
+        clocks = {"minutes": 0.0, "steps_per_second": 0.0}
+        kept[str(file.relative_to(folder))] = json.dumps([row | clocks for row in rows]).encode()
+    return kept
+
+
+class KilledError(Exception):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_training_killed_at_any_save_ends_with_the_bits_of_one_left_alone(
+    tmp_path: Path, files: list[str], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classify, "REPORT_STEPS", 4)
+    monkeypatch.setattr(classify, "plot_accuracy", lambda *arguments, **options: None)
+    monkeypatch.setattr(classify, "show_attention", lambda *arguments: None)
+    monkeypatch.setattr(classify, "show_results", lambda *arguments: None)
+    plan = [*files, *TINY, "--dropout", "0.5"]
+    assert classify.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
+    save, saves = Training._save, 0
+
+    def die(training: Training[torch.nn.Module]) -> None:
+        nonlocal saves
+        saves += 1
+        if saves == number:  # the last row is written, the checkpoint is not
+            raise KilledError
+        save(training)
+
+    folder = str(tmp_path / "killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_save", die)
+        with pytest.raises(KilledError):
+            classify.main(["train", "--run", folder, *plan])
+    assert classify.main(["train", "--run", folder, "--resume"]) == 0
+    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "whole")
+    assert len(read_metrics(tmp_path / "killed")) == 2
+
+
+def test_seeds_differ_and_repeat(tmp_path: Path, files: list[str]) -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        options = ["--seed", seed, "--run", str(tmp_path / name)]
+        assert classify.main(["train", *options, *files, *TINY]) == 0
+    first, second, third = (fingerprint(tmp_path / name) for name in "abc")
+    assert first == second != third
+
+
+def test_a_run_is_never_written_over_and_goes_on_for_more_steps(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    train = ["train", "--run", str(folder)]
+    assert classify.main([*train, *files, *TINY]) == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert classify.main([*train, *files, *TINY]) == 2
+    assert "go on with --resume" in one_error_line(capsys)
+    assert classify.main([*train, "--resume", "--seed", "3"]) == 2
+    assert "was begun with seed=0, got 3" in one_error_line(capsys)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert classify.main([*train, "--resume", "--steps", "12"]) == 0
+    assert "encoder: going on after step 8" in capsys.readouterr().out
+    assert [row["step"] for row in read_metrics(folder)] == [8, 12]
+    shutil.rmtree(folder / "checkpoints")
+    assert classify.main([*train, "--resume"]) == 2
+    assert "no checkpoint to go on from" in one_error_line(capsys)
+    (folder / "config.json").unlink()
+    assert classify.main([*train, *files, *TINY]) == 2
+    assert "holds weights but no config.json" in one_error_line(capsys)
+
+
+def test_best_weights_that_were_lost_are_kept_again(tmp_path: Path, files: list[str]) -> None:
+    folder = tmp_path / "run"
+    assert classify.main(["train", "--run", str(folder), *files, *TINY]) == 0
+    shutil.rmtree(folder / "best")
+    assert classify.main(["train", "--run", str(folder), "--resume"]) == 0
+    run = Run(folder, Config)
+    config = run.read_config()
+    vocabulary = run.load_tokenizer(config).vocab_size
+    assert not load_best(folder, config.build_encoder(vocabulary)).training
+
+
+def test_what_was_learnt_from_must_stay_as_it_is(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert classify.main(["train", "--run", str(folder), *files, *TINY]) == 0
+    with Path(files[3]).open("a", encoding="utf-8") as file:
+        file.write("after\tone more\n")
+    capsys.readouterr()
+    for command in (["evaluate"], ["train", "--resume", "--steps", "12"]):
+        assert classify.main([*command, "--run", str(folder)]) == 2
+        assert "have changed since the run began" in one_error_line(capsys)
+    (folder / "config.json").write_text('{"format_version": 1, "steps": "many"}')
+    assert classify.main(["evaluate", "--run", str(folder)]) == 2
+    assert "config.json is damaged" in one_error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--steps", "0"], "--steps: must be a whole number above 0, got '0'"),
+        (["train", "--dropout", "1.5"], "--dropout: must be a number in [0, 1), got '1.5'"),
+        (["train", "--train-file", "a.tsv"], "--train-file and --test-file go together"),
+        (["train", "--train-file", "a", "--test-file", "b"], "cannot read"),
+        (["train", "--vocabulary", "5"], "the vocabulary size must be from"),
+        (["train", "--d-model", "10", "--num-heads", "3"], "these settings make no model"),
+        (["train", "--device", "cuda"], "no CUDA device"),
+        (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
+        (["classify", "--run", "nowhere", "cat"], "nowhere holds no run"),
+        (["classify", "--file", "x", "cat"], "not both"),
+        ([], "required"),
+        (["dance"], "invalid choice"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert classify.main(arguments) == 2
+    assert message in one_error_line(capsys)
+    assert not [path for path in tmp_path.rglob("*") if path.name != "runs"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no text"),
+        (b"\xef\xbb\xbf", "holds no text"),
+        (b"good\tfine\nbad dull\n", ":2 has no tab; a line must be label, tab, text"),
+        (b"good\tfine\n\x8c\xa2\tx\n", ":2 is not UTF-8"),
+        (b"good\tfi\0ne\n", ":1 holds a NUL byte"),
+        (b"good\tfine\ngood\tbest\n", "must hold texts of at least two labels"),
+    ],
+)
+def test_a_file_that_cannot_be_learnt_from_is_refused(
+    content: bytes,
+    message: str,
+    tmp_path: Path,
+    files: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path(files[1]).write_bytes(content)
+    assert classify.main(["train", "--run", str(tmp_path / "run"), *files]) == 2
+    error = one_error_line(capsys)
+    assert message in error
+    assert files[1] in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_test_label_that_nobody_learns_is_named(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(files[3]).write_text("never\tcat cow\n")
+    assert classify.main(["train", "--run", str(tmp_path / "run"), *files]) == 2
+    assert "the label 'never' of the test texts is on no training text" in one_error_line(capsys)
+
+
+def test_lines_without_a_label_or_a_text_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "texts"
+    path.write_bytes(b"\xef\xbb\xbfgood\tfine\tand more\r\n\r\n\tnothing\nbad\t \nbad\tdull")
+    assert read_reviews(path) == [Review("fine and more", "good"), Review("dull", "bad")]
+    assert "left out 3 lines" in caplog.text
+    with pytest.raises(UserError, match="cannot read"):
+        read_reviews(tmp_path)
