@@ -1,0 +1,294 @@
+"""Train a language model on a text, measure it beside n-grams, and let it write.
+
+    python examples/generate_text.py train                    # toy stories, minutes on a CPU
+    python examples/generate_text.py evaluate
+    python examples/generate_text.py generate "Mira the baker had lost"
+    python examples/generate_text.py generate "Mira the baker had lost" --side-by-side
+
+    python examples/generate_text.py train --text book.txt --style 2017 --run runs/book
+
+The model is a stack of blocks that may not look ahead, built as in the paper (``--style 2017``) or
+as such models are built today (``--style today``, the default). Its text is any UTF-8 file, or
+little stories made on the spot.
+
+Everything of a run lies in one folder, ``runs/text`` unless ``--run`` names another. A stopped
+training goes on with ``--resume``.
+"""
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common.run import Run, load_best, read_metrics
+from common.training import Training
+from text.learning import Config, NextToken, text_loss
+from text.models import STYLES, LanguageModel
+from text.ngrams import NgramModel
+from text.pictures import plot_text_loss
+from text.source import Text, characters, load_text, stream
+from text.writing import Way, side_by_side, write_on
+from translate import as_text, choose_device
+from translation.arguments import Parser, number
+from translation.comparison import table
+from translation.corpus import decode_line
+from translation.errors import UserError
+from translation.program import run_program
+from translation.run import file_hash
+from translation.tokenizer import Tokenizer
+
+ORDER = 5
+"""Tokens that the n-grams count together."""
+REPORT_STEPS = 100
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; what to do stands in ``command``."""
+    parser = Parser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    common = Parser(add_help=False)
+    common.add_argument("--run", type=Path, default=Path("runs/text"), help="folder of the run")
+    common.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+    train = commands.add_parser("train", parents=[common], help="train a model")
+    train.add_argument("--text", type=Path, help="a text to learn from (default: toy stories)")
+    train.add_argument("--style", choices=STYLES, help="of the model's parts (default: today)")
+    above_0 = number(int, "above 0")
+    for name, what in (
+        ("steps", "updates"),
+        ("batch-size", "pieces of text of an update"),
+        ("context", "tokens of a piece, and most that the model reads at once"),
+        ("vocabulary", "most sentencepiece tokens"),
+        ("num-layers", "of the model"),
+        ("d-model", "its width"),
+        ("num-heads", "heads of each layer"),
+        ("d-ff", "width inside the feed-forward networks"),
+    ):
+        train.add_argument(f"--{name}", type=above_0, help=what)
+    train.add_argument("--dropout", type=number(float, "in [0, 1)"))
+    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
+    train.add_argument("--seed", type=number(int, "at least 0"), help="of everything (default: 0)")
+    train.add_argument(
+        "--resume", action="store_true", help="go on where the run stopped, or begin it"
+    )
+    commands.add_parser("evaluate", parents=[common], help="measure the model beside n-grams")
+    write = commands.add_parser("generate", parents=[common], help="write on from a beginning")
+    write.add_argument("prompt", nargs="?", default="", help="the beginning (default: a new line)")
+    write.add_argument("--length", type=above_0, default=120, help="tokens to write (default: 120)")
+    write.add_argument("--count", type=number(int, "from 1 to 1000"), default=1, help="texts")
+    write.add_argument("--greedy", action="store_true", help="the likeliest token each time")
+    write.add_argument("--temperature", type=number(float, "above 0"), help="default: 1")
+    write.add_argument("--top-k", type=above_0, help="draw from so many tokens only, the likeliest")
+    write.add_argument(
+        "--top-p",
+        type=number(float, "in (0, 1]"),
+        help="draw from the fewest tokens that have this probability together",
+    )
+    write.add_argument("--seed", type=number(int, "at least 0"), help="of the draws")
+    write.add_argument(
+        "--side-by-side", action="store_true", help="one text of each way to choose, in columns"
+    )
+    options = parser.parse_args(arguments)
+    if options.command == "generate":
+        check_ways(options)
+    return options
+
+
+def check_ways(options: argparse.Namespace) -> None:
+    """Raise if ways to choose words are asked for that exclude each other.
+
+    Raises:
+        UserError: If they are.
+    """
+    drawn = {
+        "--temperature": options.temperature,
+        "--top-k": options.top_k,
+        "--top-p": options.top_p,
+        "--seed": options.seed,
+    }
+    for name, value in drawn.items():
+        if options.greedy and value is not None:
+            raise UserError(f"{name} goes without --greedy")
+    if options.side_by_side and (options.greedy or options.count > 1):
+        raise UserError("--side-by-side goes without --greedy and --count")
+
+
+def new_config(options: argparse.Namespace) -> Config:
+    """Make the configuration of a run that begins."""
+    is_toy = options.text is None
+    config = Config(
+        seed=0,
+        steps=1500,
+        report_steps=REPORT_STEPS,
+        peak_rate=2e-3,
+        warmup_steps=200,
+        average=0.99,
+        vocabulary=400 if is_toy else 2000,
+        dropout=0.0 if is_toy else 0.1,
+    )
+    chosen: dict[str, Any] = {
+        name: value
+        for name, value in vars(options).items()
+        if name in vars(config) and value is not None
+    }
+    return replace(config, **chosen)
+
+
+def text_of(config: Config) -> Text:
+    """Load the text of a run, and see that it is still the same."""
+    text = load_text(None if config.text is None else Path(config.text))
+    if config.data_hash and config.data_hash != text.fingerprint:
+        raise UserError("the text has changed since the run began; begin another --run")
+    return text
+
+
+def begin(run: Run[Config], config: Config) -> Config:
+    """Load the text, see that the settings make a model, and train the tokenizer."""
+    text = text_of(config)
+    config.build(config.vocabulary)
+    Tokenizer.train(text.train, vocab_size=config.vocabulary, path=run.tokenizer_file)
+    hashed = file_hash(run.tokenizer_file)
+    return replace(config, data_hash=text.fingerprint, tokenizer_hash=hashed)
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """Train, then write a little."""
+    device = choose_device(options.device)
+    options.text = as_text(options.text)
+    run = Run(options.run, Config)
+    config, _ = run.begin_or_go_on(options, lambda: begin(run, new_config(options)))
+    with run.locked():
+        text, tokenizer = text_of(config), run.load_tokenizer(config)
+        learnt, tried = (stream(lines, tokenizer) for lines in (text.train, text.validation))
+        ngrams = NgramModel(learnt.tolist(), order=ORDER, vocabulary=tokenizer.vocab_size)
+        ngram_loss = ngrams.loss(tried.tolist()) / (len(tried) - 1)
+        picture = run.folder / "loss.png"
+
+        def draw() -> None:
+            title = f"{ORDER}-grams, validation"
+            plot_text_loss(read_metrics(run.folder), picture, ngrams=ngram_loss, title=title)
+
+        training = Training(
+            run.folder,
+            config,
+            lambda: config.build(tokenizer.vocab_size),
+            NextToken(learnt, tried, config, device),
+            device=device,
+            reported=draw,
+            title=config.style,
+        )
+        parameters = sum(weight.numel() for weight in training.model.parameters())
+        print(
+            f"{len(learnt)} tokens, {parameters} parameters, a vocabulary of "
+            f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
+            f"{math.exp(ngram_loss):.3f}",
+            flush=True,
+        )
+        if training.resume():
+            print(f"going on after step {training.step}", flush=True)
+        training.fit()
+        model = load_best(run.folder, config.build(tokenizer.vocab_size)).to(device)
+        for way in (Way("greedy", None), Way("drawn, temperature 0.8", 0.8)):
+            (written,) = write_on(model, tokenizer, "", way, length=100, seed=config.seed)
+            print(f"\n{way.title}:\n{written}")
+        print(f"\nWritten: {picture}")
+
+
+class Trained(NamedTuple):
+    """A run whose model has learnt."""
+
+    config: Config
+    tokenizer: Tokenizer
+    model: LanguageModel
+
+
+def load(options: argparse.Namespace) -> Trained:
+    """Load the best weights of a run."""
+    run = Run(options.run, Config)
+    config = run.read_config()
+    tokenizer = run.load_tokenizer(config)
+    model = load_best(run.folder, config.build(tokenizer.vocab_size))
+    return Trained(config, tokenizer, model.to(choose_device(options.device)))
+
+
+def evaluate_command(options: argparse.Namespace) -> None:
+    """Print perplexity and bits per character on the end of the text, which nobody has read."""
+    config, tokenizer, model = load(options)
+    text = text_of(config)
+    tokens = stream(text.test, tokenizer)
+    losses = {f"Transformer, {config.style}": text_loss(model, tokens)}
+    learnt = stream(text.train, tokenizer).tolist()
+    for order in range(ORDER, 0, -1):
+        ngrams = NgramModel(learnt, order=order, vocabulary=tokenizer.vocab_size)
+        losses[f"{order}-grams"] = ngrams.loss(tokens.tolist())
+    letters = characters(text.test)
+    print(f"{len(text.test)} lines, {len(tokens) - 1} tokens, {letters} characters of test text")
+    rows = [
+        (name, f"{math.exp(loss / (len(tokens) - 1)):.3f}", f"{loss / math.log(2) / letters:.3f}")
+        for name, loss in losses.items()
+    ]
+    print(table(("", "perplexity per token", "bits per character"), rows, words=1))
+
+
+def generate_command(options: argparse.Namespace) -> None:
+    """Write on from the prompt."""
+    _, tokenizer, model = load(options)
+    lines = os.fsencode(options.prompt).split(b"\n")
+    prompt = "\n".join(decode_line(line, where="the prompt") for line in lines)
+    heat = 1.0 if options.temperature is None else options.temperature
+    if options.side_by_side:
+        cold = 0.7 if options.temperature is None else options.temperature
+        few, mass = options.top_k or 5, options.top_p or 0.9
+        ways = [
+            Way("greedy", None),
+            Way("temperature 1"),
+            Way(f"temperature {cold:g}", cold),
+            Way(f"top-k {few}", top_k=few),
+            Way(f"top-p {mass:g}", top_p=mass),
+        ]
+    else:
+        title = "greedy" if options.greedy else "drawn"
+        ways = [Way(title, None if options.greedy else heat, options.top_k, options.top_p)]
+    texts = [
+        text
+        for way in ways
+        for text in write_on(
+            *(model, tokenizer, prompt, way),
+            length=options.length,
+            count=options.count,
+            seed=options.seed,
+        )
+    ]
+    if options.side_by_side:
+        print(side_by_side([way.title for way in ways], texts))
+    else:
+        print("\n\n".join(texts))
+
+
+COMMANDS = {
+    "train": train_command,
+    "evaluate": evaluate_command,
+    "generate": generate_command,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+
+    def work() -> None:
+        options = parse(arguments)
+        COMMANDS[options.command](options)
+
+    return run_program(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

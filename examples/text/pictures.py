@@ -1,0 +1,34 @@
+"""Pictures: the loss as it fell."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_blocks.explorer.plots import new_figure
+from translation.pictures import save
+
+
+def plot_text_loss(
+    rows: Sequence[Mapping[str, Any]], path: Path, *, ngrams: float, title: str
+) -> None:
+    """Draw the losses of a language model over its training.
+
+    Args:
+        rows: A row a report.
+        path: The PNG to write.
+        ngrams: The validation loss of the n-grams.
+        title: Their name.
+    """
+    figure = new_figure(6.4, 3.8)
+    axes = figure.subplots()
+    steps = [row["step"] for row in rows]
+    axes.plot(steps, [row["train_loss"] for row in rows], "o-", ms=3, label="training")
+    axes.plot(steps, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation")
+    axes.axhline(ngrams, color="0.5", ls="--", lw=1, label=title)
+    axes.set_xlabel("updates")
+    axes.set_ylabel("loss per token (nats)")
+    axes.set_ylim(bottom=0.0)
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    save(figure, path)

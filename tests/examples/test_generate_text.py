@@ -1,0 +1,420 @@
+"""The language model: its baseline, its two styles, how it writes, and the program around them."""
+
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from matplotlib.image import imread
+from tests.examples.test_translate import one_error_line
+
+import generate_text
+from common.run import Run, load_best, read_metrics
+from common.training import Training
+from text.learning import Config, NextToken, text_loss
+from text.models import STYLES, LanguageModel, TextSteps
+from text.ngrams import NgramModel
+from text.source import FEWEST, characters, load_text, read_back, stream
+from text.stories import BOYS, GIRLS, story, toy_text
+from text.writing import Way, side_by_side, write_on
+from transformer_blocks import greedy_search
+from translation.errors import UserError
+from translation.tokenizer import EOS, Tokenizer
+
+SIZES = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
+TINY = [
+    *("--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"),
+    *("--steps", "8", "--batch-size", "4", "--context", "16", "--vocabulary", "40"),
+]
+LINES = [f"the {a} saw the {b}." for a in ("cat", "dog", "cow") for b in "abcdefghij"]
+
+
+def build(style: str, context: int = 12) -> LanguageModel:
+    return STYLES[style](30, **SIZES, context=context).eval()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """A text of thirty lines, in a folder with a comma and a space in its name."""
+    path = tmp_path / "my, texts" / "text"
+    path.parent.mkdir()
+    path.write_text("\n".join(LINES), encoding="utf-8")
+    return str(path)
+
+
+# ------------------------------------------------------------------ n-grams
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_the_chances_of_all_tokens_sum_to_one_after_any_history(order: int) -> None:
+    rng = Random(order)
+    text = [rng.choice((1, 2, 2, 3, 3, 3, 5)) for _ in range(200)]
+    model = NgramModel(text, order=order, vocabulary=7)
+    seen, unseen = text[3:9], [6, 0, 6, 4]
+    for history in ([], [2], seen, unseen, [*unseen, 2, 3], [*seen, 4]):
+        chances = [model.probability(history, token) for token in range(7)]
+        assert sum(chances) == pytest.approx(1.0, abs=1e-12)
+        assert min(chances) > 0.0
+
+
+def test_a_word_that_follows_one_word_only_is_a_bad_guess_after_others() -> None:
+    # 9 is frequent but always after 8; 2 is rarer and stands after everything.
+    text = [8, 9] * 20 + [3, 2, 4, 2, 5, 2, 6, 2, 7, 2, 3, 4, 5, 6, 7]
+    model = NgramModel(text, order=2, vocabulary=11)
+    assert text.count(9) > text.count(2)
+    assert model.probability([10], 2) > 2 * model.probability([10], 9)
+    assert model.probability([8], 9) > 0.9
+
+
+def test_bigrams_are_the_formula_worked_out_by_hand() -> None:
+    text = [0, 1, 0, 2, 0, 1, 1]  # pairs: 01 twice, 10, 02, 20, 11 once
+    model = NgramModel(text, order=2, vocabulary=3)
+    above = 4 / (4 + 2 * 1)  # four pairs seen once, one twice
+    # The words before: 1 stands after {0, 1}, 0 after {1, 2}, 2 after {0}; five pairs in all.
+    below = 1 / (1 + 2 * 2)
+    single = {
+        token: (kinds - below) / 5 + below * 3 / 5 / 3 for token, kinds in ((0, 2), (1, 2), (2, 1))
+    }
+    after_0 = {1: 2, 2: 1}  # three times in all, two different
+    for token in range(3):
+        own = max(after_0.get(token, 0) - above, 0.0) / 3
+        wanted = own + above * 2 / 3 * single[token]
+        assert model.probability([0], token) == pytest.approx(wanted)
+
+
+def test_the_loss_of_a_text_is_that_of_its_tokens() -> None:
+    text = [Random(0).randrange(5) for _ in range(50)]
+    model = NgramModel(text, order=3, vocabulary=5)
+    wanted = -sum(math.log(model.probability(text[:i], text[i])) for i in range(1, 50))
+    assert model.loss(text) == pytest.approx(wanted)
+
+
+# ------------------------------------------------------------------ text
+
+
+def test_stories_keep_to_their_thing_and_their_person() -> None:
+    rng = Random(5)
+    for _ in range(200):
+        told = story(rng)
+        first = re.match(r"(\w+) the (\w+) had lost a (\w+) (\w+)\.", told)
+        assert first is not None
+        name, job, colour, thing = first.groups()
+        last = told.rstrip(".").split(".")[-1]
+        assert name in last
+        assert f"{colour} {thing}" in last
+        assert (name in GIRLS.split()) == (re.search(r"\b[Ss]he\b", told) is not None)
+        assert (name in BOYS.split()) == (re.search(r"\b[Hh]e\b", told) is not None)
+        assert job in told
+
+
+def test_the_parts_of_a_text_follow_each_other_and_nothing_is_lost() -> None:
+    text = load_text(None)
+    assert [*text.train, *text.validation, *text.test] == toy_text()
+    assert len(text.validation) == len(text.test) == len(toy_text()) // 20
+    assert len(set(toy_text())) == len(toy_text())
+
+
+def test_a_stream_reads_back_as_its_lines(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(LINES, vocab_size=40, path=tmp_path / "tokenizer.model")
+    ids = stream(LINES, tokenizer)
+    assert int(ids[0]) == int(ids[-1]) == EOS
+    assert int((ids == EOS).sum()) == len(LINES) + 1
+    text = read_back(ids[1:].tolist(), tokenizer)
+    assert text == "".join(f"{line}\n" for line in LINES)
+    assert len(text) == characters(LINES)
+
+
+# ------------------------------------------------------------------ models
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_model_looks_ahead(style: str) -> None:
+    model = build(style)
+    tokens = torch.randint(30, (2, 9))
+    later = tokens.clone()
+    later[:, 5:] = torch.randint(30, (2, 4))
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens)[:, :5], model(later)[:, :5])
+        assert not torch.allclose(model(tokens)[:, 5:], model(later)[:, 5:])
+
+
+def test_both_styles_have_about_as_many_weights() -> None:
+    sizes = [sum(weight.numel() for weight in build(style).parameters()) for style in STYLES]
+    assert max(sizes) < 1.1 * min(sizes)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("given", [0, 1, 5, 12, 30])
+def test_steps_score_as_reading_the_same_window_at_once(style: str, given: int) -> None:
+    model = build(style)
+    tokens = torch.randint(4, 30, (3, given + 30))
+    steps = TextSteps(model, tokens[:, :given])
+    start = 0  # of the window that the cache holds
+    with torch.no_grad():
+        for place in range(given, given + 30):
+            if place + 1 - start > model.context:
+                start = place + 1 - model.context // 2
+            scores = steps.step(tokens[:, place])
+            whole = model(tokens[:, start : place + 1])[:, -1]
+            torch.testing.assert_close(scores, whole, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_rows_that_are_selected_go_on_as_if_they_had_been_alone(style: str) -> None:
+    model = build(style)
+    prompt = torch.randint(4, 30, (3, 4))
+    with torch.no_grad():
+        together, alone = TextSteps(model, prompt), TextSteps(model, prompt[1:2])
+        together.select(torch.tensor([2, 1, 1]))  # before the first step
+        for place in range(25):
+            token = 4 + place
+            rows = 3 if place < 6 else 1
+            scores = together.step(torch.full((rows,), token))
+            wanted = alone.step(torch.tensor([token]))
+            row = 1 if place < 6 else 0
+            torch.testing.assert_close(scores[row : row + 1], wanted, atol=1e-4, rtol=1e-4)
+            if place == 5:
+                together.select(torch.tensor([1]))
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("length", [2, 7, 13, 14, 19, 40])
+def test_every_token_of_a_text_is_scored_once(style: str, length: int) -> None:
+    model = build(style)
+    tokens = torch.randint(4, 30, (length,))
+    with torch.no_grad():
+        wanted = 0.0
+        for place in range(1, length):
+            windows = [w for w in range(0, length, 6) if w < place <= w + 12]
+            first = min(windows) if place <= 12 else next(w for w in windows if place > w + 6)
+            scores = model(tokens[None, first:place])[0, -1].log_softmax(-1)
+            wanted -= float(scores[tokens[place]])
+    assert text_loss(model, tokens) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary() -> None:
+    model = build("2017")
+    torch.nn.init.zeros_(model.embedding.weight)
+    tokens = torch.randint(4, 30, (50,))
+    assert math.exp(text_loss(model, tokens) / 49) == pytest.approx(30.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_model_learns_what_short_histories_cannot_tell(style: str, tmp_path: Path) -> None:
+    rng, lines = Random(0), []
+    for _ in range(400):  # the last word is the first; between them is always the same
+        word = rng.randrange(4, 12)
+        lines += [word, 12, 13, 14, 15, word, EOS]
+    learnt, tried = torch.tensor([EOS, *lines[:2100]]), torch.tensor([EOS, *lines[2100:]])
+    plan = {"seed": 0, "steps": 300, "report_steps": 300, "peak_rate": 4e-3, "warmup_steps": 60}
+    config = Config(
+        **{**plan, **SIZES, "d_model": 32},  # type: ignore[arg-type]
+        average=0.9,
+        vocabulary=16,
+        style=style,
+        batch_size=8,
+        context=21,
+    )
+    task = NextToken(learnt, tried, config, torch.device("cpu"))
+    training = Training(tmp_path / "run", config, lambda: config.build(16), task)
+    training.fit()
+    count = len(tried) - 1
+    of_model = text_loss(training.average.eval(), tried) / count
+    of_ngrams = NgramModel(learnt.tolist(), order=5, vocabulary=16).loss(tried.tolist()) / count
+    known = math.log(8) / 7  # nothing tells the first word: one token of seven
+    assert of_ngrams > 1.8 * known  # and for n-grams nothing tells the last
+    assert of_model < 1.25 * known
+
+
+# ------------------------------------------------------------------ writing
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run; tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    text = folder.parent / "text"
+    text.write_text("\n".join(LINES), encoding="utf-8")
+    assert generate_text.main(["train", "--run", str(folder), "--text", str(text), *TINY]) == 0
+    return folder
+
+
+def load(folder: Path) -> tuple[LanguageModel, Tokenizer]:
+    run = Run(folder, Config)
+    config = run.read_config()
+    tokenizer = run.load_tokenizer(config)
+    return load_best(folder, config.build(tokenizer.vocab_size)), tokenizer
+
+
+def test_drawing_with_no_choice_is_greedy(trained: Path) -> None:
+    model, tokenizer = load(trained)
+    greedy = write_on(model, tokenizer, "the cat", Way("", None), length=40)
+    for way in (Way("", top_k=1), Way("", top_p=1e-9), Way("", temperature=1e-6)):
+        assert write_on(model, tokenizer, "the cat", way, length=40, seed=3) == greedy
+
+
+def test_texts_begin_with_their_prompt_and_a_seed_repeats_them(trained: Path) -> None:
+    model, tokenizer = load(trained)
+    prompt = "the dog saw the a.\nthe cat"
+    texts = write_on(model, tokenizer, prompt, Way(""), length=40, count=3, seed=1)
+    assert all(text.startswith(prompt) for text in texts)
+    assert len(set(texts)) == 3
+    assert write_on(model, tokenizer, prompt, Way(""), length=40, count=3, seed=1) == texts
+    assert write_on(model, tokenizer, prompt, Way(""), length=40, count=3, seed=2) != texts
+
+
+def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(trained: Path) -> None:
+    model, tokenizer = load(trained)
+    (found,) = greedy_search(
+        TextSteps(model, torch.zeros(1, 0, dtype=torch.int64)),
+        torch.tensor([EOS]),
+        end_id=-1,
+        max_length=50,
+    )
+    assert len(found.tokens) == 50 > 3 * model.context
+    (text,) = write_on(model, tokenizer, "", Way("", None), length=50)
+    assert text == read_back(found.tokens, tokenizer)
+
+
+def test_columns_stand_beside_each_other() -> None:
+    shown = side_by_side(["first", "second one"], ["a b\n\nc", "d " * 30], width=21).split("\n")
+    assert all(len(line) <= 21 for line in shown)
+    assert [line[:9].strip() for line in shown[:6]] == ["first", "-" * 9, "a b", "", "c", ""]
+    right = " ".join(line[11:] for line in shown).split()
+    assert right.count("d") == 30
+
+
+# ------------------------------------------------------------------ the program
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_train_evaluate_and_generate_in_one_folder(
+    style: str, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "first, try"
+    train = ["train", "--run", str(folder), "--text", file, "--style", style, *TINY]
+    assert generate_text.main(train) == 0
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.json", "tokenizer.model", "checkpoints", "best", "metrics.jsonl", "loss.png"),
+    }
+    assert imread(folder / "loss.png").ndim == 3
+    capsys.readouterr()
+    assert generate_text.main(["evaluate", "--run", str(folder)]) == 0
+    rows = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert len(rows) == 1 + 1 + 1 + generate_text.ORDER
+    counts = [int(each) for each in re.findall(r"\d+", rows[0])]
+    for row in rows[2:]:  # both columns say the same
+        perplexity, bits = map(float, row.split()[-2:])
+        assert counts[1] * math.log2(perplexity) == pytest.approx(bits * counts[2], rel=0.01)
+    write = ["generate", "--run", str(folder), "--length", "9", "the cat"]
+    for options in (["--greedy"], ["--seed", "1", "--count", "2", "--top-k", "3"]):
+        assert generate_text.main([*write, *options]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("the cat")
+        assert generate_text.main([*write, *options]) == 0
+        assert capsys.readouterr().out == out
+    assert generate_text.main([*write, "--side-by-side", "--seed", "1", "--top-k", "3"]) == 0
+    titles = capsys.readouterr().out.split("\n")[0].split("  ")
+    assert [title.strip() for title in titles if title.strip()] == [
+        *("greedy", "temperature 1", "temperature 0.7", "top-k 3", "top-p 0.9")
+    ]
+
+
+def fingerprint(folder: Path) -> dict[str, bytes]:
+    """All that a training leaves, clocks left out."""
+    clocks = {"minutes": 0.0, "steps_per_second": 0.0}
+    rows = [row | clocks for row in read_metrics(folder)]
+    kept = {"metrics": json.dumps(rows).encode()}
+    for path in sorted(folder.rglob("*.safetensors")):
+        name = re.sub(r"\.\d+/", "/", str(path.relative_to(folder)))  # a save that was made again
+        kept[name] = path.read_bytes()
+    return kept
+
+
+class KilledError(Exception):
+    """The process is gone."""
+
+
+def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
+    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate_text, "REPORT_STEPS", 3)
+    plan = ["--text", file, *TINY, "--dropout", "0.5"]
+    assert generate_text.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
+    update, updates = Training._update, itertools.count(1)
+
+    def die(training: Training[torch.nn.Module]) -> tuple[float, int]:
+        if next(updates) in (2, 9):
+            raise KilledError
+        return update(training)
+
+    folder = str(tmp_path / "killed")
+    monkeypatch.setattr(Training, "_update", die)
+    for _ in range(2):
+        with pytest.raises(KilledError):
+            generate_text.main(["train", "--run", folder, *plan, "--resume"])
+    assert generate_text.main(["train", "--run", folder, "--resume"]) == 0
+    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--style", "2030"], "invalid choice"),
+        (["train", "--context", "0"], "--context: must be a whole number above 0, got '0'"),
+        (["train", "--text", "nowhere.txt"], "cannot read"),
+        (["train", "--d-model", "10", "--num-heads", "3"], "these settings make no model"),
+        (["train", "--d-model", "9", "--num-heads", "3"], "d_k must be even, got d_k=3"),
+        (["train", "--vocabulary", "5"], "the vocabulary size must be from"),
+        (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
+        (["generate", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
+        (["generate", "--temperature", "0"], "must be a number above 0"),
+        (["generate", "--greedy", "--top-k", "3"], "--top-k goes without --greedy"),
+        (["generate", "--side-by-side", "--count", "2"], "goes without --greedy and --count"),
+        (["generate", "--length", "-3"], "--length: must be a whole number above 0"),
+        ([], "required"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert generate_text.main(arguments) == 2
+    assert message in one_error_line(capsys)
+    assert not [path for path in tmp_path.rglob("*") if path.name != "runs"]
+
+
+def test_a_text_that_is_too_short_or_has_changed_is_refused(
+    trained: Path, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = tmp_path / "short"
+    short.write_text("one line\n\n" * (FEWEST - 1), encoding="utf-8")
+    assert generate_text.main(["train", "--run", str(tmp_path / "a"), "--text", str(short)]) == 2
+    error = one_error_line(capsys)
+    assert f"at least {FEWEST} lines that are not blank, got {FEWEST - 1} in {short}" in error
+    assert not (tmp_path / "a").exists()
+    short.write_bytes(b"fine\n\x8c\xa2\n")
+    with pytest.raises(UserError, match="short:2 is not UTF-8"):
+        load_text(short)
+    run = str(tmp_path / "run")
+    assert generate_text.main(["train", "--run", run, "--text", file, *TINY]) == 0
+    with Path(file).open("a", encoding="utf-8") as text:
+        text.write("\none more line")
+    capsys.readouterr()
+    assert generate_text.main(["evaluate", "--run", run]) == 2
+    assert "has changed since the run began" in one_error_line(capsys)
+
+
+def test_a_prompt_that_is_no_text_is_refused(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generate_text.main(["generate", "--run", str(trained), "a\udc8cb"]) == 2
+    assert "the prompt is not UTF-8" in one_error_line(capsys)
