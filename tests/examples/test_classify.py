@@ -46,6 +46,13 @@ def files(tmp_path: Path) -> list[str]:
     return ["--train-file", str(folder / "train"), "--test-file", str(folder / "test")]
 
 
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the drawing, which takes longer than a tiny training."""
+    for name in ("plot_accuracy", "plot_confusion", "plot_looks"):
+        monkeypatch.setattr(classify, name, lambda *arguments, **options: None)
+
+
 def test_the_reviews_of_a_family_have_one_bag_and_different_labels() -> None:
     rng = Random(0)
     for _ in range(300):
@@ -166,6 +173,7 @@ def test_train_evaluate_and_classify_in_one_folder(
     assert 0.5 <= float(chance) <= 1.0
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_texts_from_a_file_and_from_standard_input_come_out_alike(
     tmp_path: Path,
     files: list[str],
@@ -203,13 +211,11 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("number", range(1, 7))
+@pytest.mark.usefixtures("no_pictures")
 def test_a_training_killed_at_any_save_ends_with_the_bits_of_one_left_alone(
     tmp_path: Path, files: list[str], number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(classify, "REPORT_STEPS", 4)
-    monkeypatch.setattr(classify, "plot_accuracy", lambda *arguments, **options: None)
-    monkeypatch.setattr(classify, "show_attention", lambda *arguments: None)
-    monkeypatch.setattr(classify, "show_results", lambda *arguments: None)
     plan = [*files, *TINY, "--dropout", "0.5"]
     assert classify.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
     save, saves = Training._save, 0
@@ -231,6 +237,7 @@ def test_a_training_killed_at_any_save_ends_with_the_bits_of_one_left_alone(
     assert len(read_metrics(tmp_path / "killed")) == 2
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_seeds_differ_and_repeat(tmp_path: Path, files: list[str]) -> None:
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         options = ["--seed", seed, "--run", str(tmp_path / name)]
@@ -239,6 +246,7 @@ def test_seeds_differ_and_repeat(tmp_path: Path, files: list[str]) -> None:
     assert first == second != third
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_run_is_never_written_over_and_goes_on_for_more_steps(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,6 +271,7 @@ def test_a_run_is_never_written_over_and_goes_on_for_more_steps(
     assert "holds weights but no config.json" in one_error_line(capsys)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_best_weights_that_were_lost_are_kept_again(tmp_path: Path, files: list[str]) -> None:
     folder = tmp_path / "run"
     assert classify.main(["train", "--run", str(folder), *files, *TINY]) == 0
@@ -274,6 +283,7 @@ def test_best_weights_that_were_lost_are_kept_again(tmp_path: Path, files: list[
     assert not load_best(folder, config.build_encoder(vocabulary)).training
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_what_was_learnt_from_must_stay_as_it_is(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
