@@ -34,7 +34,7 @@ nitpick_ignore_regex = [
     ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
     # named, not linked: other projects, whose lists of names lie on the network ...
-    ("py:.*", r"(collections|pathlib|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
+    ("py:.*", r"(collections|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
     # ... and the translator's small parts, which have no page
     ("py:.*", r"translation\.(corpus|presets|run|tokenizer)\..*|UserError"),
 ]

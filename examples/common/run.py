@@ -99,10 +99,9 @@ class Run(Generic[Config]):
                 allowed = get_origin(kind) if get_origin(kind) is list else kind
                 if not isinstance(content[name], (float | int) if kind is float else allowed):
                     raise TypeError(f"{name} must be {kind}, got {content[name]!r}")
-            config = self.kind(**content)
-            if min(config.steps, config.report_steps, config.warmup_steps) < 1:
-                raise ValueError("numbers of steps must be above 0")
-            return config
+                if kind is int and content[name] < (name != "seed"):
+                    raise ValueError(f"{name} is too small, got {content[name]}")
+            return self.kind(**content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.config_file} is damaged: {error}") from error
 

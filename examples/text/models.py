@@ -12,7 +12,9 @@ positions     waves, added to the words                  queries and keys are tu
 feed-forward  two maps, ReLU                             three maps, a gate (SwiGLU)
 ============  =========================================  ==================================
 
-The blocks are taken and put together; no model here has a part of its own.
+RMSNorm is of "Root Mean Square Layer Normalization" (Zhang and Sennrich 2019,
+https://arxiv.org/abs/1910.07467); the other parts have chapters of their own. They are taken and
+put together; no model here has a part that is not a block.
 """
 
 from collections.abc import Callable

@@ -2,8 +2,10 @@ r"""N-grams: the next word by counting, with Kneser and Ney's smoothing.
 
 Before there were neural models, one counted: how often did w follow the last n - 1 words h? Most
 such h were never seen, and of those that were, most never before this w. So a little is taken from
-every count, a discount D, and what is saved goes to a guess from one word less ("An Empirical Study
-of Smoothing Techniques for Language Modeling", Chen and Goodman 1999; Kneser and Ney 1995):
+every count, a discount D, and what is saved goes to a guess from one word less ("Improved
+Backing-Off for M-gram Language Modeling", Kneser and Ney 1995,
+https://doi.org/10.1109/ICASSP.1995.479394, interpolated as in "An Empirical Study of Smoothing
+Techniques for Language Modeling", Chen and Goodman 1999, https://doi.org/10.1006/csla.1999.0128):
 
 .. math::
 

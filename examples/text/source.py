@@ -3,6 +3,9 @@
 The lines of a text stand in the order of their reading, so its parts are cut, not shuffled: the
 first nine tenths are learnt from, then comes a part that tells which weights are best, and the end
 is kept for the test.
+
+A letter that the first part lacks is read as the one unknown token, whichever it is. Where the end
+of a text has many of them, figures of it look better than they are.
 """
 
 import hashlib

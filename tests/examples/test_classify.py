@@ -295,9 +295,17 @@ def test_what_was_learnt_from_must_stay_as_it_is(
     for command in (["evaluate"], ["train", "--resume", "--steps", "12"]):
         assert classify.main([*command, "--run", str(folder)]) == 2
         assert "have changed since the run began" in one_error_line(capsys)
-    (folder / "config.json").write_text('{"format_version": 1, "steps": "many"}')
-    assert classify.main(["evaluate", "--run", str(folder)]) == 2
-    assert "config.json is damaged" in one_error_line(capsys)
+    config = json.loads((folder / "config.json").read_text())
+    for change, message in (
+        ({"steps": "many"}, "damaged: steps must be"),
+        ({"steps": 0}, "damaged: steps is too small, got 0"),
+        ({"batch_size": -1}, "damaged: batch_size is too small, got -1"),
+        ({"surprise": 1}, "damaged: "),
+        ({"format_version": 99}, "newer than this program's"),
+    ):
+        (folder / "config.json").write_text(json.dumps(config | change))
+        assert classify.main(["evaluate", "--run", str(folder)]) == 2
+        assert message in one_error_line(capsys)
 
 
 @pytest.mark.parametrize(
