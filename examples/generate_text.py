@@ -43,7 +43,7 @@ from translation.tokenizer import Tokenizer
 
 ORDER = 5
 """Tokens that the n-grams count together."""
-REPORT_STEPS = 100
+REPORT_STEPS = 50
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -126,7 +126,7 @@ def new_config(options: argparse.Namespace) -> Config:
     is_toy = options.text is None
     config = Config(
         seed=0,
-        steps=1500,
+        steps=1000,
         report_steps=REPORT_STEPS,
         peak_rate=2e-3,
         warmup_steps=200,

@@ -13,6 +13,9 @@ def plot_text_loss(
 ) -> None:
     """Draw the losses of a language model over its training.
 
+    The training loss lies above the other: pieces to learn from begin anywhere, so that nothing is
+    known of what stands before them.
+
     Args:
         rows: A row a report.
         path: The PNG to write.
@@ -27,7 +30,7 @@ def plot_text_loss(
     axes.axhline(ngrams, color="0.5", ls="--", lw=1, label=title)
     axes.set_xlabel("updates")
     axes.set_ylabel("loss per token (nats)")
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, 3.0 * ngrams)  # the first guesses are far above
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
