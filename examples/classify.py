@@ -43,7 +43,7 @@ from translation.arguments import Parser, number
 from translation.comparison import table
 from translation.errors import UserError
 from translation.program import run_program
-from translation.run import file_hash
+from translation.run import file_hash, locked
 from translation.tokenizer import Tokenizer
 
 ENCODER, BAG = "encoder", "bag of words"
@@ -138,7 +138,7 @@ def train_command(options: argparse.Namespace) -> None:
     options.train_file, options.test_file = map(as_text, (options.train_file, options.test_file))
     run = Run(options.run, Config)
     config, _ = run.begin_or_go_on(options, lambda: begin(run, new_config(options)))
-    with run.locked():
+    with locked(run.tokenizer_file):
         data, tokenizer = data_of(config), run.load_tokenizer(config)
         task = Classification(data, tokenizer, config, device)
         limit = best_of_counts(data.validation)

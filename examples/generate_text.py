@@ -38,7 +38,7 @@ from translation.comparison import table
 from translation.corpus import decode_line
 from translation.errors import UserError
 from translation.program import run_program
-from translation.run import file_hash
+from translation.run import file_hash, locked
 from translation.tokenizer import Tokenizer
 
 ORDER = 5
@@ -165,7 +165,7 @@ def train_command(options: argparse.Namespace) -> None:
     options.text = as_text(options.text)
     run = Run(options.run, Config)
     config, _ = run.begin_or_go_on(options, lambda: begin(run, new_config(options)))
-    with run.locked():
+    with locked(run.tokenizer_file):
         text, tokenizer = text_of(config), run.load_tokenizer(config)
         learnt, tried = (stream(lines, tokenizer) for lines in (text.train, text.validation))
         ngrams = NgramModel(learnt.tolist(), order=ORDER, vocabulary=tokenizer.vocab_size)

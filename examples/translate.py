@@ -54,7 +54,7 @@ from translation.pictures import plot_comparison, plot_cross_attention, plot_sid
 from translation.presets import settings_for
 from translation.processes import Processes, joined, local_number
 from translation.program import run_program
-from translation.run import Config, Run, corpus_of, file_hash
+from translation.run import Config, Run, corpus_of, file_hash, locked
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
@@ -190,7 +190,7 @@ def train(options: argparse.Namespace, device: torch.device, processes: Processe
         if is_new and run.folder.exists():
             shutil.rmtree(run.folder)
         raise
-    with run.locked() if processes.is_first else nullcontext():
+    with locked(run.tokenizer_file("source")) if processes.is_first else nullcontext():
         train_and_show(run, training, corpus, resume=options.resume)
 
 

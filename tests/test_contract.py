@@ -164,7 +164,12 @@ def test_every_public_block_is_here() -> None:
         if isinstance(kind := getattr(transformer_blocks, name), type)
         and issubclass(kind, nn.Module)
     }
-    assert blocks - {"PreparingKernel", "Residual", "PackedLinear"} == CASES.keys() - {"readable"}
+    assert blocks - {
+        "WeighingKernel",
+        "PreparingKernel",
+        "Residual",
+        "PackedLinear",
+    } == CASES.keys() - {"readable"}
 
 
 @every_block

@@ -3,8 +3,7 @@
 import argparse
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
@@ -15,11 +14,6 @@ from translation.checkpoint import latest_checkpoint, load_weights
 from translation.errors import UserError
 from translation.run import file_hash
 from translation.tokenizer import Tokenizer
-
-try:
-    import fcntl
-except ImportError:  # Windows: two trainings in one folder are up to the user there
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT_VERSION = 1
 REPORTED = {"step", "minutes", "train_loss", "validation_loss"}
@@ -154,21 +148,6 @@ class Run(Generic[Config]):
             config = replace(config, steps=options.steps)
             self.write_config(config)
         return config
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other trainings out of the folder; the lock goes with the process.
-
-        Raises:
-            UserError: If another training holds it.
-        """
-        with self.tokenizer_file.open("rb") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    raise UserError(f"another training is at work in {self.folder}") from error
-            yield
 
     def load_tokenizer(self, config: Config) -> Tokenizer:
         """Load the tokenizer and see that it is this run's.

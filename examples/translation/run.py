@@ -149,21 +149,6 @@ class Run:
             raise UserError(f"{self.metrics} is damaged: {error}") from error
         return rows
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other trainings out of the folder; the lock goes with the process.
-
-        Raises:
-            UserError: If another training holds it.
-        """
-        with self.tokenizer_file("source").open("rb") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    raise UserError(f"another training is at work in {self.folder}") from error
-            yield
-
     def load_tokenizers(self, config: Config) -> tuple[Tokenizer, Tokenizer]:
         """Load both tokenizers and see that they are this run's.
 
@@ -202,6 +187,22 @@ class Run:
             raise UserError(f"{self.best} holds no weights yet; training has not ended an epoch")
         load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
         return config, model.to(device).eval(), source, target
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Keep other trainings from a folder: lock one of its files, as long as the process lives.
+
+    Raises:
+        UserError: If another training holds it.
+    """
+    with file.open("rb") as opened:
+        if fcntl is not None:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(f"another training is at work in {file.parent}") from error
+        yield
 
 
 def corpus_of(config: Config) -> Corpus:

@@ -56,6 +56,7 @@ from transformer_blocks.masks import (
 from transformer_blocks.attention import (
     AttentionKernel,
     PreparingKernel,
+    WeighingKernel,
     attention_weights,
     fused_attention,
     scaled_dot_product_attention,
@@ -117,6 +118,7 @@ __all__ = [
     "document_mask",
     "format_mask",
     "AttentionKernel",
+    "WeighingKernel",
     "PreparingKernel",
     "attention_weights",
     "scaled_dot_product_attention",

@@ -25,12 +25,16 @@ import math
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_dropout, check_size
-from transformer_blocks.attention import check_inputs, hidden_cells, softmax_of_visible
-from transformer_blocks.dropout import drop
+from transformer_blocks._checks import check_size
+from transformer_blocks.attention import (
+    WeighingKernel,
+    check_inputs,
+    hidden_cells,
+    softmax_of_visible,
+)
 
 
-class AdditiveAttention(nn.Module):
+class AdditiveAttention(WeighingKernel):
     r"""Mix values by :math:`\mathrm{softmax}(v^T \tanh(q + k))`, with a vector v for each head.
 
     It takes the place of a kernel: ``MultiHeadAttention(d_model, 1, kernel=AdditiveAttention(
@@ -59,42 +63,6 @@ class AdditiveAttention(nn.Module):
         bound = math.sqrt(6.0 / (d_k + 1))  # Xavier's, of a map from d_k numbers to one
         nn.init.uniform_(self.vector, -bound, bound)
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Mix ``value`` vectors, weighting each by how well its ``key`` answers the ``query``.
-
-        It holds L x S vectors of width d_k for every head.
-
-        Args:
-            query: What each position asks. Shape (B, H, L, d_k).
-            key: What each position offers to match. Shape (B, H, S, d_k).
-            value: What each position hands over. Shape (B, H, S, d_v).
-            mask: Boolean, True hides a key. Shape (L, S) or (B|1, H|1, L|1, S).
-            causal: Also hide later positions. With L < S the last query sees every key.
-            dropout: Probability of dropping a weight, in [0, 1). Applied always.
-            scale: What the scores are multiplied by; 1 if not given.
-
-        Returns:
-            The mixed values, shape (B, H, L, d_v), and the weights before dropout, (B, H, L, S).
-
-        Raises:
-            TypeError: If the dtypes differ, or the mask is not boolean.
-            ValueError: If the shapes do not fit, or ``dropout`` is out of range.
-        """
-        check_inputs(query, key, value)
-        check_dropout(dropout=dropout)
-        weights = self.attention_weights(query, key, mask=mask, causal=causal, scale=scale)
-        return drop(weights, dropout) @ value, weights
-
     def attention_weights(
         self,
         query: Tensor,
@@ -104,10 +72,21 @@ class AdditiveAttention(nn.Module):
         causal: bool = False,
         scale: float | None = None,
     ) -> Tensor:
-        """Say how much of each value a query takes; the arguments are those of :meth:`forward`.
+        """Say how much of each value a query takes. It holds L x S vectors of width d_k a head.
+
+        Args:
+            query: What each position asks. Shape (B, H, L, d_k).
+            key: What each position offers to match. Shape (B, H, S, d_k).
+            mask: Boolean, True hides a key. Shape (L, S) or (B|1, H|1, L|1, S).
+            causal: Also hide later positions. With L < S the last query sees every key.
+            scale: What the scores are multiplied by; 1 if not given.
 
         Returns:
             Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
+
+        Raises:
+            TypeError: If the dtypes differ, or the mask is not boolean.
+            ValueError: If the shapes do not fit.
         """
         check_inputs(query, key, key)
         heads, width = self.vector.shape

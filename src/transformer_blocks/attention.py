@@ -64,6 +64,51 @@ class AttentionKernel(Protocol):
         ...
 
 
+class WeighingKernel(nn.Module):
+    """A kernel that is told by its weights; write your own as a subclass."""
+
+    def attention_weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Say how much of each value a query takes; for subclasses to tell.
+
+        Returns:
+            Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
+        """
+        raise NotImplementedError
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Mix ``value`` by these weights; see :func:`scaled_dot_product_attention`.
+
+        Returns:
+            The mixed values, shape (B, H, L, d_v), and the weights before dropout, (B, H, L, S).
+
+        Raises:
+            TypeError: If the dtypes differ, or the mask is not boolean.
+            ValueError: If the shapes do not fit, or ``dropout`` is out of range.
+        """
+        check_inputs(query, key, value)
+        check_dropout(dropout=dropout)
+        weights = self.attention_weights(query, key, mask=mask, causal=causal, scale=scale)
+        return drop(weights, dropout) @ value, weights
+
+
 class PreparingKernel(nn.Module):
     """A kernel that does something to queries and keys, then leaves the rest to another.
 

@@ -18,11 +18,15 @@ Next chapter: :mod:`transformer_blocks.query_key_norm`, scores that cannot run a
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from transformer_blocks._checks import check_dropout, check_size
-from transformer_blocks.attention import check_inputs, hidden_cells, softmax_of_visible
-from transformer_blocks.dropout import drop
+from transformer_blocks._checks import check_size
+from transformer_blocks.attention import (
+    WeighingKernel,
+    check_inputs,
+    hidden_cells,
+    softmax_of_visible,
+)
 
 
 def alibi_slopes(num_heads: int) -> Tensor:
@@ -51,7 +55,7 @@ def alibi_slopes(num_heads: int) -> Tensor:
     return torch.tensor(slopes[:num_heads], dtype=torch.float64)
 
 
-class ALiBi(nn.Module):
+class ALiBi(WeighingKernel):
     """A kernel that takes from each score the distance, times a slope for each head.
 
     The last query stands where the last key stands, so it serves self-attention, causal or not, and
@@ -75,31 +79,6 @@ class ALiBi(nn.Module):
         check_size(num_heads=num_heads)
         super().__init__()
         self.num_heads = num_heads
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Mix ``value``; the arguments are those of every kernel.
-
-        Returns:
-            The mixed values, shape (B, H, L, d_v), and the weights before dropout, (B, H, L, S).
-
-        Raises:
-            TypeError: If the dtypes differ, or the mask is not boolean.
-            ValueError: If the shapes do not fit, or ``dropout`` is out of range.
-        """
-        check_inputs(query, key, value)
-        check_dropout(dropout=dropout)
-        weights = self.attention_weights(query, key, mask=mask, causal=causal, scale=scale)
-        return drop(weights, dropout) @ value, weights
 
     def attention_weights(
         self,

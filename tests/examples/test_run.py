@@ -7,7 +7,7 @@ import torch
 
 from translation.checkpoint import load_checkpoint
 from translation.errors import UserError
-from translation.run import Run
+from translation.run import Run, locked
 from translation.training import Training
 
 
@@ -66,12 +66,12 @@ def test_a_value_that_makes_no_sense_is_named(
 
 def test_two_trainings_cannot_share_a_folder(run: Run) -> None:
     with (
-        run.locked(),
+        locked(run.tokenizer_file("source")),
         pytest.raises(UserError, match="another training is at work"),
-        Run(run.folder).locked(),
+        locked(run.tokenizer_file("source")),
     ):
         pass
-    with run.locked():  # free again
+    with locked(run.tokenizer_file("source")):  # free again
         pass
 
 
