@@ -228,7 +228,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
     parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
     options = parser.parse_args(arguments)
-    results = hold({name: contestants[name] for name in options.only}, CELLS, rounds=options.rounds)
+    results = hold(
+        {name: contestants[name] for name in options.only},
+        [cell for cell in CELLS if cell.work in options.work],
+        rounds=options.rounds,
+    )
     if options.output:
         write_json(options.output, results, PACKAGES)
     if options.picture:
