@@ -30,7 +30,8 @@ def plot_text_loss(
     axes.axhline(ngrams, color="0.5", ls="--", lw=1, label=title)
     axes.set_xlabel("updates")
     axes.set_ylabel("loss per token (nats)")
-    axes.set_ylim(0.0, 3.0 * ngrams)  # the first guesses are far above
+    lowest = min(row["validation_loss"] for row in rows)
+    axes.set_ylim(0.0, max(3.0 * ngrams, 1.5 * lowest))  # the first guesses are far above
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

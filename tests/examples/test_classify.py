@@ -14,7 +14,8 @@ from matplotlib.image import imread
 from tests.examples.test_translate import one_error_line
 
 import classify
-from classification.data import Data, best_of_counts, read_reviews
+from classification import reviews as reviews_module
+from classification.data import Data, best_of_counts, load_data, read_reviews
 from classification.learning import Classification, Config, confusion, encode, predict
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review, family, toy_reviews
@@ -73,6 +74,23 @@ def test_no_bag_of_words_is_in_two_splits_and_none_is_in_one_twice() -> None:
     assert {review.label for review in splits["test"]} == {"negative", "neutral", "positive"}
     assert toy_reviews() == splits
     assert toy_reviews(seed=1) != splits
+
+
+def test_a_family_that_is_told_again_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        "PLACES": ["the zoo"],
+        "OTHERS": ["my sister", "a friend"],
+        "OPINIONS": {"positive": "good", "negative": "bad", "neutral": "plain"},
+        "CLAUSES": ["{who} found it {opinion}"],
+        "JOINTS": {2: ["{} and {}"], 3: ["{} ; {} and {}"]},
+        "SIZES": {"train": 20, "validation": 10, "test": 10},
+    }
+    for name, value in small.items():  # so little to say that it is soon said again
+        monkeypatch.setattr(reviews_module, name, value)
+    splits = toy_reviews()
+    texts = [review.text for reviews in splits.values() for review in reviews]
+    assert len({tuple(sorted(text.split())) for text in texts}) == 40
+    assert len(texts) == len(set(texts))
 
 
 def test_whoever_counts_words_is_right_once_in_each_family() -> None:
@@ -362,6 +380,18 @@ def test_a_file_that_cannot_be_learnt_from_is_refused(
     assert message in error
     assert files[1] in error
     assert not (tmp_path / "run").exists()
+
+
+def test_no_text_of_files_is_in_two_splits(tmp_path: Path) -> None:
+    reviews = order_matters(30)
+    for name, split in (("train", reviews * 2), ("test", reviews[20:])):
+        lines = [f"{review.label}\t{review.text}\n" for review in split]
+        (tmp_path / name).write_text("".join(lines))
+    data = load_data(tmp_path / "train", tmp_path / "test")
+    assert data.test == reviews[20:]
+    known, kept_back = ({review.text for review in x} for x in (data.train, data.validation))
+    assert not known & kept_back
+    assert known | kept_back == {review.text for review in reviews[:20]}
 
 
 def test_a_test_label_that_nobody_learns_is_named(
