@@ -38,11 +38,10 @@ from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_confusion, plot_looks
 from common.run import Run, load_best, read_metrics
 from common.training import Training
-from translate import as_text, choose_device, chunks_to_translate
 from translation.arguments import Parser, number
 from translation.comparison import table
 from translation.errors import UserError
-from translation.program import run_program
+from translation.program import as_text, choose_device, lines_in_chunks, run_program
 from translation.run import file_hash, locked
 from translation.tokenizer import Tokenizer
 
@@ -252,7 +251,7 @@ def classify_command(options: argparse.Namespace) -> None:
     run = Run(options.run, Config)
     config = run.read_config()
     trained = load(run, config, choose_device(options.device))
-    for lines in chunks_to_translate(options):
+    for lines in lines_in_chunks(options):
         texts = [cleaned(line) for line in lines]
         known = encode([text for text in texts if text], trained.tokenizer, config.max_length)
         chances = iter(predict(trained.encoder, known).tolist() if known else [])

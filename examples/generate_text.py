@@ -32,12 +32,11 @@ from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
 from text.source import Text, characters, load_text, stream
 from text.writing import Way, side_by_side, write_on
-from translate import as_text, choose_device
 from translation.arguments import Parser, number
 from translation.comparison import table
 from translation.corpus import decode_line
 from translation.errors import UserError
-from translation.program import run_program
+from translation.program import as_text, choose_device, run_program
 from translation.run import file_hash, locked
 from translation.tokenizer import Tokenizer
 

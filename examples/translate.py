@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -44,7 +44,6 @@ from translation.corpus import (
     Corpus,
     clean,
     decode_line,
-    read_lines,
     seen_targets,
 )
 from translation.decoding import look, translate, translate_n_best
@@ -52,23 +51,14 @@ from translation.errors import UserError
 from translation.exploring import explore
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
-from translation.processes import Processes, joined, local_number
-from translation.program import run_program
+from translation.processes import Processes, joined
+from translation.program import as_text, choose_device, lines_in_chunks, run_program
 from translation.run import Config, Run, corpus_of, file_hash, locked
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
 from translation.training import Keeping, Training
 from translation.translator import Translator
-
-
-def choose_device(name: str) -> torch.device:
-    """Find the device to compute on; "auto" takes a GPU where there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch finds no CUDA device here; use cpu or auto")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(f"cuda:{local_number()}" if name == "cuda" else name)
 
 
 def new_config(options: argparse.Namespace) -> Config:
@@ -103,11 +93,6 @@ CHOSEN = (
     *("dropout", "peak_rate", "tie_embeddings"),
 )
 """Settings of a preset that the command line may change."""
-
-
-def as_text(path: Path | None) -> str | None:
-    """Write a path into a configuration, so that it holds from any folder."""
-    return None if path is None else str(path.absolute())
 
 
 def begin(run: Run, config: Config) -> tuple[Config, Corpus]:
@@ -309,7 +294,7 @@ def translate_command(options: argparse.Namespace) -> None:
         raise UserError(f"--picture: {run.folder} holds a model without attention")
     model = pack(model)
     number = 0
-    for lines in chunks_to_translate(options):
+    for lines in lines_in_chunks(options):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
         if options.picture and any(sentences):
             first = next(filter(None, sentences))
@@ -323,28 +308,6 @@ def translate_command(options: argparse.Namespace) -> None:
             for text, likelihood in translations:
                 note = f"{number}\t{likelihood:.4f}\t" if options.n_best > 1 else ""
                 print(f"{note}{text}", flush=sys.stdin.isatty())
-
-
-def chunks_to_translate(options: argparse.Namespace) -> Iterator[list[str]]:
-    """Yield lines to translate: many together, or one by one as a person types them."""
-    if options.sentences:
-        yield [  # bytes first: in a locale without UTF-8, Python cannot read them as text
-            decode_line(line, where=f"sentence {number}")
-            for number, sentence in enumerate(options.sentences, start=1)
-            for line in os.fsencode(sentence).split(b"\n")
-        ]
-    elif options.file:
-        yield read_lines(options.file)
-    else:
-        chunk: list[str] = []
-        size = 1 if sys.stdin.isatty() else 1000
-        for number, line in enumerate(sys.stdin.buffer, start=1):
-            chunk.append(decode_line(line, where=f"standard input:{number}"))
-            if len(chunk) == size:
-                yield chunk
-                chunk = []
-        if chunk:
-            yield chunk
 
 
 def evaluate_command(options: argparse.Namespace) -> None:

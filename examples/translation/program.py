@@ -1,13 +1,18 @@
-"""Programs: what every one of them does about errors, streams and interruptions."""
+"""Programs: what all of them do about errors, streams, devices and lines to work on."""
 
+import argparse
 import io
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import torch
+
+from translation.corpus import decode_line, read_lines
 from translation.errors import UserError
+from translation.processes import local_number
 
 
 def run_program(work: Callable[[], None]) -> int:
@@ -41,3 +46,43 @@ def run_program(work: Callable[[], None]) -> int:
         print("\nstopped (a training goes on with --resume)", file=sys.stderr)
         return 130
     return 0
+
+
+def choose_device(name: str) -> torch.device:
+    """Find the device to compute on; "auto" takes a GPU where there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch finds no CUDA device here; use cpu or auto")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(f"cuda:{local_number()}" if name == "cuda" else name)
+
+
+def as_text(path: Path | None) -> str | None:
+    """Write a path into a configuration, so that it holds from any folder."""
+    return None if path is None else str(path.absolute())
+
+
+def lines_in_chunks(options: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield the lines that a program is to work on: many together, or one by one as one types.
+
+    Args:
+        options: ``sentences`` of the command line, or a ``file``, or neither: standard input.
+    """
+    if options.sentences:
+        yield [  # bytes first: in a locale without UTF-8, Python cannot read them as text
+            decode_line(line, where=f"sentence {number}")
+            for number, sentence in enumerate(options.sentences, start=1)
+            for line in os.fsencode(sentence).split(b"\n")
+        ]
+    elif options.file:
+        yield read_lines(options.file)
+    else:
+        chunk: list[str] = []
+        size = 1 if sys.stdin.isatty() else 1000
+        for number, line in enumerate(sys.stdin.buffer, start=1):
+            chunk.append(decode_line(line, where=f"standard input:{number}"))
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
