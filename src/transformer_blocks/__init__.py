@@ -9,27 +9,28 @@ shows it. The reading order:
 1. :mod:`~transformer_blocks.embedding`: from words to vectors that know their place
 2. :mod:`~transformer_blocks.masks`: what must not be seen
 3. :mod:`~transformer_blocks.attention`: every query takes a weighted sum of what it finds
-4. :mod:`~transformer_blocks.additive`: the first way to compare, before the dot product
-5. :mod:`~transformer_blocks.multi_head`: the same as a layer, with several heads
-6. :mod:`~transformer_blocks.dropout`: numbers lost on purpose
-7. :mod:`~transformer_blocks.feed_forward`: what every position does on its own
-8. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
-9. :mod:`~transformer_blocks.encoder`: the half that reads
-10. :mod:`~transformer_blocks.decoder`: the half that writes
-11. :mod:`~transformer_blocks.encoder_decoder`: the two together
-12. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
-13. :mod:`~transformer_blocks.loss`: how wrong the next word was
-14. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
-15. :mod:`~transformer_blocks.cache`: what decoding need not compute again
-16. :mod:`~transformer_blocks.rotary`: positions that turn queries and keys
-17. :mod:`~transformer_blocks.linear_bias`: distance as a price
-18. :mod:`~transformer_blocks.query_key_norm`: scores that cannot run away
-19. :mod:`~transformer_blocks.grouped_query`: heads that share what they look up
-20. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
-21. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
-22. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
-23. :mod:`~transformer_blocks.interop`: weights from torch's modules and back
-24. :mod:`~transformer_blocks.explorer`: all of it on one page
+4. :mod:`~transformer_blocks.kernels`: what computes attention can be exchanged
+5. :mod:`~transformer_blocks.additive`: the first way to compare, before the dot product
+6. :mod:`~transformer_blocks.multi_head`: the same as a layer, with several heads
+7. :mod:`~transformer_blocks.dropout`: numbers lost on purpose
+8. :mod:`~transformer_blocks.feed_forward`: what every position does on its own
+9. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
+10. :mod:`~transformer_blocks.encoder`: the half that reads
+11. :mod:`~transformer_blocks.decoder`: the half that writes
+12. :mod:`~transformer_blocks.encoder_decoder`: the two together
+13. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
+14. :mod:`~transformer_blocks.loss`: how wrong the next word was
+15. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
+16. :mod:`~transformer_blocks.cache`: what decoding need not compute again
+17. :mod:`~transformer_blocks.rotary`: positions that turn queries and keys
+18. :mod:`~transformer_blocks.linear_bias`: distance as a price
+19. :mod:`~transformer_blocks.query_key_norm`: scores that cannot run away
+20. :mod:`~transformer_blocks.grouped_query`: heads that share what they look up
+21. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
+22. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
+23. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
+24. :mod:`~transformer_blocks.interop`: weights from torch's modules and back
+25. :mod:`~transformer_blocks.explorer`: all of it on one page
 
 Three rules hold everywhere. Sequences are batch first, (B, L, d_model). A mask is boolean and
 ``True`` hides. Modules return one tensor; attention weights are seen with :func:`record_attention`.
@@ -54,13 +55,11 @@ from transformer_blocks.masks import (
     sliding_window_mask,
 )
 from transformer_blocks.attention import (
-    AttentionKernel,
-    PreparingKernel,
-    WeighingKernel,
     attention_weights,
     fused_attention,
     scaled_dot_product_attention,
 )
+from transformer_blocks.kernels import AttentionKernel, PreparingKernel, WeighingKernel
 from transformer_blocks.additive import AdditiveAttention
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.dropout import Dropout, drop
@@ -117,12 +116,12 @@ __all__ = [
     "sliding_window_mask",
     "document_mask",
     "format_mask",
-    "AttentionKernel",
-    "WeighingKernel",
-    "PreparingKernel",
     "attention_weights",
     "scaled_dot_product_attention",
     "fused_attention",
+    "AttentionKernel",
+    "WeighingKernel",
+    "PreparingKernel",
     "AdditiveAttention",
     "SingleHeadAttention",
     "MultiHeadAttention",

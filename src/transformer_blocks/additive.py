@@ -9,8 +9,8 @@ query was decided by a small network: add the two, bend, and let a learned vecto
 
 Here the state :math:`s_{i-1}` of a writer asks the states :math:`h_j` of the words that were read.
 The maps W and U make queries and keys, which is what a layer's projections do; so what is left is
-:math:`v^T \tanh(q_i + k_j)`. The softmax, the weighted sum and the mask rule are those of the last
-chapter.
+:math:`v^T \tanh(q_i + k_j)`. The softmax, the weighted sum and the mask rule are those of
+:mod:`transformer_blocks.attention`.
 
 The paper compares the two (section 3.2.1): about as much work in theory, but the dot product of all
 queries with all keys is one matrix product, while this sum needs a vector of width d_k for every
@@ -26,12 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import (
-    WeighingKernel,
-    check_inputs,
-    hidden_cells,
-    softmax_of_visible,
-)
+from transformer_blocks.attention import check_inputs, hidden_cells, softmax_of_visible
+from transformer_blocks.kernels import WeighingKernel
 
 
 class AdditiveAttention(WeighingKernel):

@@ -16,21 +16,18 @@ softmax picks one key and passes no gradient to the others (the paper's footnote
 
 The equation stands here twice. :func:`scaled_dot_product_attention` is the line above, term by
 term, and gives the weights too. :func:`fused_attention` is the one to run: where tables of weights
-are large it lets torch compute the same result in blocks, and never holds a whole one. Both are an
-:class:`AttentionKernel`: a module that attends takes either as its ``kernel``.
+are large it lets torch compute the same result in blocks, and never holds a whole one.
 
 Shapes: B sentences, H heads, L queries, S keys, d_k the width of a head.
 
-Next chapter: :mod:`transformer_blocks.additive`, the first way to compare, and the slower one.
+Next chapter: :mod:`transformer_blocks.kernels`, attention that can be exchanged.
 """
 
 import math
-from collections.abc import Callable
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks._checks import check_dropout
 from transformer_blocks.dropout import drop
@@ -38,121 +35,6 @@ from transformer_blocks.masks import check_mask, hide_future
 
 # Tables, and cells of a table, as measured on two cores.
 MANY_TABLES, SMALL_TABLE, TINY_TABLE = 64, 1024, 100
-
-
-class AttentionKernel(Protocol):
-    """What a module asks of an attention function; write your own and pass it as ``kernel=``.
-
-    A kernel returns the mixed values, or a pair whose first part they are. It must obey the mask
-    rule of :mod:`transformer_blocks.masks`, and ``causal`` aligned to the bottom right. One whose
-    weights are not those of equation 1 also has a method ``attention_weights``, with the arguments
-    of :func:`attention_weights`, so that :func:`~transformer_blocks.record_attention` can see them.
-    """
-
-    def __call__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Mix ``value``; see :func:`scaled_dot_product_attention` for the arguments."""
-        ...
-
-
-class WeighingKernel(nn.Module):
-    """A kernel that is told by its weights; write your own as a subclass."""
-
-    def attention_weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        scale: float | None = None,
-    ) -> Tensor:
-        """Say how much of each value a query takes; for subclasses to tell.
-
-        Returns:
-            Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
-        """
-        raise NotImplementedError
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Mix ``value`` by these weights; see :func:`scaled_dot_product_attention`.
-
-        Returns:
-            The mixed values, shape (B, H, L, d_v), and the weights before dropout, (B, H, L, S).
-
-        Raises:
-            TypeError: If the dtypes differ, or the mask is not boolean.
-            ValueError: If the shapes do not fit, or ``dropout`` is out of range.
-        """
-        check_inputs(query, key, value)
-        check_dropout(dropout=dropout)
-        weights = self.attention_weights(query, key, mask=mask, causal=causal, scale=scale)
-        return drop(weights, dropout) @ value, weights
-
-
-class PreparingKernel(nn.Module):
-    """A kernel that does something to queries and keys, then leaves the rest to another.
-
-    Args:
-        kernel: What computes attention with what :meth:`prepare` returns.
-    """
-
-    def __init__(self, kernel: AttentionKernel) -> None:
-        super().__init__()
-        self.kernel = kernel
-
-    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Change queries and keys; for subclasses to say how."""
-        raise NotImplementedError
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Prepare, then mix; see :func:`scaled_dot_product_attention` for the arguments."""
-        query, key = self.prepare(query, key)
-        return self.kernel(
-            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
-        )
-
-    def attention_weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        scale: float | None = None,
-    ) -> Tensor:
-        """Say how much of each value a query takes. Shape (B, H, L, S)."""
-        query, key = self.prepare(query, key)
-        return weights_of(self.kernel)(query, key, mask=mask, causal=causal, scale=scale)
 
 
 def attention_weights(
@@ -192,11 +74,6 @@ def attention_weights(
     # Scaled before the product, as torch does it: float16 ends at 65504.
     scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, L, S)
     return softmax_of_visible(scores, hidden)
-
-
-def weights_of(kernel: AttentionKernel) -> Callable[..., Tensor]:
-    """Find what computes a kernel's weights: its own method, or equation 1."""
-    return getattr(kernel, "attention_weights", attention_weights)
 
 
 def scaled_dot_product_attention(

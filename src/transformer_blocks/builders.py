@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_dropout, check_size
-from transformer_blocks.attention import AttentionKernel, fused_attention
+from transformer_blocks.attention import fused_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.kernels import AttentionKernel
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, Residual
 

@@ -17,7 +17,8 @@ Next chapter: :mod:`transformer_blocks.packing`, a finished model, laid out for 
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import AttentionKernel, fused_attention
+from transformer_blocks.attention import fused_attention
+from transformer_blocks.kernels import AttentionKernel
 from transformer_blocks.multi_head import MultiHeadAttention, initialise_projections
 
 

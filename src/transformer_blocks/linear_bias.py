@@ -21,12 +21,8 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import (
-    WeighingKernel,
-    check_inputs,
-    hidden_cells,
-    softmax_of_visible,
-)
+from transformer_blocks.attention import check_inputs, hidden_cells, softmax_of_visible
+from transformer_blocks.kernels import WeighingKernel
 
 
 def alibi_slopes(num_heads: int) -> Tensor:

@@ -26,13 +26,12 @@ from torch import Tensor, nn
 
 from transformer_blocks._checks import check_dropout, check_size, check_width
 from transformer_blocks.attention import (
-    AttentionKernel,
     attention_weights,
     fused_attention,
     scaled_dot_product_attention,
-    weights_of,
 )
 from transformer_blocks.cache import KeyValueCache
+from transformer_blocks.kernels import AttentionKernel, weights_of
 
 
 class SingleHeadAttention(nn.Module):

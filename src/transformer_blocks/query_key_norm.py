@@ -20,7 +20,8 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import AttentionKernel, PreparingKernel, fused_attention
+from transformer_blocks.attention import fused_attention
+from transformer_blocks.kernels import AttentionKernel, PreparingKernel
 
 
 class QueryKeyNorm(PreparingKernel):

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import AttentionKernel, PreparingKernel, fused_attention
+from transformer_blocks.attention import fused_attention
+from transformer_blocks.kernels import AttentionKernel, PreparingKernel
 
 
 class RotaryPositionalEncoding(PreparingKernel):
