@@ -68,13 +68,16 @@ def test_every_layer_is_made_anew(build: Builder) -> None:
 
 @both_builders
 def test_every_argument_reaches_every_layer(build: Builder) -> None:
+    kernels = {"kernel": scaled_dot_product_attention}
+    if build is build_decoder:
+        kernels["cross_kernel"] = scaled_dot_product_attention
     model = build(
         **SIZES,
         dropout=0.25,
         attention_dropout=0.5,
         activation=F.gelu,
         residual=PreNorm,
-        kernel=scaled_dot_product_attention,
+        **kernels,
     )
     attentions = modules_of(MultiHeadAttention, model)
     assert len(attentions) == (6 if build is build_decoder else 3)

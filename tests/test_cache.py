@@ -16,6 +16,7 @@ from transformer_blocks import (
     PostNorm,
     PreNorm,
     Residual,
+    RotaryPositionalEncoding,
     build_decoder,
     build_encoder,
     fused_attention,
@@ -283,3 +284,30 @@ def test_an_encoder_refuses_a_cache_of_another_stack_or_other_rows() -> None:
         encoder(torch.randn(3, 1, 16), causal=True, cache=cache)
     with torch.enable_grad(), pytest.raises(RuntimeError, match="no_grad"):
         encoder(torch.randn(2, 1, 16), causal=True, cache=cache)
+
+
+@torch.no_grad()
+def test_a_call_that_is_refused_for_its_mask_leaves_the_cache_as_it_was() -> None:
+    encoder, x = make_encoder(), torch.randn(1, 3, 16)
+    cache = encoder.new_cache()
+    encoder(x[:, :2], causal=True, cache=cache)
+    with pytest.raises(ValueError, match="mask must have shape"):
+        encoder(x[:, 2:], causal=True, cache=cache, mask=torch.zeros(1, 1, 1, 2) > 0)
+    assert cache.length == 2
+    step = encoder(x[:, 2:], causal=True, cache=cache)
+    torch.testing.assert_close(step, encoder(x, causal=True)[:, 2:], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_decoder_whose_words_know_their_places_looks_at_its_source_without() -> None:
+    decoder = build_decoder(
+        num_layers=2,
+        d_model=16,
+        num_heads=4,
+        d_ff=24,
+        kernel=RotaryPositionalEncoding(4),
+    ).eval()
+    x, memory = torch.randn(2, 7, 16), torch.randn(2, 5, 16)
+    cache = decoder.new_cache(memory)
+    steps = [decoder(word, cache=cache) for word in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, 1), decoder(x, memory), rtol=0, atol=1e-5)

@@ -102,3 +102,19 @@ def test_the_module_is_torchs_in_all_but_its_dice() -> None:
 def test_compiled_code_takes_torchs_own() -> None:
     compiled = torch.compile(Dropout(0.5), backend="eager", fullgraph=True)
     assert set(compiled(torch.ones(100)).unique().tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
+def test_forward_derivatives_are_known_too() -> None:
+    def seeded(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        return drop(x, 0.4)
+
+    x = torch.randn(50)
+    value, derivative, *_ = torch.func.jvp(seeded, (x,), (torch.ones(50),))
+    torch.testing.assert_close(derivative * x, value)
+
+
+def test_dice_lie_where_the_numbers_lie() -> None:
+    with torch.device("meta"):
+        assert not drop(torch.ones(8, device="cpu"), 0.5).is_meta

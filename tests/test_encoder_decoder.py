@@ -11,6 +11,7 @@ from transformer_blocks import (
     build_encoder,
     check_causal,
     padding_mask,
+    sliding_window_mask,
 )
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
@@ -42,3 +43,14 @@ def test_no_target_word_sees_a_later_one() -> None:
     both, source = make(), torch.randn(2, 4, 16)
     report = check_causal(lambda target: both(source, target), torch.randn(2, 5, 16))
     assert report, report
+
+
+def test_a_source_mask_of_rows_needs_a_memory_mask_beside_it() -> None:
+    both, source, target = make(), torch.randn(2, 4, 16), torch.randn(2, 3, 16)
+    window = sliding_window_mask(4, window=2)
+    with pytest.raises(ValueError, match=r"memory_mask must be given .* got \(4, 4\)"):
+        both(source, target, source_mask=window)
+    hidden = padding_mask(SOURCES)
+    memory = both.encoder(source, mask=window)
+    expected = both.decoder(target, memory, memory_mask=hidden)
+    assert torch.equal(both(source, target, source_mask=window, memory_mask=hidden), expected)

@@ -21,6 +21,8 @@ from transformer_blocks import (
     PreNorm,
     build_decoder,
     build_encoder,
+    document_mask,
+    sliding_window_mask,
 )
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -128,3 +130,26 @@ def test_a_decoder_writes_elsewhere_step_by_step(tmp_path: Path) -> None:
             y, past = run(word, past, projected, mask)
             words.append(y)
         torch.testing.assert_close(torch.cat(words, dim=1), whole, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_as_many_sentences_as_words_are_no_special_case() -> None:
+    class Windowed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = build_encoder(**STACK).eval()
+
+        def forward(self, x: Tensor, mask: Tensor, documents: Tensor) -> Tensor:
+            near = sliding_window_mask(x.shape[1], window=3)
+            return self.encoder(x, mask=mask | document_mask(documents) | near)
+
+    def inputs(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        documents = torch.randint(2, (batch, length))
+        return torch.randn(batch, length, WIDTH), padding(batch, length), documents
+
+    model = Windowed()
+    shapes = {0: BATCH, 1: LENGTH}, {0: BATCH, 3: LENGTH}, {0: BATCH, 1: LENGTH}
+    program = torch.export.export(model, inputs(3, 5), dynamic_shapes=shapes).module()
+    for size in ((4, 4), (3, 5), (5, 3)):
+        given = inputs(*size)
+        torch.testing.assert_close(program(*given), model(*given))

@@ -65,3 +65,9 @@ def test_another_number_of_heads_is_refused() -> None:
         ALiBi(2)(x, x, x)
     with pytest.raises(ValueError, match="num_heads"):
         ALiBi(0)
+
+
+def test_more_queries_than_keys_have_no_place() -> None:
+    query, key = torch.randn(1, 2, 4, 4), torch.randn(1, 2, 3, 4)
+    with pytest.raises(ValueError, match="no more queries than keys, got L=4 and S=3"):
+        ALiBi(2)(query, key, key)

@@ -435,3 +435,29 @@ def test_an_encoder_with_layers_of_ones_own_is_packed_layer_by_layer() -> None:
         torch.testing.assert_close(
             pack(encoder)(x, mask=mask), encoder(x, mask=mask), rtol=0, atol=2e-5
         )
+
+
+@torch.no_grad()
+def test_a_feed_forward_that_looks_around_is_not_laid_end_to_end() -> None:
+    class Convolution(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = nn.Conv1d(16, 16, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(x.transpose(1, 2)).transpose(1, 2)
+
+    layer = EncoderLayer(MultiHeadAttention(16, 4), Convolution(), residual=lambda: PreNorm(16))
+    encoder = Encoder([layer]).eval()
+    x, padding = torch.randn(4, 9, 16), PADDED_MASKS["at the end"]
+    found, expected = (each(x, mask=padding[:, None, None]) for each in (pack(encoder), encoder))
+    torch.testing.assert_close(found[~padding], expected[~padding], rtol=0, atol=2e-5)
+
+
+@torch.no_grad()
+def test_a_packed_model_works_under_autocast() -> None:
+    encoder, x = pack(build_encoder(**SIZES).eval()), torch.randn(1, 4, 16)
+    whole, cache = encoder(x, causal=True), encoder.new_cache()
+    with torch.autocast("cpu", torch.bfloat16):
+        steps = [encoder(part, causal=True, cache=cache) for part in x.split([3, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1).float(), whole, rtol=0, atol=0.1)

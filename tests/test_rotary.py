@@ -72,3 +72,9 @@ def test_a_width_that_makes_no_pairs_is_refused(d_k: int) -> None:
 def test_shapes_that_do_not_fit_are_named(query: tuple[int, int], key: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=r"with L <= S, got \(1, 1, "):
         RotaryPositionalEncoding(8).prepare(torch.ones(1, 1, *query), torch.ones(1, 1, *key))
+
+
+@pytest.mark.parametrize("base", [0.0, -1.0, float("nan")])
+def test_a_base_that_is_not_positive_is_refused(base: float) -> None:
+    with pytest.raises(ValueError, match="base must be positive"):
+        RotaryPositionalEncoding(4, base=base)

@@ -4,6 +4,7 @@ Every message reads ``<rule>, got <name>=<value>``, so that whoever meets it kno
 to change. Only sizes, shapes and dtypes are checked here; nothing reads the values of a tensor.
 """
 
+import torch
 from torch import Tensor
 
 
@@ -20,7 +21,7 @@ def check_size(**sizes: int) -> None:
         ValueError: d_model must be positive, got d_model=0
     """
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool):
+        if not isinstance(size, int | torch.SymInt) or isinstance(size, bool):
             raise TypeError(f"{name} must be an int, got {name}={size!r}")
         if size <= 0:
             raise ValueError(f"{name} must be positive, got {name}={size}")

@@ -48,7 +48,7 @@ def build_encoder(
             kernel its speed.
         activation: The bend of the feed-forward networks, a function or a stateless module.
         residual: :class:`PostNorm` or :class:`PreNorm`; the latter ends with one more norm.
-        kernel: What computes attention.
+        kernel: What computes attention, in all layers; one that learns is shared by them.
 
     Returns:
         The composed stack.
@@ -85,8 +85,12 @@ def build_decoder(
     activation: Callable[[Tensor], Tensor] = F.relu,
     residual: type[Residual] = PostNorm,
     kernel: AttentionKernel = fused_attention,
+    cross_kernel: AttentionKernel = fused_attention,
 ) -> Decoder:
     """Build a decoder from its sizes; the arguments are those of :func:`build_encoder`.
+
+    Of two kernels, ``kernel`` is that of self-attention. How the source is looked at computes
+    ``cross_kernel``, where a kernel that knows positions would have no meaning.
 
     Returns:
         The composed stack.
@@ -105,7 +109,7 @@ def build_decoder(
     layers = [
         DecoderLayer(
             MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=kernel),
-            MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=kernel),
+            MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=cross_kernel),
             FeedForward(d_model, d_ff, activation=activation),
             residual=partial(residual, d_model, dropout=dropout),
         )

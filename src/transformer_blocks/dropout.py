@@ -56,7 +56,7 @@ def drop(x: Tensor, probability: float) -> Tensor:
     lost = round(probability * SIDES)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < lost < SIDES:
         return F.dropout(x, probability)
-    draws = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),))
+    draws = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),), device=x.device)
     dice = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32768 to 32767
     stays = dice >= lost - SIDES // 2
     return _Keep.apply(x, stays, SIDES / (SIDES - lost))  # type: ignore[no-untyped-call]
@@ -75,10 +75,15 @@ class _Keep(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _, stays, ctx.growth = inputs
         ctx.save_for_backward(stays)
+        ctx.save_for_forward(stays)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
         return _Keep.apply(*upstream, *ctx.saved_tensors, ctx.growth), None, None  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        return _Keep.apply(tangents[0], *ctx.saved_tensors, ctx.growth)  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Dropout):

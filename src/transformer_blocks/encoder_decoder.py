@@ -42,6 +42,7 @@ class EncoderDecoder(nn.Module):
         *,
         source_mask: Tensor | None = None,
         target_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
         """Read the source, and make each target position ready to predict the next word.
@@ -49,14 +50,26 @@ class EncoderDecoder(nn.Module):
         Args:
             source: Embedded tokens with positions. Shape (B, S, d_model).
             target: The same of the translation. Shape (B, L, d_model).
-            source_mask: Hides source positions from both halves; usually ``padding_mask(tokens)``.
+            source_mask: Hides source positions from each other; usually ``padding_mask(tokens)``.
             target_mask: Hides target positions, besides the causal rule.
+            memory_mask: Hides source positions from the target; if not given, ``source_mask``.
             causal: Whether a target position is kept from seeing later ones.
 
         Returns:
             Shape (B, L, d_model).
+
+        Raises:
+            ValueError: If there is no ``memory_mask``, and ``source_mask``, which tells source
+                positions apart that look, cannot serve as one.
         """
+        if memory_mask is None and source_mask is not None:
+            if source_mask.dim() != 4 or source_mask.shape[2] != 1:
+                raise ValueError(
+                    "memory_mask must be given with a source_mask that is not the same for every "
+                    f"query, (B|1, H|1, 1, S), got {tuple(source_mask.shape)}"
+                )
+            memory_mask = source_mask
         memory = self.encoder(source, mask=source_mask)
         return self.decoder(
-            target, memory, mask=target_mask, memory_mask=source_mask, causal=causal
+            target, memory, mask=target_mask, memory_mask=memory_mask, causal=causal
         )

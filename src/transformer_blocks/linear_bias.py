@@ -48,14 +48,15 @@ def alibi_slopes(num_heads: int) -> Tensor:
     lower = 2 ** int(math.log2(num_heads))  # the next power of two
     slopes = [2.0 ** (-8.0 * h / lower) for h in range(1, lower + 1)]
     slopes += [2.0 ** (-4.0 * h / lower) for h in range(1, 2 * lower, 2)]
-    return torch.tensor(slopes[:num_heads], dtype=torch.float64)
+    return torch.tensor(slopes[:num_heads], dtype=torch.float64, device="cpu")
 
 
 class ALiBi(WeighingKernel):
     """A kernel that takes from each score the distance, times a slope for each head.
 
     The last query stands where the last key stands, so it serves self-attention, causal or not, and
-    decoding with a cache. It holds a table of L x S weights for every head.
+    decoding with a cache. Two sequences have no distance: it does not serve cross-attention. It
+    holds a table of L x S weights for every head.
 
     Args:
         num_heads: H.
@@ -90,6 +91,11 @@ class ALiBi(WeighingKernel):
         if query.shape[1] != self.num_heads:
             raise ValueError(
                 f"query must have shape (B, {self.num_heads}, L, d_k), got {tuple(query.shape)}"
+            )
+        if query.shape[2] > key.shape[2]:
+            raise ValueError(
+                f"there must be no more queries than keys, got L={query.shape[2]} and "
+                f"S={key.shape[2]}"
             )
         hidden = hidden_cells(query, key, mask, causal)
         scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale

@@ -183,7 +183,7 @@ def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Ten
     for name, numbers in (("documents", documents), ("key_documents", key_documents)):
         if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
             raise TypeError(f"{name} must be integer numbers, got dtype={numbers.dtype}")
-        if numbers.dim() != 2 or len(numbers) != len(documents):
+        if numbers.dim() != 2 or numbers.shape[0] != documents.shape[0]:
             raise ValueError(
                 f"documents must have shape (B, L) and key_documents (B, S), "
                 f"got {tuple(documents.shape)} and {tuple(key_documents.shape)}"
@@ -204,7 +204,7 @@ def check_mask(mask: Tensor, *, batch: int, heads: int, queries: int, keys: int)
             "compare to make it one, for example `mask == 0` where 0 marks what to hide"
         )
     shape = tuple(mask.shape)
-    if shape == (queries, keys):
+    if len(shape) == 2 and shape == (queries, keys):  # symbols are compared only if they must be
         return
     fits = len(shape) == 4 and shape[3] == keys
     for size, full in zip(shape, (batch, heads, queries), strict=False):

@@ -32,6 +32,7 @@ from transformer_blocks.attention import (
 )
 from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.kernels import AttentionKernel, weights_of
+from transformer_blocks.masks import check_mask
 
 
 class SingleHeadAttention(nn.Module):
@@ -214,6 +215,14 @@ class MultiHeadAttention(nn.Module):
             _check_inputs(self, query, key, value)
             queries, keys, values = self._project_all(query, key, value)
             if cache is not None:
+                if mask is not None:  # before anything is added
+                    check_mask(
+                        mask,
+                        batch=query.shape[0],
+                        heads=self.num_heads,
+                        queries=query.shape[1],
+                        keys=cache.length + key.shape[1],
+                    )
                 keys, values = cache.add(keys, values)
         elif cache is not None and key is None and value is None:
             check_width("query", query, self.query_projection.in_features)

@@ -26,7 +26,7 @@ from transformer_blocks.cache import EncoderCache, KeyValueCache
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.dropout import Dropout
 from transformer_blocks.encoder import Encoder, EncoderLayer
-from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.feed_forward import FeedForward, GatedFeedForward
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 
@@ -85,6 +85,7 @@ class PackedLinear(nn.Module):
             self.blocks is None
             or x.numel() <= self.in_features
             or x.dtype != torch.float32
+            or torch.is_autocast_enabled("cpu")
             or x.shape[-1] != self.in_features  # which torch will tell
             or x.requires_grad  # which oneDNN's product would not serve
             or (added is not None and (added.requires_grad or self.relu))
@@ -342,7 +343,7 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
             setattr(module, name, _exchange(part, linear))
     if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
         return PackedDecoderLayer(module)
-    usual = isinstance(module, Encoder) and all(map(_has_usual_attention, module.layers))
+    usual = isinstance(module, Encoder) and all(map(_is_usual, module.layers))
     if type(module) is Encoder and len(module.layers) and usual and not watched:
         return PackedEncoder(module)
     return module
@@ -382,13 +383,22 @@ def _has_usual_parts(layer: DecoderLayer) -> bool:
     )
 
 
-def _has_usual_attention(layer: nn.Module) -> bool:
+def _is_usual(layer: nn.Module) -> bool:
     """Tell whether :class:`PackedEncoder` can do what the layer does."""
     if type(layer) is not EncoderLayer:
         return False
-    attention = layer.self_attention
-    usual = type(attention) in (JoinedAttention, MultiHeadAttention)
-    return usual and attention.kernel in (fused_attention, scaled_dot_product_attention)
+    attention, residuals = (
+        layer.self_attention,
+        (layer.self_attention_residual, layer.feed_forward_residual),
+    )
+    return (
+        type(attention) in (JoinedAttention, MultiHeadAttention)
+        and attention.kernel in (fused_attention, scaled_dot_product_attention)
+        # Each of these works on every position alone.
+        and type(layer.feed_forward) in (FeedForward, GatedFeedForward, PackedFeedForward)
+        and all(type(residual) in (PreNorm, PostNorm) for residual in residuals)
+        and all(type(residual.norm) in (nn.LayerNorm, nn.RMSNorm) for residual in residuals)
+    )
 
 
 def _has_hooks(module: nn.Module) -> bool:

@@ -43,7 +43,7 @@ class RotaryPositionalEncoding(PreparingKernel):
         kernel: What computes attention with the turned queries and keys.
 
     Raises:
-        ValueError: If ``d_k`` is not positive and even.
+        ValueError: If ``d_k`` is not positive and even, or ``base`` not positive.
 
     Example:
         >>> rotary = RotaryPositionalEncoding(d_k=4)
@@ -61,6 +61,8 @@ class RotaryPositionalEncoding(PreparingKernel):
         check_size(d_k=d_k)
         if d_k % 2:
             raise ValueError(f"d_k must be even, got d_k={d_k}")
+        if not base > 0.0:
+            raise ValueError(f"base must be positive, got base={base}")
         super().__init__(kernel)
         self.d_k, self.base = d_k, base
 

@@ -92,7 +92,7 @@ def ablate(
             ):
                 if isinstance(layer, SingleHeadAttention):
                     _replace(layer, "scale", 1.0, undo)
-                elif isinstance(layer.kernel, AdditiveAttention):
+                elif any(isinstance(part, AdditiveAttention) for part in layer.modules()):
                     raise ValueError("additive attention must be left as it is: it has no scale")
                 else:
                     _replace(layer, "kernel", _Unscaled(layer.kernel), undo)

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+PARAMETERS = "gradients of all parameters"
+
 
 class _Line(NamedTuple):
     """One comparison."""
@@ -27,8 +29,9 @@ def assert_equivalent(
     Both are called with copies of ``inputs``, modules in eval mode (inside a ``lambda``, put them
     there yourself), with gradients recorded and without, since models may take another way then. A
     random-looking upstream gradient is sent back. Gradients of the inputs are compared place by
-    place. Those of all parameters are compared as sorted lists of numbers: two models name and pack
-    their weights as they like, but if they compute the same, the same numbers must come up.
+    place. Those of all parameters of two modules are compared as sorted lists of numbers: they may
+    name and pack their weights as they like, but if they compute the same, the same numbers must
+    come up, and as many. Of a function, nobody knows the parameters.
 
     Args:
         a: A module or any function; a tuple is represented by its first item.
@@ -38,7 +41,8 @@ def assert_equivalent(
             dtype if not given, three quarters of its digits: 6e-6 in float32, 2e-12 in float64.
 
     Raises:
-        AssertionError: If they differ by more, or in shape.
+        AssertionError: If they differ by more, in shape, or in their number of parameters.
+        TypeError: If one gives something else than a tensor.
 
     Example:
         >>> x = torch.randn(2, 5, 16, dtype=torch.float64)
@@ -47,15 +51,23 @@ def assert_equivalent(
         largest difference ...
     """
     outputs, gradients, quiet = zip(*(_try(each, inputs) for each in (a, b)), strict=True)
-    if outputs[0].shape != outputs[1].shape:
-        shapes = [tuple(output.shape) for output in outputs]
-        raise AssertionError(f"the outputs differ in shape: {shapes[0]} and {shapes[1]}")
+    for pair in (outputs, quiet):
+        if pair[0].shape != pair[1].shape:
+            shapes = [tuple(output.shape) for output in pair]
+            raise AssertionError(f"the outputs differ in shape: {shapes[0]} and {shapes[1]}")
     pairs = {"output": outputs, "output without gradients": quiet}
     names = [name for name in gradients[0] if name in gradients[1]]
+    if PARAMETERS in names:
+        counts = [len(each[PARAMETERS]) for each in gradients]
+        if counts[0] != counts[1]:
+            raise AssertionError(
+                f"the numbers of parameters that learn differ: {counts[0]} and {counts[1]}"
+            )
     pairs |= {name: (gradients[0][name], gradients[1][name]) for name in names}
     lines = [_compare(name, *pair) for name, pair in pairs.items()]
     if tolerance is None:
-        tolerance = float(torch.finfo(outputs[0].dtype).eps ** 0.75)
+        dtype = outputs[0].dtype
+        tolerance = torch.finfo(dtype).eps ** 0.75 if dtype.is_floating_point else 0.0
     width = max(len(line.name) for line in lines)
     table = "\n".join(
         f"  {line.name:{width}}  {line.difference:.1e}  of {line.largest:.1e}" for line in lines
@@ -86,14 +98,17 @@ def _try(
             weights = [weight for weight in model.parameters() if weight.requires_grad]
         with torch.enable_grad():
             output = _first(model(*given))
-            upstream = torch.arange(output.numel(), device=output.device).sin()
-            found = torch.autograd.grad(
-                output,
-                [*wanted.values(), *weights],
-                upstream.view_as(output).to(output.dtype),
-                allow_unused=True,
-                materialize_grads=True,
-            )
+            sources = [*wanted.values(), *weights]
+            found: Sequence[Tensor] = [torch.zeros_like(source) for source in sources]
+            if output.requires_grad and sources:
+                upstream = torch.arange(1, output.numel() + 1, device=output.device).sin()
+                found = torch.autograd.grad(
+                    output,
+                    sources,
+                    upstream.view_as(output).to(output.dtype),
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
         with torch.no_grad():
             quiet = _first(model(*[_copy(value) for value in inputs]))
     finally:
@@ -102,7 +117,7 @@ def _try(
     gradients = dict(zip(wanted, found, strict=False))
     if weights:
         numbers = torch.cat([each.flatten() for each in found[len(wanted) :]])
-        gradients[f"gradients of {len(numbers)} parameters"] = numbers.sort().values
+        gradients[PARAMETERS] = numbers.sort().values
     return output.detach(), gradients, quiet.detach()
 
 
@@ -114,10 +129,16 @@ def _copy(value: Any) -> Any:
 
 
 def _first(output: Any) -> Tensor:
-    return output[0] if isinstance(output, tuple) else output
+    output = output[0] if isinstance(output, tuple | list) else output
+    if not isinstance(output, Tensor):
+        raise TypeError(f"a model must give a tensor, got {type(output).__name__}")
+    return output
 
 
 def _compare(name: str, a: Tensor, b: Tensor) -> _Line:
     if not a.numel():
         return _Line(name, 0.0, 0.0)
-    return _Line(name, float((a - b).abs().max()), float(torch.maximum(a.abs(), b.abs()).max()))
+    difference = (a - b).abs().masked_fill(a == b, 0.0)  # infinity is as far from itself as zero
+    largest = torch.maximum(a.abs(), b.abs())
+    finite = largest[largest.isfinite()]
+    return _Line(name, float(difference.max()), float(finite.max()) if finite.numel() else 0.0)

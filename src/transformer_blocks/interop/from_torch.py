@@ -4,11 +4,13 @@ import copy
 from typing import Any, overload
 
 from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.interop.parts import check_class, check_no_hooks
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 
@@ -42,8 +44,9 @@ def from_torch(module: nn.Module) -> nn.Module:
         The block.
 
     Raises:
-        TypeError: If the module is of another class; a subclass may compute something else.
-        ValueError: If it was built with an option that has no equivalent here.
+        TypeError: If the module or a part of it is of another class, which may compute something
+            else.
+        ValueError: If it was built with an option that has no equivalent here, or has hooks.
 
     Example:
         >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
@@ -57,11 +60,17 @@ def from_torch(module: nn.Module) -> nn.Module:
     if build is None:
         known = ", ".join(f"nn.{each.__name__}" for each in _BUILDS)
         raise TypeError(f"module must be one of {known}, got {type(module).__name__}")
+    check_no_hooks(module)
     block: nn.Module = build(module)
+    if isinstance(block, Encoder | Decoder | EncoderDecoder):
+        block.training = module.training  # its layers have modes of their own
+        return block
     return block.train(module.training)
 
 
 def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
+    check_class("attention", theirs, nn.MultiheadAttention)
+    check_class("out_proj", theirs.out_proj, nn.Linear, NonDynamicallyQuantizableLinear)
     if theirs.bias_k is not None:
         raise ValueError("add_bias_kv=True has no equivalent here")
     if theirs.add_zero_attn:
@@ -95,12 +104,17 @@ def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
 def _fill(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
     """Give a linear map copies of these weights, in their dtype and on their device."""
     linear.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
+    copied: Any = None
     if bias is not None:
-        linear.bias = nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
+        copied = nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
+    linear.bias = copied
 
 
 def _feed_forward(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> FeedForward:
     widen, narrow = theirs.linear1, theirs.linear2
+    for name, part in (("linear1", widen), ("linear2", narrow)):
+        check_class(name, part, nn.Linear)
+    check_class("dropout", theirs.dropout, nn.Dropout)
     ours = FeedForward(
         widen.in_features,
         widen.out_features,
@@ -116,6 +130,8 @@ def _feed_forward(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
 def _residuals(theirs: Any, count: int) -> list[Residual]:
     """Make the connections of a layer from its norms and dropouts, in their order."""
     kind = PreNorm if theirs.norm_first else PostNorm
+    for number in range(1, count + 1):
+        check_class(f"dropout{number}", getattr(theirs, f"dropout{number}"), nn.Dropout)
     return [
         kind(
             theirs.linear1.in_features,
@@ -144,13 +160,18 @@ def _decoder_layer(theirs: nn.TransformerDecoderLayer) -> DecoderLayer:
 
 
 def _encoder(theirs: nn.TransformerEncoder) -> Encoder:
-    layers: list[Any] = list(theirs.layers)
-    return Encoder([from_torch(layer) for layer in layers], norm=copy.deepcopy(theirs.norm))
+    return Encoder(_layers(theirs), norm=copy.deepcopy(theirs.norm))
 
 
 def _decoder(theirs: nn.TransformerDecoder) -> Decoder:
+    return Decoder(_layers(theirs), norm=copy.deepcopy(theirs.norm))
+
+
+def _layers(theirs: nn.TransformerEncoder | nn.TransformerDecoder) -> list[Any]:
+    """Build the layers; one that stands in the stack twice does so here too."""
     layers: list[Any] = list(theirs.layers)
-    return Decoder([from_torch(layer) for layer in layers], norm=copy.deepcopy(theirs.norm))
+    built = {layer: from_torch(layer) for layer in layers}
+    return [built[layer] for layer in layers]
 
 
 def _transformer(theirs: nn.Transformer) -> EncoderDecoder:

@@ -4,13 +4,16 @@ import copy
 from typing import Any, overload
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.dropout import Dropout
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.interop.parts import check_class, check_no_hooks
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 
@@ -43,7 +46,7 @@ def to_torch(block: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: If the block, or a part of it, is of another class; torch has no such part.
-        ValueError: If torch's module cannot be built so.
+        ValueError: If torch's module cannot be built so, or the block has hooks.
 
     Example:
         >>> ours = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -58,17 +61,23 @@ def to_torch(block: nn.Module) -> nn.Module:
     if build is None:
         known = ", ".join(each.__name__ for each in _BUILDS)
         raise TypeError(f"block must be one of {known}, got {type(block).__name__}")
+    check_no_hooks(block)
     module: nn.Module = build(block)
+    if isinstance(block, Encoder | Decoder | EncoderDecoder):
+        module.training = block.training  # its layers have modes of their own
+        return module
     return module.train(block.training)
 
 
 def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
-    _check_class("attention", ours, MultiHeadAttention)
+    check_class("attention", ours, MultiHeadAttention)
     if ours.kernel not in (fused_attention, scaled_dot_product_attention):
         name = getattr(ours.kernel, "__name__", type(ours.kernel).__name__)
         raise TypeError(f"kernel must be equation 1, which is torch's only one, got {name}")
     query, key, value = ours.query_projection, ours.key_projection, ours.value_projection
     projections = query, key, value, ours.output_projection
+    for projection in projections:
+        check_class("projection", projection, nn.Linear)
     if len({projection.bias is None for projection in projections}) > 1:
         raise ValueError("all projections must have a bias, or none")
     theirs = nn.MultiheadAttention(
@@ -94,8 +103,10 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
 
 def _parameter(*parts: Tensor) -> nn.Parameter:
     """Copy weights, stacked, into one parameter."""
-    requires_grad = any(part.requires_grad for part in parts)
-    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=requires_grad)
+    learns = {part.requires_grad for part in parts}
+    if len(learns) > 1:
+        raise ValueError("weights that torch keeps in one must all be frozen, or none")
+    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=True in learns)
 
 
 def _fill(theirs: nn.Linear, ours: nn.Linear) -> None:
@@ -106,7 +117,9 @@ def _fill(theirs: nn.Linear, ours: nn.Linear) -> None:
 def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residual]) -> Any:
     """Build a layer of torch's and fill all but its attentions."""
     feed_forward: Any = ours.feed_forward
-    _check_class("feed_forward", feed_forward, FeedForward)
+    check_class("feed_forward", feed_forward, FeedForward)
+    for linear in (feed_forward.widen, feed_forward.narrow):
+        check_class("feed_forward's map", linear, nn.Linear)
     kinds = {type(residual) for residual in residuals}
     if kinds not in ({PreNorm}, {PostNorm}):
         names = ", ".join(sorted(each.__name__ for each in kinds))
@@ -124,9 +137,14 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residua
     theirs.dropout.p = feed_forward.dropout.p
     theirs.self_attn = _attention(ours.self_attention)
     for number, residual in enumerate(residuals, start=1):
-        _check_class("norm", residual.norm, nn.LayerNorm)
+        check_class("norm", residual.norm, nn.LayerNorm)
+        check_class("dropout", residual.dropout, Dropout, nn.Dropout)
         setattr(theirs, f"norm{number}", copy.deepcopy(residual.norm))
         getattr(theirs, f"dropout{number}").p = residual.dropout.p
+    parts: list[Any] = [feed_forward.widen, *(residual.norm for residual in residuals)]
+    usual = feed_forward.activation in (F.relu, F.gelu)
+    if not usual or any(part.bias is None for part in parts):
+        theirs.activation_relu_or_gelu = 0  # keeps torch from a short way that does not know these
     return theirs
 
 
@@ -163,6 +181,11 @@ def _decoder(ours: Decoder) -> nn.TransformerDecoder:
     return theirs
 
 
+def _first_attention(stack: Any) -> nn.MultiheadAttention:
+    attention: nn.MultiheadAttention = stack.layers[0].self_attn
+    return attention
+
+
 def _layers(stack: Encoder | Decoder) -> list[Any]:
     layers: list[Any] = list(stack.layers)
     if not layers:
@@ -172,7 +195,12 @@ def _layers(stack: Encoder | Decoder) -> list[Any]:
 
 def _transformer(ours: EncoderDecoder) -> nn.Transformer:
     encoder, decoder = to_torch(ours.encoder), to_torch(ours.decoder)
-    attention: Any = encoder.layers[0].self_attn
+    attention, other = (_first_attention(stack) for stack in (encoder, decoder))
+    if attention.embed_dim != other.embed_dim:
+        raise ValueError(
+            "encoder and decoder must have one width, "
+            f"got {attention.embed_dim} and {other.embed_dim}"
+        )
     theirs = nn.Transformer(
         attention.embed_dim,
         attention.num_heads,
@@ -182,11 +210,6 @@ def _transformer(ours: EncoderDecoder) -> nn.Transformer:
     )
     theirs.encoder, theirs.decoder = encoder, decoder
     return theirs
-
-
-def _check_class(name: str, part: nn.Module, kind: type[nn.Module]) -> None:
-    if type(part) is not kind:
-        raise TypeError(f"{name} must be a {kind.__name__}, got {type(part).__name__}")
 
 
 _BUILDS: dict[type[nn.Module], Any] = {

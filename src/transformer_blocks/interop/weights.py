@@ -16,8 +16,8 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
         weights: One for each name in ``module.state_dict()``.
 
     Raises:
-        ValueError: If one is missing, unknown, of another shape or dtype, or NaN or infinite, or if
-            two that are one in the module differ.
+        ValueError: If one is missing, unknown, of another shape or dtype, NaN, infinite or on the
+            meta device, or if two that are one in the module differ.
 
     Example:
         >>> layer = nn.Linear(2, 2)
@@ -41,11 +41,16 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
                 f"tensor {name!r} must be {target.dtype} of shape {tuple(target.shape)}, got "
                 f"{given.dtype} of shape {tuple(given.shape)}"
             )
-        if not given.isfinite().all():
+        if given.is_meta or target.is_meta:
+            raise ValueError(f"tensor {name!r} must hold numbers, and is on the meta device")
+        # A constant of the module may be infinite, as a mask of scores is.
+        if not given.isfinite().logical_or(given == target).all():
             raise ValueError(f"tensor {name!r} holds NaN or infinity")
-    first: dict[Tensor, str] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        twin = first.setdefault(parameter, name)
+    first: dict[object, str] = {}
+    for name, target in wanted.items():
+        place = (target.data_ptr(), target.shape, target.stride()) if target.numel() else name
+        twin = first.setdefault(place, name)
         if not weights[name].equal(weights[twin]):
             raise ValueError(f"{twin!r} and {name!r} are one in the module but differ in weights")
-    module.load_state_dict(dict(weights))
+    # Copies, for what is given may lie in the module itself.
+    module.load_state_dict({name: tensor.detach().clone() for name, tensor in weights.items()})
