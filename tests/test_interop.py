@@ -206,7 +206,11 @@ class Mine(nn.TransformerEncoderLayer):
     [
         (lambda: attention(add_bias_kv=True), ValueError, "add_bias_kv=True has no equivalent"),
         (lambda: attention(add_zero_attn=True), ValueError, "add_zero_attn=True has no equivalent"),
-        (lambda: attention(batch_first=False), ValueError, "set batch_first = True in each"),
+        (
+            lambda: attention(batch_first=False),
+            ValueError,
+            "set batch_first = True in it and in each",
+        ),
         (lambda: nn.TransformerEncoderLayer(16, 4), ValueError, "batch_first=True, got .*=False"),
         (lambda: Mine(16, 4, batch_first=True), TypeError, "must be one of .*, got Mine$"),
         (lambda: nn.Linear(2, 2), TypeError, "must be one of nn.MultiheadAttention, .* got Linear"),
@@ -404,6 +408,8 @@ def test_ids_functions_lists_and_infinities_can_be_compared() -> None:
     assert_equivalent(torch.abs, torch.abs, [torch.tensor([1, 2])])
     hidden = torch.tensor([1.0, -torch.inf])
     assert_equivalent(lambda x: x + hidden, lambda x: hidden + x, [torch.ones(2)])
+    with pytest.raises(TypeError, match=r"a list of arguments, got a tensor; pass \[x\]"):
+        assert_equivalent(torch.abs, torch.abs, torch.ones(2))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must give a tensor, got dict"):
         assert_equivalent(lambda x: {"x": x}, lambda x: x, [torch.ones(2)])
 

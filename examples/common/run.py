@@ -96,7 +96,11 @@ class Run(Generic[Config]):
                 if kind is int and content[name] < (name != "seed"):
                     raise ValueError(f"{name} is too small, got {content[name]}")
             return self.kind(**content)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
+            raise UserError(
+                f"{self.config_file} is damaged, or of another program: it lacks {error}"
+            ) from error
+        except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"{self.config_file} is damaged: {error}") from error
 
     def begin_or_go_on(

@@ -113,14 +113,14 @@ class Encoder(nn.Module):
                 (B, H, L, L), where the last counts all positions so far.
             causal: Also hide later positions, as a language model must.
             cache: What :meth:`new_cache` made. Then ``x`` is what follows the positions of earlier
-                calls, and is added to it.
+                calls, and is added to it. Several positions at once need ``causal=True`` as ever.
 
         Returns:
             Each position in its context. Shape (B, L, d_model).
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            ValueError: If the cache is of another stack or of other rows.
+            ValueError: If the cache is of a stack with more or fewer layers, or of other rows.
         """
         pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:

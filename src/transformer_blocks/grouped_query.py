@@ -43,7 +43,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         >>> attention, cache = GroupedQueryAttention(16, num_heads=4, num_groups=2), KeyValueCache()
         >>> x = torch.randn(1, 5, 16)
         >>> with torch.no_grad():
-        ...     step_by_step = attention(x, x, x, causal=True, cache=cache)
+        ...     y = attention(x, x, x, causal=True, cache=cache)
         >>> cache.read()[0].shape  # what is kept: two heads of four
         torch.Size([1, 2, 5, 4])
     """

@@ -121,8 +121,9 @@ def sliding_window_mask(
     https://arxiv.org/abs/2310.06825, section 2). These blocks save no work by it: the mask says
     what is seen, and all is computed.
 
-    With ``causal=True``, or ``| causal_mask(L)``, the window is the last ``window`` words, the
-    newest included. The last query stands where the last key stands.
+    Where attention is causal, by ``causal=True`` or ``| causal_mask(L)``, what is left are the last
+    ``window`` words, the newest included. The last query stands where the last key stands: a step
+    with a cache takes ``sliding_window_mask(1, cache.length + 1, window=w)``.
 
     Args:
         query_length: L, the number of positions that look.

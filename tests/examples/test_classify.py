@@ -411,3 +411,12 @@ def test_lines_without_a_label_or_a_text_are_left_out_and_counted(
     assert "left out 3 lines" in caplog.text
     with pytest.raises(UserError, match="cannot read"):
         read_reviews(tmp_path)
+
+
+def test_a_run_of_another_program_is_told_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"format_version": 1}', encoding="utf-8")
+    assert classify.main(["evaluate", "--run", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "config.json is damaged, or of another program: it lacks 'seed'" in error

@@ -42,7 +42,7 @@ def assert_equivalent(
 
     Raises:
         AssertionError: If they differ by more, in shape, or in their number of parameters.
-        TypeError: If one gives something else than a tensor.
+        TypeError: If one gives something else than a tensor, or ``inputs`` is one.
 
     Example:
         >>> x = torch.randn(2, 5, 16, dtype=torch.float64)
@@ -50,6 +50,8 @@ def assert_equivalent(
         >>> assert_equivalent(theirs, from_torch(theirs), [x])  # doctest: +ELLIPSIS
         largest difference ...
     """
+    if isinstance(inputs, Tensor):
+        raise TypeError("inputs must be a list of arguments, got a tensor; pass [x]")
     outputs, gradients, quiet = zip(*(_try(each, inputs) for each in (a, b)), strict=True)
     for pair in (outputs, quiet):
         if pair[0].shape != pair[1].shape:
@@ -75,7 +77,9 @@ def assert_equivalent(
     print(f"largest difference (tolerance {tolerance:.0e} of the largest number)\n{table}")
     far = [line for line in lines if not line.difference <= tolerance * line.largest]
     if far:
-        raise AssertionError(f"the {far[0].name} differs by {far[0].difference:.1e}:\n{table}")
+        raise AssertionError(
+            f"the {far[0].name} differs by {far[0].difference:.1e}, of {far[0].largest:.1e}"
+        )
 
 
 def _try(

@@ -78,7 +78,8 @@ def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
     if not theirs.batch_first:
         raise ValueError(
             "module must be built with batch_first=True, got batch_first=False; the weights are "
-            "the same, so set batch_first = True in each attention and pass (B, L, d_model)"
+            "the same, so set batch_first = True in it and in each of its attentions, and pass "
+            "(B, L, d_model)"
         )
     width, bias = theirs.embed_dim, theirs.in_proj_bias
     ours = MultiHeadAttention(
