@@ -117,7 +117,8 @@ class Run(Generic[Config]):
             The configuration, and whether the run was there already.
 
         Raises:
-            UserError: If the folder holds what would be lost, or belongs to another training.
+            UserError: If the folder holds what would be lost, belongs to another training, or has
+                made more steps than are asked for.
         """
         if self.config_file.exists():
             return self._go_on(options), True
@@ -149,6 +150,11 @@ class Run(Generic[Config]):
                     "leave the option out, or begin another --run"
                 )
         if options.steps is not None and options.steps != config.steps:
+            last = latest_checkpoint(self.checkpoints)
+            if last is not None and last.step > options.steps:
+                raise UserError(
+                    f"{self.folder} has made {last.step} steps already, got --steps {options.steps}"
+                )
             config = replace(config, steps=options.steps)
             self.write_config(config)
         return config

@@ -281,6 +281,9 @@ def test_a_run_is_never_written_over_and_goes_on_for_more_steps(
     assert classify.main([*train, "--resume", "--steps", "12"]) == 0
     assert "encoder: going on after step 8" in capsys.readouterr().out
     assert [row["step"] for row in read_metrics(folder)] == [8, 12]
+    assert classify.main([*train, "--resume", "--steps", "11"]) == 2
+    assert "has made 12 steps already, got --steps 11" in one_error_line(capsys)
+    assert Run(folder, Config).read_config().steps == 12
     shutil.rmtree(folder / "checkpoints")
     assert classify.main([*train, "--resume"]) == 2
     assert "no checkpoint to go on from" in one_error_line(capsys)
