@@ -6,8 +6,7 @@ What has changed since the paper are the parts of its layers:
 ============  =========================================  ==================================
 part          2017                                       today
 ============  =========================================  ==================================
-norm          after each part is added                   before each part
-              LayerNorm                                  RMSNorm, which takes no mean away
+norm          LayerNorm, after each part is added        RMSNorm, before each part
 positions     waves, added to the words                  queries and keys are turned
 feed-forward  two maps, ReLU                             three maps, a gate (SwiGLU)
 ============  =========================================  ==================================
