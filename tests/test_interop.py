@@ -400,6 +400,9 @@ def test_as_many_parameters_must_learn() -> None:
     frozen.bias.requires_grad_(False)
     with pytest.raises(AssertionError, match="parameters that learn differ: 6 and 4"):
         assert_equivalent(layer, frozen, [torch.randn(3, 2)])
+    frozen.requires_grad_(False)
+    with pytest.raises(AssertionError, match="parameters that learn differ: 6 and 0"):
+        assert_equivalent(layer, frozen, [torch.randn(3, 2)])
 
 
 def test_ids_functions_lists_and_infinities_can_be_compared() -> None:

@@ -89,8 +89,8 @@ def build_decoder(
 ) -> Decoder:
     """Build a decoder from its sizes; the arguments are those of :func:`build_encoder`.
 
-    Of two kernels, ``kernel`` is that of self-attention. How the source is looked at computes
-    ``cross_kernel``, where a kernel that knows positions would have no meaning.
+    Two kernels differ: ``kernel`` is that of self-attention, ``cross_kernel`` that of the look into
+    the source, between whose positions and the target's there is no distance.
 
     Returns:
         The composed stack.

@@ -8,9 +8,8 @@ attention itself still grows with what is written.
 
 A stack has such a memory for each of its layers: an :class:`EncoderCache`, for an encoder that
 writes, as language models do. For a decoder there is also the source, which never changes at all. A
-:class:`DecoderCache` holds two of them for each layer: one of
-the past, which grows, and one of the source, which is projected once and shared by all rows that
-write the same sentence.
+:class:`DecoderCache` holds two of them for each layer: one of the past, which grows, and one of the
+source, which is projected once and shared by all rows that write the same sentence.
 
 State belongs to the caller: a cache is made for one search, handed to the modules at each step, and
 dropped afterwards. The modules themselves remember nothing.

@@ -119,9 +119,9 @@ def _try(
         for module, mode in zip(modules, modes, strict=True):
             module.training = mode
     gradients = dict(zip(wanted, found, strict=False))
-    if weights:
-        numbers = torch.cat([each.flatten() for each in found[len(wanted) :]])
-        gradients[PARAMETERS] = numbers.sort().values
+    if isinstance(model, nn.Module):  # also where none learns
+        numbers = [each.flatten() for each in found[len(wanted) :]]
+        gradients[PARAMETERS] = torch.cat(numbers or [output.new_empty(0)]).sort().values
     return output.detach(), gradients, quiet.detach()
 
 
@@ -142,7 +142,7 @@ def _first(output: Any) -> Tensor:
 def _compare(name: str, a: Tensor, b: Tensor) -> _Line:
     if not a.numel():
         return _Line(name, 0.0, 0.0)
-    difference = (a - b).abs().masked_fill(a == b, 0.0)  # infinity is as far from itself as zero
+    difference = (a - b).abs().masked_fill(a == b, 0.0)  # infinity less infinity is NaN
     largest = torch.maximum(a.abs(), b.abs())
     finite = largest[largest.isfinite()]
     return _Line(name, float(difference.max()), float(finite.max()) if finite.numel() else 0.0)
