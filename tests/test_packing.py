@@ -25,7 +25,8 @@ from transformer_blocks import (
     pack,
     record_attention,
 )
-from transformer_blocks.packing import JoinedAttention, PackedDecoderLayer, PackedFeedForward
+from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLayer
+from transformer_blocks.packing.linear import PackedFeedForward
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}

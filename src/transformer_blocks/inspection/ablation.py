@@ -16,7 +16,8 @@ from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
-from transformer_blocks.packing import JoinedAttention, PackedDecoderLayer, PackedLinear
+from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLayer
+from transformer_blocks.packing.linear import PackedLinear
 from transformer_blocks.residual import PostNorm, PreNorm
 
 PACKED = PackedLinear, JoinedAttention, PackedDecoderLayer

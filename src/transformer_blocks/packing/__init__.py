@@ -1,0 +1,17 @@
+"""Packing: a finished model, laid out for speed.
+
+A step of decoding multiplies a few rows with all the weights of the model. Its time goes less into
+arithmetic than into fetching weights, so it matters how they lie in memory: a processor with wide
+registers wants them in blocks, not in rows. Training, which rewrites the weights at each update,
+cannot afford to sort them; a finished model can, once.
+
+:func:`pack` copies a model and exchanges parts for equal but faster ones, which is what modules are
+for. It computes the same numbers, up to rounding.
+
+Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
+"""
+
+from transformer_blocks.packing.linear import PackedLinear
+from transformer_blocks.packing.pack import pack
+
+__all__ = ["PackedLinear", "pack"]

@@ -1,0 +1,91 @@
+"""Linear maps whose weights lie as the processor reads them."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.feed_forward import FeedForward
+
+BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
+
+
+class PackedLinear(nn.Module):
+    """A linear map whose weights lie as the processor reads them.
+
+    Float32 weights on a CPU are sorted into blocks by oneDNN, the library behind many of torch's
+    own kernels. For a single row the call would cost more than it saves: one row is multiplied as
+    usual, by weights that lie along their longer side. In other dtypes and on other devices it
+    computes what ``nn.Linear`` does.
+
+    Args:
+        linear: The map to pack; it is copied, and left as it is.
+        relu: Whether negative results become 0.
+
+    Example:
+        >>> linear, x = nn.Linear(16, 64), torch.randn(2, 5, 16)
+        >>> with torch.no_grad():
+        ...     same = torch.allclose(PackedLinear(linear)(x), linear(x), atol=1e-5)
+        >>> same
+        True
+    """
+
+    def __init__(self, linear: nn.Linear, *, relu: bool = False) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.relu = relu
+        weight = linear.weight.detach()
+        self.blocks = None
+        in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
+        if in_float32 and torch.backends.mkldnn.is_available():
+            self.blocks = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), BLOCK_ROWS)
+        if self.out_features > self.in_features:
+            self.weight = weight.t().clone(memory_format=torch.contiguous_format).t()
+        else:
+            self.weight = weight.clone(memory_format=torch.contiguous_format)
+        self.bias = None if linear.bias is None else linear.bias.detach().clone()
+
+    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """Map the last dimension, and add a residual while the result is still at hand.
+
+        Args:
+            x: Shape (..., in_features).
+            added: What to add to the result, in its shape.
+
+        Returns:
+            Shape (..., out_features).
+        """
+        if (
+            self.blocks is None
+            or x.numel() <= self.in_features
+            or x.dtype != torch.float32
+            or torch.is_autocast_enabled("cpu")
+            or x.shape[-1] != self.in_features  # which torch will tell
+            or x.requires_grad  # which oneDNN's product would not serve
+            or (added is not None and (added.requires_grad or self.relu))
+        ):
+            y = F.linear(x, self.weight, self.bias)
+            y = y.relu() if self.relu else y
+            return y if added is None else added + y
+        if added is not None:
+            sum_up = torch.ops.mkldnn._linear_pointwise.binary
+            return sum_up(x, added, self.blocks, self.bias, "add")
+        bend = "relu" if self.relu else "none"
+        return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, bend, [], "")
+
+
+class PackedFeedForward(nn.Module):
+    """A feed-forward network whose ReLU is part of the first product.
+
+    Args:
+        feed_forward: The network to pack; its activation is ReLU.
+    """
+
+    def __init__(self, feed_forward: FeedForward) -> None:
+        super().__init__()
+        self.widen = PackedLinear(feed_forward.widen, relu=True)
+        self.narrow = PackedLinear(feed_forward.narrow)
+
+    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """Apply both maps, (..., d_model) to the same, and add a residual of that shape."""
+        hidden = self.widen(x)  # (..., d_ff)
+        return self.narrow(hidden, added)

@@ -1,0 +1,143 @@
+"""Packing itself: which parts of a model have a faster form, and their exchange."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeGuard, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
+from transformer_blocks.decoder import DecoderLayer
+from transformer_blocks.dropout import Dropout
+from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.feed_forward import FeedForward, GatedFeedForward
+from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLayer, PackedEncoder
+from transformer_blocks.packing.linear import PackedFeedForward, PackedLinear
+from transformer_blocks.residual import PostNorm, PreNorm
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def pack(model: Model, *, linear: Callable[[nn.Linear], nn.Module] = PackedLinear) -> Model:
+    """Copy a finished model into one that computes the same faster, without gradients.
+
+    Linear maps are packed, the self-attention of every layer makes its queries, keys and values in
+    one product, ReLU belongs to the product before it, and dropout, which does nothing any more, is
+    left out. The step of a decoder layer with the usual parts takes the shortest way; an encoder of
+    usual layers computes nothing for padding, and gives zeros there. The copy is in eval mode and
+    takes twice the memory. It cannot be trained, moved, copied or saved: keep the model, and pack
+    it again.
+
+    Args:
+        model: Any module; it is left as it is.
+        linear: Called with each trained ``nn.Linear``; returns what replaces it. It needs an
+            attribute ``in_features``, which inputs are checked against.
+
+    Returns:
+        The packed copy.
+
+    Raises:
+        ValueError: If the model is packed already.
+
+    Example:
+        >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> x = torch.randn(2, 5, 16)
+        >>> with torch.no_grad():
+        ...     same = torch.allclose(pack(encoder)(x), encoder(x), atol=1e-5)
+        >>> same
+        True
+    """
+    if any(isinstance(part, PackedLinear) for part in model.modules()):
+        raise ValueError("model must be one that was trained, got a packed one")
+    packed: Model = _exchange(copy.deepcopy(model).eval(), linear)
+    return packed
+
+
+def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
+    """Give back the fast form of a module: another one, or itself with fast parts."""
+    has_hooks = _has_hooks(module)
+    if type(module) is nn.Linear and not has_hooks:
+        return linear(module)
+    if type(module) in (Dropout, nn.Dropout) and not has_hooks:
+        return nn.Identity()
+    watched = any(map(_has_hooks, module.modules()))  # before the parts are exchanged
+    if linear is PackedLinear and _bends_by_relu(module) and not watched:
+        return PackedFeedForward(module)
+    for name, part in list(module._modules.items()):
+        if part is None:
+            continue
+        of_layer = isinstance(module, EncoderLayer | DecoderLayer) and name == "self_attention"
+        if of_layer and _can_be_joined(part):
+            setattr(module, name, JoinedAttention(part, linear=linear))
+        else:
+            setattr(module, name, _exchange(part, linear))
+    if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
+        return PackedDecoderLayer(module)
+    usual = isinstance(module, Encoder) and all(map(_is_usual, module.layers))
+    if type(module) is Encoder and len(module.layers) and usual and not watched:
+        return PackedEncoder(module)
+    return module
+
+
+def _bends_by_relu(module: nn.Module) -> TypeGuard[FeedForward]:
+    """Tell whether :class:`PackedFeedForward` can take the place of a module."""
+    return (
+        type(module) is FeedForward
+        and module.activation in (F.relu, torch.relu)
+        and type(module.widen) is type(module.narrow) is nn.Linear
+        and type(module.dropout) in (Dropout, nn.Dropout)
+    )
+
+
+def _has_usual_parts(layer: DecoderLayer) -> bool:
+    """Tell whether the step of :class:`PackedDecoderLayer` is the layer's own."""
+    residuals = (
+        layer.self_attention_residual,
+        layer.cross_attention_residual,
+        layer.feed_forward_residual,
+    )
+    kinds = {type(residual) for residual in residuals}
+    return (
+        type(layer.self_attention) is JoinedAttention
+        and type(layer.cross_attention) is MultiHeadAttention
+        and kinds in ({PreNorm}, {PostNorm})
+        and all(isinstance(residual.dropout, nn.Identity) for residual in residuals)
+    )
+
+
+def _is_usual(layer: nn.Module) -> bool:
+    """Tell whether :class:`PackedEncoder` can do what the layer does."""
+    if type(layer) is not EncoderLayer:
+        return False
+    attention, residuals = (
+        layer.self_attention,
+        (layer.self_attention_residual, layer.feed_forward_residual),
+    )
+    return (
+        type(attention) in (JoinedAttention, MultiHeadAttention)
+        and attention.kernel in (fused_attention, scaled_dot_product_attention)
+        # Each of these works on every position alone.
+        and type(layer.feed_forward) in (FeedForward, GatedFeedForward, PackedFeedForward)
+        and all(type(residual) in (PreNorm, PostNorm) for residual in residuals)
+        and all(type(residual.norm) in (nn.LayerNorm, nn.RMSNorm) for residual in residuals)
+    )
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    return any(getattr(module, name) for name in hooks)
+
+
+def _can_be_joined(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
+    """Tell whether one product can do the work of the three projections."""
+    if type(attention) is not MultiHeadAttention or any(map(_has_hooks, attention.modules())):
+        return False
+    parts = attention.query_projection, attention.key_projection, attention.value_projection
+    return (
+        all(type(part) is nn.Linear for part in (*parts, attention.output_projection))
+        and len({part.in_features for part in parts}) == 1
+        and len({part.bias is None for part in parts}) == 1
+    )
