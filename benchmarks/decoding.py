@@ -9,7 +9,8 @@ reads sentences of 8 to 16 tokens and writes 32, without ending earlier. The con
 
 - ``transformers``: ``MarianMTModel.generate`` of Hugging Face;
 - ``ctranslate2``: the inference engine, in C++, with that Marian model converted;
-- ``ours``: the translator of ``examples``, packed; ``ours unpacked``: as it was trained;
+- ``ours``: the translator of ``examples``, packed; ``ours compiled``: packed, with steps that
+  ``torch.compile`` made; ``ours unpacked``: as it was trained;
 - ``textbook``: the loop that reads the whole beginning again for each word, greedy only;
 - in other number formats: ``ours bfloat16``; ``ours int8``, all linear maps but the last; and
   ``ctranslate2 int8``, with one thread, since a second one makes it slower.
@@ -79,7 +80,7 @@ def padded(count: int) -> Any:
 
 
 def make_ours(change: str = "packed") -> Prepare:
-    """Set up this library's translator: "packed", "unpacked", "textbook", "bfloat16", "int8"."""
+    """Set up this library's translator: "packed", "compiled", "unpacked", and so on."""
     import torch
 
     from transformer_blocks import PackedLinear, beam_search, greedy_search, pack
@@ -97,6 +98,8 @@ def make_ours(change: str = "packed") -> Prepare:
     model: Any = Transformer(VOCABULARY, VOCABULARY, **sizes).eval()
     if change == "packed":
         model = pack(model)
+    elif change == "compiled":
+        model = pack(model, compiled=True)
     elif change == "bfloat16":
         model = pack(model.bfloat16())
     elif change == "int8":
@@ -274,6 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "transformers": make_transformers,
         "ctranslate2": partial(make_ctranslate2, converted, "float32", THREADS),
         "ours": partial(make_ours, "packed"),
+        "ours compiled": partial(make_ours, "compiled"),
         "ours unpacked": partial(make_ours, "unpacked"),
         "textbook": partial(make_ours, "textbook"),
         "ours bfloat16": partial(make_ours, "bfloat16"),

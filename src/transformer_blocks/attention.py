@@ -33,8 +33,8 @@ from transformer_blocks._checks import check_dropout
 from transformer_blocks.dropout import drop
 from transformer_blocks.masks import check_mask, hide_future
 
-# Tables, and cells of a table, as measured on two cores.
-MANY_TABLES, SMALL_TABLE, TINY_TABLE = 64, 1024, 100
+# Tables, cells of a table, and queries of one that is compiled, as measured on two cores.
+MANY_TABLES, SMALL_TABLE, TINY_TABLE, FEW_QUERIES = 64, 1024, 100, 8
 
 
 def attention_weights(
@@ -182,18 +182,20 @@ def _formula_is_faster(query: Tensor, key: Tensor, *, masked: bool, dropout: flo
     Torch's kernel takes tables one by one, the formula all in one product: up to four times faster,
     as when several beams look at one source. A single query a table is the kernel's best case, and
     so is learning without a mask, where only the smallest tables are too small for it. To drop
-    weights, torch builds whole tables as the formula does, with dearer dice.
+    weights, torch builds whole tables as the formula does, with dearer dice. Compiled, the
+    formula of few queries becomes a single loop.
     """
     in_full_precision = query.dtype in (torch.float32, torch.float64)  # its sums stay exact
-    on_cpu = query.device.type == "cpu" and not torch.compiler.is_compiling()
-    if not on_cpu or not in_full_precision:
+    if query.device.type != "cpu" or not in_full_precision:
         return False
+    learns = torch.is_grad_enabled()
+    if torch.compiler.is_compiling():
+        return not learns and not torch.compiler.is_exporting() and query.shape[2] <= FEW_QUERIES
     if dropout > 0.0:
         return True
     if query.shape[2] == 1:
         return False
     batch, heads, length, _ = query.shape
-    learns = torch.is_grad_enabled()
     largest = TINY_TABLE if learns and not masked else SMALL_TABLE
     return batch * heads >= MANY_TABLES and length * key.shape[-2] <= largest
 

@@ -97,6 +97,12 @@ class KeyValueCache:
             raise ValueError("the cache is empty: there are no keys and values to look up")
         return self._keys.read(), self._values.read()
 
+    def reserve(self, count: int) -> None:
+        """Make room for ``count`` more positions, unless nothing is kept yet."""
+        if self._keys is not None and self._values is not None:
+            self._keys.reserve(count)
+            self._values.reserve(count)
+
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order.
 
@@ -146,6 +152,11 @@ class EncoderCache:
     def rows(self) -> int:
         """N, how many rows are being written; 0 before the first."""
         return self.past[0].rows
+
+    def reserve(self, count: int) -> None:
+        """Make room for ``count`` more positions, once there are some."""
+        for cache in self.past:
+            cache.reserve(count)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order; a row may be named twice, or not at all.
@@ -203,6 +214,11 @@ class DecoderCache:
     def rows(self) -> int:
         """N, how many rows are being written."""
         return self.memory[0].rows * self._rows_per_sentence
+
+    def reserve(self, count: int) -> None:
+        """Make room for ``count`` more positions, once there are some."""
+        for cache in self.past:
+            cache.reserve(count)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order, as beams and finished sentences need it.
@@ -266,18 +282,22 @@ class _Growing:
             )
 
     def add(self, new: Tensor) -> None:
-        rows, heads, room, width = self.buffer.shape
         added = new.shape[2]
         end = self.length + added
         if torch.compiler.is_exporting():  # sizes are symbols, and cannot be compared
             self.buffer, self.length = torch.cat((self.read(), new), dim=2), end
             return
-        if end > room:
-            wider = new.new_empty(rows, heads, max(end, 2 * room, FIRST_ROOM), width)
-            wider.narrow(2, 0, self.length).copy_(self.read())
-            self.buffer = wider
+        self.reserve(added)
         self.buffer.narrow(2, self.length, added).copy_(new)
         self.length = end
+
+    def reserve(self, count: int) -> None:
+        rows, heads, room, width = self.buffer.shape
+        end = self.length + count
+        if end > room:
+            wider = self.buffer.new_empty(rows, heads, max(end, 2 * room, FIRST_ROOM), width)
+            wider.narrow(2, 0, self.length).copy_(self.read())
+            self.buffer = wider
 
     def select(self, rows: Tensor) -> None:
         device = self.buffer.device

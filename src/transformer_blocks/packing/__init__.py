@@ -8,6 +8,10 @@ cannot afford to sort them; a finished model can, once.
 :func:`pack` copies a model and exchanges parts for equal but faster ones, which is what modules are
 for. It computes the same numbers, up to rounding.
 
+What is left of a step's time goes into the calls themselves, hundreds of them for one word. A
+compiler makes one call of them: ``pack(model, compiled=True)`` has ``torch.compile`` translate the
+steps of encoders and decoders, from the same modules that one reads here, into machine code.
+
 Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
 """
 

@@ -109,7 +109,8 @@ class PackedDecoderLayer(DecoderLayer):
 
     def _look_back(self, x: Tensor, past: KeyValueCache, causal: bool) -> Tensor:
         """Mix what the positions so far hand over. Shape (N, 1, d_model)."""
-        joined = self.join(x).view(len(x), 3, self.self_attention.num_heads, 1, -1)
+        heads, d_k = self.self_attention.num_heads, self.self_attention.d_k
+        joined = self.join(x).view(len(x), 3, heads, 1, d_k)
         queries, keys, values = joined.unbind(1)  # (N, H, 1, d_k)
         mixed = self.self_attention.mix(queries, *past.add(keys, values), causal=causal)
         return mixed.reshape(x.shape)
@@ -117,7 +118,8 @@ class PackedDecoderLayer(DecoderLayer):
     def _look_over(self, x: Tensor, memory: KeyValueCache, mask: Tensor | None) -> Tensor:
         """Mix what the source hands over, to the rows of a sentence at once. Same shape."""
         keys, values = memory.read()  # (B, H, S, d_k)
-        queries = self.ask(x).view(len(keys), -1, *keys.shape[1::2])  # (B, N / B, H, d_k)
+        heads, d_k = self.cross_attention.num_heads, self.cross_attention.d_k
+        queries = self.ask(x).view(len(keys), -1, heads, d_k)  # (B, N / B, H, d_k)
         mixed = self.cross_attention.mix(queries.transpose(1, 2), keys, values, mask=mask)
         return mixed.transpose(1, 2).reshape(x.shape)
 

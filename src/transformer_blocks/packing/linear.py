@@ -29,20 +29,26 @@ class PackedLinear(nn.Module):
         True
     """
 
+    weight: Tensor
+    bias: Tensor | None
+    blocks: Tensor | None
+
     def __init__(self, linear: nn.Linear, *, relu: bool = False) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.relu = relu
         weight = linear.weight.detach()
-        self.blocks = None
+        blocks = None
         in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
         if in_float32 and torch.backends.mkldnn.is_available():
-            self.blocks = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), BLOCK_ROWS)
+            blocks = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), BLOCK_ROWS)
         if self.out_features > self.in_features:
-            self.weight = weight.t().clone(memory_format=torch.contiguous_format).t()
+            weight = weight.t().clone(memory_format=torch.contiguous_format).t()
         else:
-            self.weight = weight.clone(memory_format=torch.contiguous_format)
-        self.bias = None if linear.bias is None else linear.bias.detach().clone()
+            weight = weight.clone(memory_format=torch.contiguous_format)
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
+        self.register_buffer("blocks", blocks, persistent=False)
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """Map the last dimension, and add a residual while the result is still at hand.
@@ -54,6 +60,8 @@ class PackedLinear(nn.Module):
         Returns:
             Shape (..., out_features).
         """
+        if torch.compiler.is_compiling() and self.blocks is not None:
+            return self._compiled(x, added)
         if (
             self.blocks is None
             or x.numel() <= self.in_features
@@ -71,6 +79,16 @@ class PackedLinear(nn.Module):
             return sum_up(x, added, self.blocks, self.bias, "add")
         bend = "relu" if self.relu else "none"
         return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, bend, [], "")
+
+    def _compiled(self, x: Tensor, added: Tensor | None) -> Tensor:
+        """Say the same to a compiler, which joins the product with what follows it."""
+        if x.numel() == self.in_features:  # one row: written out, it becomes a loop on all cores
+            y = (x.unsqueeze(-2) * self.weight).sum(-1)
+            y = y if self.bias is None else y + self.bias
+        else:
+            y = torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
+        y = y.relu() if self.relu else y
+        return y if added is None else added + y
 
 
 class PackedFeedForward(nn.Module):

@@ -1,0 +1,132 @@
+"""Steps of decoding, compiled to machine code."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.cache import DecoderCache, EncoderCache
+from transformer_blocks.decoder import Decoder
+from transformer_blocks.encoder import Encoder
+
+ROOM = 2  # for the new position, and one more: to the compiler, a full cache is a special case
+
+
+class CompiledEncoder(Encoder):
+    """An encoder whose steps of one position are compiled.
+
+    Prompts, the first step, and whatever else is no plain step, take the usual way. Hooks are
+    not called in a step, but :func:`~transformer_blocks.record_attention` sees it.
+
+    Args:
+        encoder: The stack to replace, with packed parts.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        nn.Module.__init__(self)
+        self.layers, self.norm = encoder.layers, encoder.norm
+        self._usual_way = encoder.forward
+        self._step = compile_step(encoder.forward)
+
+    def forward(  # noqa: D102
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: EncoderCache | None = None,
+    ) -> Tensor:
+        if cache is not None and mask is None and is_step(x, cache, len(self.layers)):
+            return self._step(x, causal=causal, cache=cache)
+        return self._usual_way(x, mask=mask, causal=causal, cache=cache)
+
+
+class CompiledDecoder(Decoder):
+    """A decoder whose steps of one position are compiled; like :class:`CompiledEncoder`.
+
+    Args:
+        decoder: The stack to replace, with packed parts.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        nn.Module.__init__(self)
+        self.layers, self.norm = decoder.layers, decoder.norm
+        self._usual_way = decoder.forward
+        self._step = compile_step(decoder.forward)
+
+    def forward(  # noqa: D102
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = True,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        others = memory, mask, memory_mask
+        is_alone = all(other is None for other in others)
+        if cache is not None and is_alone and is_step(x, cache, len(self.layers)):
+            return self._step(x, causal=causal, cache=cache)
+        return self._usual_way(
+            x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
+        )
+
+
+def is_step(x: Tensor, cache: EncoderCache | DecoderCache, num_layers: int) -> bool:
+    """Tell whether a call is a step that was compiled, and right; what is wrong is refused later.
+
+    Args:
+        x: The new positions.
+        cache: What the step adds to.
+        num_layers: Of the stack.
+    """
+    return (
+        x.dim() == 3
+        and x.shape[1] == 1
+        and x.device.type == "cpu"
+        and 0 < x.shape[0] == cache.rows
+        and cache.length > 0
+        and len(cache.past) == num_layers
+        and not torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+    )
+
+
+def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile the step of a stack, once for all lengths and for any number of rows above one.
+
+    Args:
+        forward: Called with one new position, and the cache that it is added to.
+
+    Returns:
+        A function that does the same.
+
+    Raises:
+        RuntimeError: If this torch cannot keep the compiled steps of several models apart.
+    """
+    if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
+        raise RuntimeError(f"compiled steps need torch 2.13 or newer, got {torch.__version__}")
+    # Here, since they take a second.
+    from torch._inductor import config as code_config
+    from torch.fx.experimental import _config as shapes
+
+    # Weights become part of the code, so each model needs its own, and need not be guarded.
+    options: dict[str, Any] = {
+        "cpp_wrapper": True,
+        "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe,
+    }
+    settings: Any = {"fullgraph": True, "dynamic": True, "isolate_recompiles": True}
+    compiled = torch.compile(forward, **settings, options=options)
+    # Sizes that happen to be equal the first time, like those of text and memory, may differ later.
+    shape_config: Any = shapes
+
+    def step(x: Tensor, *, causal: bool, cache: EncoderCache | DecoderCache) -> Any:
+        cache.reserve(ROOM)
+        with code_config.patch(freezing=True), shape_config.patch(use_duck_shape=False):
+            return compiled(x, causal=causal, cache=cache)
+
+    return step

@@ -1,0 +1,200 @@
+"""Compiled steps: the same numbers, from one graph for all lengths."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from transformer_blocks import (
+    PreNorm,
+    RotaryPositionalEncoding,
+    build_decoder,
+    build_encoder,
+    pack,
+    padding_mask,
+    record_attention,
+)
+from transformer_blocks.packing.steps import CompiledDecoder, CompiledEncoder
+
+SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
+TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.GraphModule]]:
+    """List what is traced, and run it as Python: machine code takes half a minute."""
+    traced: list[fx.GraphModule] = []
+    compile_for_real = torch.compile
+
+    def run_traced(graph: fx.GraphModule, _: list[Tensor], **__: object) -> Callable[..., Any]:
+        traced.append(graph)
+        return graph.forward
+
+    @wraps(compile_for_real)
+    def compile(forward: Any, *, options: dict[str, Any], **settings: Any) -> Any:
+        guards = {"guard_filter_fn": options["guard_filter_fn"]}
+        return compile_for_real(forward, backend=run_traced, options=guards, **settings)
+
+    monkeypatch.setattr(torch, "compile", compile)
+    torch.compiler.reset()
+    yield traced
+    torch.compiler.reset()
+
+
+@torch.no_grad()
+def test_one_graph_steps_through_a_text(graphs: list[fx.GraphModule]) -> None:
+    decoder = build_decoder(**SIZES, residual=PreNorm).eval()
+    packed = pack(decoder, compiled=True)
+    assert type(packed) is CompiledDecoder
+    for sentences, source in ((2, 6), (3, 16), (5, 4)):
+        memory, x = torch.randn(sentences, source, 16), torch.randn(sentences, 40, 16)
+        tokens = torch.arange(source).expand(sentences, source).flip(1) + 0  # the last is padding
+        mask = padding_mask(tokens)
+        cache = packed.new_cache(memory, memory_mask=mask)
+        steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
+        expected = decoder(x, memory, memory_mask=mask)
+        torch.testing.assert_close(torch.cat(steps, dim=1), expected, **TOLERANCE)
+    assert len(graphs) == 1
+
+
+@torch.no_grad()
+def test_an_encoder_that_writes_steps_too(graphs: list[fx.GraphModule]) -> None:
+    encoder = build_encoder(**SIZES, kernel=RotaryPositionalEncoding(4)).eval()
+    packed, x = pack(encoder, compiled=True), torch.randn(3, 40, 16)
+    assert type(packed) is CompiledEncoder
+    cache = packed.new_cache()
+    begun = packed(x[:, :5], causal=True, cache=cache)
+    steps = [packed(word, causal=True, cache=cache) for word in x[:, 5:].split(1, dim=1)]
+    expected = encoder(x, causal=True)
+    torch.testing.assert_close(torch.cat([begun, *steps], dim=1), expected, **TOLERANCE)
+    assert len(graphs) == 1
+
+
+@torch.no_grad()
+def test_a_kernel_still_hears_what_is_causal(graphs: list[fx.GraphModule]) -> None:
+    def kernel(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, **_: Any) -> Tensor:
+        return value[:, :, -query.shape[2] :] * (2.0 if causal else 1.0)
+
+    encoder = build_encoder(**SIZES, kernel=kernel).eval()
+    packed, x = pack(encoder, compiled=True), torch.randn(2, 4, 16)
+    for causal in (True, False):
+        cache = packed.new_cache()
+        steps = [packed(word, causal=causal, cache=cache) for word in x.split(1, dim=1)]
+        torch.testing.assert_close(torch.cat(steps, dim=1), encoder(x, causal=causal), **TOLERANCE)
+    assert len(graphs) == 2
+
+
+@torch.no_grad()
+def test_rows_leave_and_double_while_steps_are_taken(graphs: list[fx.GraphModule]) -> None:
+    decoder = build_decoder(**SIZES).eval()
+    plain, packed = pack(decoder), pack(decoder, compiled=True)
+    memory = torch.randn(4, 6, 16)
+    caches = [each.new_cache(memory) for each in (plain, packed)]
+    for rows in ([0, 1, 2, 3], [0, 0, 1, 1, 2, 2, 3, 3], [1, 0, 4, 5, 7, 6], [5, 2]):
+        word = torch.randn(len(rows), 4, 16)
+        for cache in caches:
+            cache.select(torch.tensor(rows))
+        for part in word.split(1, dim=1):
+            expected, found = (
+                each(part, cache=cache) for each, cache in zip((plain, packed), caches, strict=True)
+            )
+            torch.testing.assert_close(found, expected, **TOLERANCE)
+    assert graphs
+
+
+@torch.no_grad()
+def test_each_model_steps_with_its_own_weights(graphs: list[fx.GraphModule]) -> None:
+    decoders = [build_decoder(**SIZES).eval() for _ in range(2)]
+    memories, texts = torch.randn(3, 6, 16), torch.randn(3, 5, 16)
+    for decoder in decoders:
+        for parameter in decoder.parameters():
+            parameter.normal_(std=0.3)
+        packed = pack(decoder, compiled=True)
+        for memory, x in zip(memories.split([1, 2]), texts.split([1, 2]), strict=True):
+            cache = packed.new_cache(memory)
+            steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
+            torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), **TOLERANCE)
+    assert len(graphs) == 4  # one row, or more, of each model
+
+
+@torch.no_grad()
+def test_a_compiled_step_shows_its_attention(graphs: list[fx.GraphModule]) -> None:
+    decoder = build_decoder(**SIZES).eval()
+    packed = pack(decoder, compiled=True)
+    memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
+    cache = packed.new_cache(memory)
+    for word in x[:, :4].split(1, dim=1):
+        packed(word, cache=cache)
+    assert len(graphs) == 1
+    with record_attention(packed) as steps:
+        packed(x[:, 4:5], cache=cache)
+    with record_attention(decoder) as whole:
+        decoder(x[:, :5], memory)
+    assert steps.keys() == whole.keys()
+    for name, (table,) in whole.items():
+        torch.testing.assert_close(steps[name][0][:, :, 0], table[:, :, -1], **TOLERANCE)
+
+
+@torch.no_grad()
+def test_what_is_no_step_takes_the_usual_way(graphs: list[fx.GraphModule]) -> None:
+    decoder = build_decoder(**SIZES).eval()
+    packed = pack(decoder, compiled=True)
+    memory, x = torch.randn(2, 6, 16), torch.randn(2, 8, 16)
+    torch.testing.assert_close(packed(x, memory), decoder(x, memory), **TOLERANCE)
+    cache = packed.new_cache(memory)
+    pieces = [packed(piece, cache=cache) for piece in x.split([4, 2, 2], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), decoder(x, memory), **TOLERANCE)
+    word = x[:, :1]
+    with pytest.raises(ValueError, match="x must have the cache's 2 rows"):
+        packed(word[:1], cache=cache)
+    deeper = build_decoder(**SIZES | {"num_layers": 2}).eval()
+    deeper(x, cache=(other := deeper.new_cache(memory)))
+    with pytest.raises(ValueError, match="cache must be of this decoder with 1 layers"):
+        packed(word, cache=other)
+    with torch.enable_grad():
+        packed(word, cache=cache)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cache = packed.new_cache(memory)
+        steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), rtol=0, atol=0.1)
+    assert not graphs
+
+
+def test_stacks_are_found_wherever_they_stand_unless_they_carry_hooks() -> None:
+    model = nn.ModuleDict(
+        {
+            "reads": build_encoder(**SIZES),
+            "deep": nn.Sequential(build_decoder(**SIZES)),
+            "watched": build_encoder(**SIZES),
+        }
+    )
+    model["watched"].register_forward_hook(lambda *_: None)
+    packed = pack(model, compiled=True)
+    assert type(packed["reads"]) is CompiledEncoder
+    assert type(packed.get_submodule("deep.0")) is CompiledDecoder
+    assert not isinstance(packed["watched"], CompiledEncoder)
+
+
+def test_an_older_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda model: model)
+    with pytest.raises(RuntimeError, match=r"^compiled steps need torch 2.13 or newer, got "):
+        pack(build_decoder(**SIZES), compiled=True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # inside torch
+@torch.no_grad()
+def test_machine_code_computes_the_same() -> None:
+    torch.compiler.reset()
+    decoders = [build_decoder(**SIZES, residual=PreNorm).eval() for _ in range(2)]
+    for decoder in decoders:
+        packed = pack(decoder, compiled=True)
+        for sentences in (1, 3):
+            memory, x = torch.randn(sentences, 6, 16), torch.randn(sentences, 40, 16)
+            cache = packed.new_cache(memory)
+            steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
+            torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), **TOLERANCE)
+    torch.compiler.reset()
