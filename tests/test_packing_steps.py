@@ -185,7 +185,8 @@ def test_an_older_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # inside torch
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:TypedStorage:UserWarning")
 @torch.no_grad()
 def test_machine_code_computes_the_same() -> None:
     torch.compiler.reset()

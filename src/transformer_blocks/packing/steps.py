@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformer_blocks.cache import DecoderCache, EncoderCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
+from transformer_blocks.packing.linear import FEW_ROWS
 
 ROOM = 2  # for the new position, and one more: to the compiler, a full cache is a special case
 
@@ -97,7 +98,7 @@ def is_step(x: Tensor, cache: EncoderCache | DecoderCache, num_layers: int) -> b
 
 
 def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the step of a stack, once for all lengths and for any number of rows above one.
+    """Compile the step of a stack: once for all lengths, and for one row, a few, and many.
 
     Args:
         forward: Called with one new position, and the cache that it is added to.
@@ -120,13 +121,19 @@ def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
         "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe,
     }
     settings: Any = {"fullgraph": True, "dynamic": True, "isolate_recompiles": True}
-    compiled = torch.compile(forward, **settings, options=options)
+    many = torch.compile(forward, **settings, options=dict(options))
+    options |= {  # for few rows, it tries products of its own, and keeps those that are faster
+        "max_autotune_gemm": True,
+        "max_autotune_gemm_backends": "CPP,ATEN",
+        "autotune_num_choices_displayed": 0,
+    }
+    few = torch.compile(forward, **settings, options=options)
     # Sizes that happen to be equal the first time, like those of text and memory, may differ later.
     shape_config: Any = shapes
 
     def step(x: Tensor, *, causal: bool, cache: EncoderCache | DecoderCache) -> Any:
         cache.reserve(ROOM)
         with code_config.patch(freezing=True), shape_config.patch(use_duck_shape=False):
-            return compiled(x, causal=causal, cache=cache)
+            return (few if len(x) <= FEW_ROWS else many)(x, causal=causal, cache=cache)
 
     return step
