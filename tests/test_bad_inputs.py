@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks import (
+    ALiBi,
     FeedForward,
     LearnedPositionalEncoding,
     MultiHeadAttention,
@@ -380,3 +381,26 @@ def test_positions_are_not_added_to_integers() -> None:
         TypeError, match=r"x must be a floating-point tensor, got dtype=torch\.int64"
     ):
         positions(torch.zeros(1, 3, 8, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("build", [build_encoder, build_decoder])
+def test_a_finished_residual_cannot_stand_in_several_places(build: Callable[..., Any]) -> None:
+    message = r"^residual must make a new PreNorm at each call, got a finished PreNorm$"
+    with pytest.raises(TypeError, match=message):
+        build(**STACK, residual=PreNorm(8))
+    layer = type(build(**STACK).layers[0])
+    attentions = [MultiHeadAttention(8, 2) for _ in range(1 + (build is build_decoder))]
+    with pytest.raises(TypeError, match=message):
+        layer(*attentions, FeedForward(8, 12), residual=PreNorm(8))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (ALiBi, "kernel must be made already, got the class ALiBi"),
+        ("fused", "kernel must be a function or a module, got kernel='fused'"),
+    ],
+)
+def test_a_kernel_is_something_to_call(kernel: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        MultiHeadAttention(8, 2, kernel=kernel)

@@ -96,6 +96,17 @@ def test_every_argument_reaches_every_layer(build: Builder) -> None:
 
 
 @both_builders
+def test_a_function_may_make_the_residuals_and_so_the_last_norm(build: Builder) -> None:
+    def todays(d_model: int, *, dropout: float) -> Residual:
+        return PreNorm(d_model, dropout=dropout, norm=nn.RMSNorm(d_model))
+
+    model = build(**SIZES, residual=todays)
+    norms = [*(residual.norm for residual in modules_of(Residual, model)), model.norm]
+    assert all(isinstance(norm, nn.RMSNorm) for norm in norms)
+    assert len({id(norm) for norm in norms}) == len(norms)
+
+
+@both_builders
 @pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 def test_a_fresh_stack_gives_normalised_vectors_in_either_norm_order(
     build: Builder, residual: type[Residual]

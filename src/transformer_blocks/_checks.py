@@ -1,11 +1,13 @@
 """Argument checks: one form of error for the whole package.
 
 Every message reads ``<rule>, got <name>=<value>``, so that whoever meets it knows which argument
-to change. Only sizes, shapes and dtypes are checked here; nothing reads the values of a tensor.
+to change. Only kinds, sizes, shapes and dtypes are checked; nothing reads a tensor's values.
 """
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def check_size(**sizes: int) -> None:
@@ -52,3 +54,28 @@ def check_width(name: str, tensor: Tensor, width: int) -> None:
         raise ValueError(f"{name} must have shape (B, L, {width}), got {tuple(tensor.shape)}")
     if not tensor.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got dtype={tensor.dtype}")
+
+
+def check_kernel(**kernels: object) -> None:
+    """Raise unless every named kernel can be called as it is: a function, or a module that is made.
+
+    Raises:
+        TypeError: If one is a class, or cannot be called.
+    """
+    for name, kernel in kernels.items():
+        if isinstance(kernel, type):
+            raise TypeError(f"{name} must be made already, got the class {kernel.__name__}")
+        if not callable(kernel):
+            raise TypeError(f"{name} must be a function or a module, got {name}={kernel!r}")
+
+
+def check_factory(**factories: Callable[..., nn.Module]) -> None:
+    """Raise if a named factory is a finished module, which several places cannot share.
+
+    Raises:
+        TypeError: If one is.
+    """
+    for name, factory in factories.items():
+        if isinstance(factory, nn.Module):
+            kind = type(factory).__name__
+            raise TypeError(f"{name} must make a new {kind} at each call, got a finished {kind}")

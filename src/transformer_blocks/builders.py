@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from transformer_blocks._checks import check_dropout, check_size
+from transformer_blocks._checks import check_dropout, check_factory, check_size
 from transformer_blocks.attention import fused_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -33,7 +33,7 @@ def build_encoder(
     dropout: float = 0.1,
     attention_dropout: float = 0.0,
     activation: Callable[[Tensor], Tensor] = F.relu,
-    residual: type[Residual] = PostNorm,
+    residual: Callable[..., Residual] = PostNorm,
     kernel: AttentionKernel = fused_attention,
 ) -> Encoder:
     """Build an encoder from its sizes.
@@ -47,7 +47,8 @@ def build_encoder(
         attention_dropout: Of the attention weights; not in the paper, and it costs the fused
             kernel its speed.
         activation: The bend of the feed-forward networks, a function or a stateless module.
-        residual: :class:`PostNorm` or :class:`PreNorm`; the latter ends with one more norm.
+        residual: :class:`PostNorm` or :class:`PreNorm`, or a function that makes one, called with
+            ``d_model`` and ``dropout=``. A stack of the latter ends with one more norm of its kind.
         kernel: What computes attention, in all layers; one that learns is shared by them.
 
     Returns:
@@ -63,15 +64,18 @@ def build_encoder(
     """
     check_size(num_layers=num_layers)
     check_dropout(dropout=dropout, attention_dropout=attention_dropout)
+    check_factory(residual=residual)
+    new_residual = partial(residual, d_model, dropout=dropout)
     layers = [
         EncoderLayer(
             MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=kernel),
             FeedForward(d_model, d_ff, activation=activation),
-            residual=partial(residual, d_model, dropout=dropout),
+            residual=new_residual,
         )
         for _ in range(num_layers)
     ]
-    return Encoder(layers, norm=nn.LayerNorm(d_model) if residual.needs_final_norm else None)
+    last = new_residual()
+    return Encoder(layers, norm=last.norm if last.needs_final_norm else None)
 
 
 def build_decoder(
@@ -83,7 +87,7 @@ def build_decoder(
     dropout: float = 0.1,
     attention_dropout: float = 0.0,
     activation: Callable[[Tensor], Tensor] = F.relu,
-    residual: type[Residual] = PostNorm,
+    residual: Callable[..., Residual] = PostNorm,
     kernel: AttentionKernel = fused_attention,
     cross_kernel: AttentionKernel = fused_attention,
 ) -> Decoder:
@@ -106,13 +110,16 @@ def build_decoder(
     """
     check_size(num_layers=num_layers)
     check_dropout(dropout=dropout, attention_dropout=attention_dropout)
+    check_factory(residual=residual)
+    new_residual = partial(residual, d_model, dropout=dropout)
     layers = [
         DecoderLayer(
             MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=kernel),
             MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=cross_kernel),
             FeedForward(d_model, d_ff, activation=activation),
-            residual=partial(residual, d_model, dropout=dropout),
+            residual=new_residual,
         )
         for _ in range(num_layers)
     ]
-    return Decoder(layers, norm=nn.LayerNorm(d_model) if residual.needs_final_norm else None)
+    last = new_residual()
+    return Decoder(layers, norm=last.norm if last.needs_final_norm else None)

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from transformer_blocks._checks import check_factory
 from transformer_blocks.cache import DecoderCache, KeyValueCache
 from transformer_blocks.masks import check_mask
 from transformer_blocks.multi_head import MultiHeadAttention
@@ -54,6 +55,7 @@ class DecoderLayer(nn.Module):
         *,
         residual: Callable[[], Residual],
     ) -> None:
+        check_factory(residual=residual)
         super().__init__()
         self.self_attention = self_attention
         self.self_attention_residual = residual()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor, nn
 
+from transformer_blocks._checks import check_factory
 from transformer_blocks.cache import EncoderCache, KeyValueCache
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Residual
@@ -43,6 +44,7 @@ class EncoderLayer(nn.Module):
         *,
         residual: Callable[[], Residual],
     ) -> None:
+        check_factory(residual=residual)
         super().__init__()
         self.self_attention = self_attention
         self.self_attention_residual = residual()

@@ -79,6 +79,10 @@ class FeedForward(nn.Module):
         hidden = self.dropout(self.activation(self.widen(x)))  # (B, L, d_ff)
         return self.narrow(hidden)  # (B, L, d_model)
 
+    def extra_repr(self) -> str:
+        """Show the activation when the module is printed."""
+        return _name_activation(self.activation)
+
 
 class GatedFeedForward(nn.Module):
     """Transform each position by itself, and let a gate decide how much of it counts.
@@ -137,9 +141,20 @@ class GatedFeedForward(nn.Module):
         hidden = self.dropout(self.activation(self.gate(x)) * self.widen(x))  # (B, L, d_ff)
         return self.narrow(hidden)  # (B, L, d_model)
 
+    def extra_repr(self) -> str:
+        """Show the activation when the module is printed."""
+        return _name_activation(self.activation)
+
 
 def _initialise(linear: nn.Linear) -> None:
     """Give a map Xavier's uniform weights and no bias."""
     nn.init.xavier_uniform_(linear.weight)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
+
+
+def _name_activation(activation: Callable[[Tensor], Tensor]) -> str:
+    """Name a function; a module is printed anyway."""
+    if isinstance(activation, nn.Module):
+        return ""
+    return f"activation={getattr(activation, '__name__', activation)}"

@@ -81,6 +81,10 @@ class GroupedQueryAttention(MultiHeadAttention):
         self.value_projection = nn.Linear(self.value_projection.in_features, width, bias=bias)
         initialise_projections(self)
 
+    def extra_repr(self) -> str:
+        """Show the heads when the module is printed."""
+        return f"{super().extra_repr()}, num_groups={self.num_groups}"
+
     def _share(self, x: Tensor) -> Tensor:
         """Show each head H / G times over: (B, G, S, d_k) to (B, H, S, d_k)."""
         return x.repeat_interleave(self.num_heads // self.num_groups, dim=1)

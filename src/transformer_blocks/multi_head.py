@@ -24,7 +24,7 @@ Next chapter: :mod:`transformer_blocks.dropout`, which comes with every part tha
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_dropout, check_size, check_width
+from transformer_blocks._checks import check_dropout, check_kernel, check_size, check_width
 from transformer_blocks.attention import (
     attention_weights,
     fused_attention,
@@ -131,6 +131,7 @@ class MultiHeadAttention(nn.Module):
             is the readable one, :class:`~transformer_blocks.AdditiveAttention` the older one.
 
     Raises:
+        TypeError: If a size is no whole number, or ``kernel`` is a class.
         ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
             ``dropout`` is out of range.
 
@@ -164,6 +165,7 @@ class MultiHeadAttention(nn.Module):
             d_model=d_model, num_heads=num_heads, key_width=key_width, value_width=value_width
         )
         check_dropout(dropout=dropout)
+        check_kernel(kernel=kernel)
         if d_model % num_heads:
             raise ValueError(
                 "d_model must be divisible by num_heads, "
@@ -233,6 +235,10 @@ class MultiHeadAttention(nn.Module):
         mixed = self.mix(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
         joined = mixed.transpose(1, 2).flatten(2)  # (B, L, d_model)
         return self.output_projection(joined)
+
+    def extra_repr(self) -> str:
+        """Show the heads when the module is printed."""
+        return f"num_heads={self.num_heads}"
 
     def project(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Make what is looked up: the keys and values of all heads, which a cache can keep.
