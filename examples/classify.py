@@ -172,6 +172,7 @@ def train_command(options: argparse.Namespace) -> None:
         print()
         show_results(trained, data)
         show_attention(trained, data)
+        print(f"Written: {run.folder / 'accuracy.png'}")
 
 
 def metrics_of(run: Run[Config]) -> dict[str, list[dict[str, float]]]:

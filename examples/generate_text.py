@@ -116,6 +116,8 @@ def check_ways(options: argparse.Namespace) -> None:
     for name, value in drawn.items():
         if options.greedy and value is not None:
             raise UserError(f"{name} goes without --greedy")
+    if options.greedy and options.count > 1:
+        raise UserError("--greedy writes the same each time; leave --count out")
     if options.side_by_side and (options.greedy or options.count > 1):
         raise UserError("--side-by-side goes without --greedy and --count")
 
@@ -229,7 +231,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
         ngrams = NgramModel(learnt, order=order, vocabulary=tokenizer.vocab_size)
         losses[f"{order}-grams"] = ngrams.loss(tokens.tolist())
     letters = characters(text.test)
-    print(f"{len(text.test)} lines, {len(tokens) - 1} tokens, {letters} characters of test text")
+    print(f"test text: lines {len(text.test)}, tokens {len(tokens) - 1}, characters {letters}")
     rows = [
         (name, f"{math.exp(loss / (len(tokens) - 1)):.3f}", f"{loss / math.log(2) / letters:.3f}")
         for name, loss in losses.items()

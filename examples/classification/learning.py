@@ -1,5 +1,6 @@
 """Learning: how a classifier is configured, what it learns from, and how it is asked."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from translation.batches import pad
 from translation.decoding import by_length
 from translation.errors import UserError
 from translation.tokenizer import BOS, Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +121,11 @@ class Classification:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, max_length: int) -> list[list[int]]:
-    """Turn texts into ids, with the mark first that the encoder answers from."""
-    return [[BOS, *ids[: max_length - 1]] for ids in tokenizer.encode_many(texts)]
+    """Turn texts into ids, with the mark first that the encoder answers from; cut long ones."""
+    encoded = [[BOS, *ids] for ids in tokenizer.encode_many(texts)]
+    if too_long := sum(len(ids) > max_length for ids in encoded):
+        log.warning(f"texts that were cut, since the model reads {max_length} tokens: {too_long:,}")
+    return [ids[:max_length] for ids in encoded]
 
 
 def label_numbers(reviews: Sequence[Review], labels: Sequence[str]) -> Tensor:

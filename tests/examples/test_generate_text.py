@@ -374,6 +374,7 @@ def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
         (["generate", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
         (["generate", "--temperature", "0"], "must be a number above 0"),
         (["generate", "--greedy", "--top-k", "3"], "--top-k goes without --greedy"),
+        (["generate", "--greedy", "--count", "2"], "--greedy writes the same each time"),
         (["generate", "--side-by-side", "--count", "2"], "goes without --greedy and --count"),
         (["generate", "--length", "-3"], "--length: must be a whole number above 0"),
         ([], "required"),
