@@ -11,8 +11,8 @@ The models have the sizes of published ones and random weights:
   beams.
 
 No text ends before its length. The contestants are ``transformers``, with ``generate`` where there
-is something to write; ``ours``, packed as the programs of ``examples/pretrained`` do; and ``ours
-unpacked``.
+is something to write; ``ours``, packed as the programs of ``examples/pretrained`` do; ``ours
+compiled``, packed with compiled steps; and ``ours unpacked``.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def batch_of(cell: Cell) -> Any:
     return texts(cell.batch, shortest=8, longest=16, vocabulary=OPUS, padding=OPUS - 1)
 
 
-def make_ours(*, packed: bool) -> Prepare:
+def make_ours(*, packed: bool, compiled: bool = False) -> Prepare:
     """Set up the models of ``examples/pretrained``."""
     import torch
 
@@ -124,7 +124,7 @@ def make_ours(*, packed: bool) -> Prepare:
     def build(work: str) -> Any:
         torch.manual_seed(0)
         model = makers[work]().eval()
-        return pack(model) if packed else model
+        return pack(model, compiled=compiled) if packed else model
 
     @torch.inference_mode()
     def work(model: Any, tokens: Any, cell: Cell) -> Any:
@@ -217,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     contestants: dict[str, Callable[[], Prepare]] = {
         "transformers": make_transformers,
         "ours": partial(make_ours, packed=True),
+        "ours compiled": partial(make_ours, packed=True, compiled=True),
         "ours unpacked": partial(make_ours, packed=False),
     }
     parser = argparse.ArgumentParser(

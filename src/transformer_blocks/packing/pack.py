@@ -41,10 +41,11 @@ def pack(
         model: Any module; it is left as it is.
         linear: Called with each trained ``nn.Linear``; returns what replaces it. It needs an
             attribute ``in_features``, which inputs are checked against.
-        compiled: Also compile the steps of encoders and decoders with a cache, on a CPU. The first
-            step of a kind (of one row, of up to eight, of more; with a mask of the memory, without)
-            then takes half a minute, and a C++ compiler. Every later one takes about two thirds of
-            its time for up to eight rows, nine tenths for more, whatever its length.
+        compiled: Also compile the steps that encoders and decoders take with a cache, on a CPU. It
+            needs a C++ compiler. The first step of a kind (of one row, of up to eight, of more;
+            with a mask of the memory, without) then takes half a minute, more for a deep model.
+            Every later one, whatever its length, takes about two thirds of its time for up to eight
+            rows, nine tenths for more.
 
     Returns:
         The packed copy.

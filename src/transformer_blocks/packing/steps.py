@@ -126,6 +126,7 @@ def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
         "max_autotune_gemm": True,
         "max_autotune_gemm_backends": "CPP,ATEN",
         "autotune_num_choices_displayed": 0,
+        "max_autotune_report_choices_stats": False,
     }
     few = torch.compile(forward, **settings, options=options)
     # Sizes that happen to be equal the first time, like those of text and memory, may differ later.
