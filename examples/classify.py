@@ -36,9 +36,10 @@ from classification.learning import (
 )
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_confusion, plot_looks
+from common.options import add_training_options, new_parser, run_options
 from common.run import Run, load_best, read_metrics
 from common.training import Training
-from translation.arguments import Parser, number
+from translation.arguments import Parser
 from translation.comparison import table
 from translation.errors import UserError
 from translation.program import as_text, choose_device, lines_in_chunks, run_program
@@ -51,21 +52,12 @@ REPORT_STEPS = 100
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; what to do stands in ``command``."""
-    parser = Parser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser, common = new_parser(__doc__), run_options("runs/classify")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    common = Parser(add_help=False)
-    common.add_argument("--run", type=Path, default=Path("runs/classify"), help="folder of the run")
-    common.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-
     train = commands.add_parser("train", parents=[common], help="train both models")
     train.add_argument("--train-file", type=Path, help="labelled texts (default: toy reviews)")
     train.add_argument("--test-file", type=Path, help="labelled texts to try the models on")
-    above_0 = number(int, "above 0")
-    for name, what in (
+    sizes = (
         ("steps", "updates of each model"),
         ("batch-size", "texts of an update"),
         ("vocabulary", "most sentencepiece tokens"),
@@ -74,14 +66,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         ("num-heads", "heads of each layer"),
         ("d-ff", "width inside the feed-forward networks"),
         ("max-length", "most tokens of a text"),
-    ):
-        train.add_argument(f"--{name}", type=above_0, help=what)
-    train.add_argument("--dropout", type=number(float, "in [0, 1)"))
-    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
-    train.add_argument("--seed", type=number(int, "at least 0"), help="of everything (default: 0)")
-    train.add_argument(
-        "--resume", action="store_true", help="go on where the run stopped, or begin it"
     )
+    add_training_options(train, sizes)
     commands.add_parser("evaluate", parents=[common], help="count what is right on test texts")
     ask = commands.add_parser("classify", parents=[common], help="label and probability of texts")
     ask.add_argument("sentences", nargs="*", help="texts (default: read standard input)")

@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from common.options import add_training_options, new_parser, run_options
 from common.run import Run, load_best, read_metrics
 from common.training import Training
 from text.learning import Config, NextToken, text_loss
@@ -47,21 +48,12 @@ REPORT_STEPS = 50
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; what to do stands in ``command``."""
-    parser = Parser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser, common = new_parser(__doc__), run_options("runs/text")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    common = Parser(add_help=False)
-    common.add_argument("--run", type=Path, default=Path("runs/text"), help="folder of the run")
-    common.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-
     train = commands.add_parser("train", parents=[common], help="train a model")
     train.add_argument("--text", type=Path, help="a text to learn from (default: toy stories)")
     train.add_argument("--style", choices=STYLES, help="of the model's parts (default: today)")
-    above_0 = number(int, "above 0")
-    for name, what in (
+    sizes = (
         ("steps", "updates"),
         ("batch-size", "pieces of text of an update"),
         ("context", "tokens of a piece, and most that the model reads at once"),
@@ -70,15 +62,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         ("d-model", "its width"),
         ("num-heads", "heads of each layer"),
         ("d-ff", "width inside the feed-forward networks"),
-    ):
-        train.add_argument(f"--{name}", type=above_0, help=what)
-    train.add_argument("--dropout", type=number(float, "in [0, 1)"))
-    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
-    train.add_argument("--seed", type=number(int, "at least 0"), help="of everything (default: 0)")
-    train.add_argument(
-        "--resume", action="store_true", help="go on where the run stopped, or begin it"
     )
+    add_training_options(train, sizes)
     commands.add_parser("evaluate", parents=[common], help="measure the model beside n-grams")
+    above_0 = number(int, "above 0")
     write = commands.add_parser("generate", parents=[common], help="write on from a beginning")
     write.add_argument("prompt", nargs="?", default="", help="the beginning (default: a new line)")
     write.add_argument("--length", type=above_0, default=120, help="tokens to write (default: 120)")

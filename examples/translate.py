@@ -292,7 +292,7 @@ def translate_command(options: argparse.Namespace) -> None:
     search = choose_search(options, target.vocab_size)
     if options.picture and not model.cross_attentions:
         raise UserError(f"--picture: {run.folder} holds a model without attention")
-    model = pack(model)
+    model = pack(model, compiled=options.compile)
     number = 0
     for lines in lines_in_chunks(options):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]

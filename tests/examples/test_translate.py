@@ -16,6 +16,7 @@ from matplotlib.image import imread
 import translate
 from translation.run import Run
 from translation.training import Training
+from translation.translator import Translator
 
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 PROGRAM = str(Path(translate.__file__))
@@ -195,6 +196,21 @@ def test_training_is_compiled_where_the_command_line_says_so(
     command = ["train", "--run", str(tmp_path / "run"), *files, *TINY]
     assert translate.main([*command, "--compile"]) == 0
     assert [(function.__name__, dynamic) for function, dynamic in compiled] == [("hidden", True)]
+
+
+def test_steps_are_compiled_where_the_command_line_says_so(
+    trained: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def note(model: Translator, *, compiled: bool) -> Translator:
+        asked.append(compiled)
+        return model
+
+    monkeypatch.setattr(translate, "pack", note)
+    command = ["translate", "--run", str(trained.run.folder), "犬が走る。"]
+    assert translate.main(command) == translate.main([*command, "--compile"]) == 0
+    assert asked == [False, True]
 
 
 def test_lines_from_a_file_and_from_standard_input_come_out_alike(

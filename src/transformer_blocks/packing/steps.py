@@ -12,6 +12,7 @@ from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.packing.linear import FEW_ROWS
 
+MOST_KINDS = 16  # of steps: rows, a mask or none, rows that share a memory, and so on
 ROOM = 2  # for the new position, and one more: to the compiler, a full cache is a special case
 
 
@@ -120,7 +121,12 @@ def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
         "cpp_wrapper": True,
         "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe,
     }
-    settings: Any = {"fullgraph": True, "dynamic": True, "isolate_recompiles": True}
+    settings: Any = {
+        "fullgraph": True,
+        "dynamic": True,
+        "isolate_recompiles": True,
+        "recompile_limit": MOST_KINDS,
+    }
     many = torch.compile(forward, **settings, options=dict(options))
     options |= {  # for few rows, it tries products of its own, and keeps those that are faster
         "max_autotune_gemm": True,
