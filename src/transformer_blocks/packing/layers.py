@@ -1,4 +1,4 @@
-"""Attention in fewer products, a decoder's step written out, an encoder without padding."""
+"""Packed layers: attention in fewer products, a step written out, no work for padding."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

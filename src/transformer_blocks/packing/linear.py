@@ -1,4 +1,4 @@
-"""Linear maps whose weights lie as the processor reads them."""
+"""Packed maps: weights that lie as the processor reads them."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Steps of decoding, compiled to machine code."""
+"""Compiled steps: one call for one word, made of the modules by ``torch.compile``."""
 
 import inspect
 from collections.abc import Callable
