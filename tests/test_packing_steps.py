@@ -118,6 +118,8 @@ def test_each_model_steps_with_its_own_weights(graphs: list[fx.GraphModule]) -> 
             steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
             torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), **TOLERANCE)
     assert len(graphs) == 4  # few rows, and many, of each model
+    in_blocks = ["_linear_pointwise" in graph.code for graph in graphs]
+    assert in_blocks == [False, True, False, True]
 
 
 @torch.no_grad()
@@ -161,6 +163,27 @@ def test_what_is_no_step_takes_the_usual_way(graphs: list[fx.GraphModule]) -> No
         steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), rtol=0, atol=0.1)
     assert not graphs
+
+
+def test_a_packed_model_that_others_compile_still_gives_gradients() -> None:
+    graphs: list[fx.GraphModule] = []
+
+    def note(graph: fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    encoder, x = build_encoder(**SIZES).eval(), torch.randn(4, 9, 16)
+    compiled: Any = torch.compile(pack(encoder), backend=note)
+    gradients = []
+    for model in (encoder, compiled):
+        leaf = x.clone().requires_grad_()
+        model(leaf).pow(2).sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-4)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), encoder(x), **TOLERANCE)
+    assert graphs
+    assert not any("_linear_pointwise" in graph.code for graph in graphs)  # needs frozen weights
 
 
 def test_stacks_are_found_wherever_they_stand_unless_they_carry_hooks() -> None:

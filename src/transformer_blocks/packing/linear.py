@@ -61,33 +61,27 @@ class PackedLinear(nn.Module):
         Returns:
             Shape (..., out_features).
         """
-        if torch.compiler.is_compiling() and self.blocks is not None:
-            return self._compiled(x, added)
+        compiling = torch.compiler.is_compiling()
+        few = FEW_ROWS if compiling else 1
         if (
             self.blocks is None
-            or x.numel() <= self.in_features
+            or x.numel() <= few * self.in_features
             or x.dtype != torch.float32
             or torch.is_autocast_enabled("cpu")
             or x.shape[-1] != self.in_features  # which torch will tell
             or x.requires_grad  # which oneDNN's product would not serve
             or (added is not None and (added.requires_grad or self.relu))
+            # Code for blocks is made for weights that stay, as in compiled steps.
+            or (compiling and not torch._inductor.config.freezing)
         ):
             y = F.linear(x, self.weight, self.bias)
             y = y.relu() if self.relu else y
             return y if added is None else added + y
-        if added is not None:
+        if added is not None and not compiling:  # a compiler joins the sum with what follows
             sum_up = torch.ops.mkldnn._linear_pointwise.binary
             return sum_up(x, added, self.blocks, self.bias, "add")
         bend = "relu" if self.relu else "none"
-        return torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, bend, [], "")
-
-    def _compiled(self, x: Tensor, added: Tensor | None) -> Tensor:
-        """Say the same to a compiler, which joins the product with what follows it."""
-        if x.numel() <= FEW_ROWS * self.in_features:
-            y = F.linear(x, self.weight, self.bias)
-        else:
-            y = torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, "none", [], "")
-        y = y.relu() if self.relu else y
+        y = torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, bend, [], "")
         return y if added is None else added + y
 
 

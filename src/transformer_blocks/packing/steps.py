@@ -116,12 +116,11 @@ def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
     from torch._inductor import config as code_config
     from torch.fx.experimental import _config as shapes
 
-    # Weights become part of the code, so each model needs its own, and need not be guarded.
     options: dict[str, Any] = {
         "cpp_wrapper": True,
-        "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe,
+        "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe,  # they stay
     }
-    settings: Any = {
+    settings: Any = {  # weights become part of the code, so each model needs its own
         "fullgraph": True,
         "dynamic": True,
         "isolate_recompiles": True,
