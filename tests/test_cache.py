@@ -199,11 +199,15 @@ def test_a_cache_says_what_it_cannot_do() -> None:
                     part.select(torch.tensor(rows))
         with pytest.raises(TypeError, match=r"^rows must be int64 row numbers"):
             cache.past[0].select(torch.tensor([True, False, True]))
-        with pytest.raises(ValueError, match=r"^keys and values must have shapes \(N, H, L"):
+        with pytest.raises(ValueError, match=r"^keys and values must have one shape \(N, H, L"):
             KeyValueCache().add(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
-        keys = cache.past[0].read()[0].clone()
+        keys, new = cache.past[0].read()[0].clone(), torch.randn(3, 4, 1, 4)
+        with pytest.raises(TypeError, match=r"^keys and values must have one dtype, got .*64$"):
+            cache.past[0].add(new, new.double())
+        with pytest.raises(ValueError, match=r"^what is added must .* torch.float32, got .*64$"):
+            cache.past[0].add(new.double(), new.double())
         with pytest.raises(ValueError, match=r"^what is added must have shape"):
-            cache.past[0].add(torch.randn(3, 4, 1, 4), torch.randn(3, 4, 1, 5))
+            cache.past[0].add(new[1:], new[1:])
         assert torch.equal(cache.past[0].read()[0], keys)
         with pytest.raises(ValueError, match=r"^mask must have shape \(L, S\) = \(1, 5\)"):
             decoder.new_cache(memory, memory_mask=MASK[..., :4])

@@ -42,66 +42,69 @@ class KeyValueCache:
     """
 
     def __init__(self) -> None:
-        self._keys: _Growing | None = None
-        self._values: _Growing | None = None
-
-    @property
-    def length(self) -> int:
+        self.length = 0
         """S, the number of positions that are kept."""
-        return 0 if self._keys is None else self._keys.length
+        self._buffer: Tensor | None = None  # keys and values: (2, N, H, room, d_k)
 
     @property
     def rows(self) -> int:
         """N, the number of rows; 0 while nothing is kept."""
-        return 0 if self._keys is None else self._keys.buffer.shape[0]
+        return 0 if self._buffer is None else self._buffer.shape[1]
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep the keys and values of new positions, behind those of the earlier ones.
 
         Args:
             keys: Shape (N, H, L, d_k).
-            values: Shape (N, H, L, d_v).
+            values: Of the same shape.
 
         Returns:
             All that are kept now, as :meth:`read` does.
 
         Raises:
             RuntimeError: If they carry gradients, which a cache cannot keep.
-            ValueError: If shape or dtype do not fit what is kept already.
+            TypeError: If they differ in dtype.
+            ValueError: If they differ in shape, or do not fit what is kept already.
         """
         if keys.requires_grad or values.requires_grad:
             raise RuntimeError("a cache keeps no gradients; decode inside `with torch.no_grad():`")
-        if not keys.dim() == values.dim() == 4 or keys.shape[:3] != values.shape[:3]:
+        if keys.dim() != 4 or keys.shape != values.shape:
             raise ValueError(
-                "keys and values must have shapes (N, H, L, d_k) and (N, H, L, d_v), "
+                "keys and values must have one shape (N, H, L, d_k), "
                 f"got {tuple(keys.shape)} and {tuple(values.shape)}"
             )
-        if self._keys is None or self._values is None:
-            self._keys, self._values = _Growing(keys), _Growing(values)
+        if keys.dtype != values.dtype:
+            raise TypeError(
+                f"keys and values must have one dtype, got {keys.dtype} and {values.dtype}"
+            )
+        new, end = torch.stack((keys, values)), self.length + keys.shape[2]
+        if self._buffer is None:
+            self._buffer = new
+        elif torch.compiler.is_exporting():  # sizes are symbols, and cannot be compared
+            self._buffer = torch.cat((self._buffer[..., : self.length, :], new), dim=3)
         else:
-            self._keys.check(keys)
-            self._values.check(values)
-            self._keys.add(keys)
-            self._values.add(values)
+            self._check(self._buffer, keys)
+            self._make_room(self._buffer, end)[..., self.length : end, :] = new
+        self.length = end
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
-        """Return all keys so far, shape (N, H, S, d_k), and all values, shape (N, H, S, d_v).
+        """Return all keys so far, and all values, each of shape (N, H, S, d_k).
 
         Both are views: what is added or selected later changes them.
 
         Raises:
             ValueError: If nothing was ever added.
         """
-        if self._keys is None or self._values is None:
+        if self._buffer is None:
             raise ValueError("the cache is empty: there are no keys and values to look up")
-        return self._keys.read(), self._values.read()
+        keys, values = self._buffer[..., : self.length, :]
+        return keys, values
 
     def reserve(self, count: int) -> None:
         """Make room for ``count`` more positions, unless nothing is kept yet."""
-        if self._keys is not None and self._values is not None:
-            self._keys.reserve(count)
-            self._values.reserve(count)
+        if self._buffer is not None:
+            self._make_room(self._buffer, self.length + count)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order.
@@ -116,10 +119,36 @@ class KeyValueCache:
             TypeError: If ``rows`` is of another dtype.
             ValueError: If it has another shape.
         """
-        if self._keys is not None and self._values is not None:
-            _check_rows(rows, self.rows)
-            self._keys.select(rows)
-            self._values.select(rows)
+        if self._buffer is None:
+            return
+        _check_rows(rows, self.rows)
+        device = self._buffer.device
+        if len(rows) > self.rows:
+            self._buffer = self._buffer[:, rows.to(device)]
+            return
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
+        if len(moved):
+            kept = self._buffer[..., : self.length, :]
+            kept.index_copy_(1, moved.to(device), kept.index_select(1, rows[moved].to(device)))
+        self._buffer = self._buffer[:, : len(rows)]
+
+    def _check(self, buffer: Tensor, new: Tensor) -> None:
+        """Raise unless keys that are to be added fit what is kept."""
+        _, rows, heads, _, width = buffer.shape
+        if new.shape != (rows, heads, new.shape[2], width) or new.dtype != buffer.dtype:
+            raise ValueError(
+                f"what is added must have shape {(rows, heads, 'L', width)} and dtype "
+                f"{buffer.dtype}, got {tuple(new.shape)} and {new.dtype}"
+            )
+
+    def _make_room(self, buffer: Tensor, positions: int) -> Tensor:
+        """Give back the buffer, or one at least twice as long if it is too short."""
+        *outer, room, width = buffer.shape
+        if positions > room:
+            wider = buffer.new_empty(*outer, max(positions, 2 * room, FIRST_ROOM), width)
+            wider[..., : self.length, :] = buffer[..., : self.length, :]
+            self._buffer = buffer = wider
+        return buffer
 
 
 class EncoderCache:
@@ -260,53 +289,3 @@ def _group(sentences: Tensor) -> tuple[Tensor, int]:
     if len(groups) and bool((sizes == sizes[0]).all()):
         return groups, int(sizes[0])
     return sentences, 1
-
-
-class _Growing:
-    """A tensor that grows along its positions, in a buffer whose room doubles when it is full."""
-
-    def __init__(self, first: Tensor) -> None:
-        self.length = first.shape[2]
-        self.buffer = first.clone(memory_format=torch.contiguous_format)  # (N, H, room, d_k)
-
-    def read(self) -> Tensor:
-        return self.buffer.narrow(2, 0, self.length)
-
-    def check(self, new: Tensor) -> None:
-        rows, heads, _, width = self.buffer.shape
-        added = new.shape[2]
-        if new.shape != (rows, heads, added, width) or new.dtype != self.buffer.dtype:
-            raise ValueError(
-                f"what is added must have shape {(rows, heads, 'L', width)} and dtype "
-                f"{self.buffer.dtype}, got {tuple(new.shape)} and {new.dtype}"
-            )
-
-    def add(self, new: Tensor) -> None:
-        added = new.shape[2]
-        end = self.length + added
-        if torch.compiler.is_exporting():  # sizes are symbols, and cannot be compared
-            self.buffer, self.length = torch.cat((self.read(), new), dim=2), end
-            return
-        self.reserve(added)
-        self.buffer.narrow(2, self.length, added).copy_(new)
-        self.length = end
-
-    def reserve(self, count: int) -> None:
-        rows, heads, room, width = self.buffer.shape
-        end = self.length + count
-        if end > room:
-            wider = self.buffer.new_empty(rows, heads, max(end, 2 * room, FIRST_ROOM), width)
-            wider.narrow(2, 0, self.length).copy_(self.read())
-            self.buffer = wider
-
-    def select(self, rows: Tensor) -> None:
-        device = self.buffer.device
-        if len(rows) > len(self.buffer):
-            self.buffer = self.buffer[rows.to(device)]
-            return
-        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
-        if len(moved):
-            written = self.read()
-            origins = written.index_select(0, rows[moved].to(device))
-            written.index_copy_(0, moved.to(device), origins)
-        self.buffer = self.buffer[: len(rows)]

@@ -1,7 +1,8 @@
 """Compiled steps: one call for one word, made of the modules by ``torch.compile``."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -112,14 +113,7 @@ def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
     """
     if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
         raise RuntimeError(f"compiled steps need torch 2.13 or newer, got {torch.__version__}")
-    # Here, since they take a second.
-    from torch._inductor import config as code_config
-    from torch.fx.experimental import _config as shapes
-
-    options: dict[str, Any] = {
-        "cpp_wrapper": True,
-        "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe,  # they stay
-    }
+    options: dict[str, Any] = {"cpp_wrapper": True, "guard_filter_fn": _what_may_change}
     settings: Any = {  # weights become part of the code, so each model needs its own
         "fullgraph": True,
         "dynamic": True,
@@ -134,12 +128,41 @@ def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
         "max_autotune_report_choices_stats": False,
     }
     few = torch.compile(forward, **settings, options=options)
-    # Sizes that happen to be equal the first time, like those of text and memory, may differ later.
-    shape_config: Any = shapes
+    settings_of_compiler = _lasting_weights()
 
     def step(x: Tensor, *, causal: bool, cache: EncoderCache | DecoderCache) -> Any:
         cache.reserve(ROOM)
-        with code_config.patch(freezing=True), shape_config.patch(use_duck_shape=False):
+        with settings_of_compiler():
             return (few if len(x) <= FEW_ROWS else many)(x, causal=causal, cache=cache)
 
     return step
+
+
+def _lasting_weights() -> Callable[[], AbstractContextManager[None]]:
+    """Make a switch for settings that no option of ``torch.compile`` reaches in time.
+
+    Weights are laid into the code. Sizes that happen to be equal the first time, like those of text
+    and memory, may differ later.
+    """
+    # Here, since they take a second.
+    from torch._inductor import config as code_config
+    from torch.fx.experimental import _config as shapes
+
+    shape_config: Any = shapes
+
+    @contextmanager
+    def switch() -> Iterator[None]:
+        before = code_config.freezing, shape_config.use_duck_shape
+        code_config.freezing, shape_config.use_duck_shape = True, False
+        try:
+            yield
+        finally:
+            code_config.freezing, shape_config.use_duck_shape = before
+
+    return switch
+
+
+def _what_may_change(guards: Sequence[Any]) -> list[bool]:
+    """Choose what a step checks again each time: what it is given. Modules and globals stay."""
+    of_modules = torch.compiler.skip_guard_on_all_nn_modules_unsafe(guards)
+    return [kept and not guard.is_global for kept, guard in zip(of_modules, guards, strict=True)]
