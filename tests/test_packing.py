@@ -66,6 +66,14 @@ def test_a_packed_decoder_steps_and_shows_its_weights_as_the_model_does() -> Non
         torch.testing.assert_close(steps[name][-1][:, :, 0], table[:, :, -1], rtol=0, atol=1e-5)
 
 
+@pytest.fixture(params=["small", "large"])
+def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call every map small, whose single rows take a way of their own, then every map large."""
+    limit = 2**18 if request.param == "small" else 0
+    monkeypatch.setattr("transformer_blocks.packing.linear.SMALL_MAP", limit)
+
+
+@pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("widths", [(16, 48), (48, 16), (16, 16)])
 @torch.no_grad()
@@ -78,6 +86,7 @@ def test_a_linear_map_of_any_form_is_packed(bias: bool, widths: tuple[int, int])
         torch.testing.assert_close(packed(x), linear(x), rtol=0, atol=1e-5)
 
 
+@pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("dtype", LIMITS)
 @torch.no_grad()

@@ -128,8 +128,9 @@ class KeyValueCache:
             return
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         if len(moved):
-            kept = self._buffer[..., : self.length, :]
-            kept.index_copy_(1, moved.to(device), kept.index_select(1, rows[moved].to(device)))
+            origins, moved = rows[moved].to(device), moved.to(device)
+            for kept in self.read():  # one after the other: at once, torch would copy all rows
+                kept.index_copy_(0, moved, kept.index_select(0, origins))
         self._buffer = self._buffer[:, : len(rows)]
 
     def _check(self, buffer: Tensor, new: Tensor) -> None:

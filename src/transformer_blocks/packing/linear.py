@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from transformer_blocks.feed_forward import FeedForward
 
 FEW_ROWS = 8  # up to so many, a compiler's own product is faster than oneDNN's
+SMALL_MAP = 2**18  # weights; with fewer, a single row is multiplied faster than oneDNN is called
 BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
 
 
@@ -14,9 +15,9 @@ class PackedLinear(nn.Module):
     """A linear map whose weights lie as the processor reads them.
 
     Float32 weights on a CPU are sorted into blocks by oneDNN, the library behind many of torch's
-    own kernels. For a single row the call would cost more than it saves: one row is multiplied as
-    usual, by weights that lie along their longer side. In other dtypes and on other devices it
-    computes what ``nn.Linear`` does.
+    own kernels. For a single row and a small map the call would cost more than it saves: that row
+    is multiplied as usual, by weights that lie along their longer side. In other dtypes and on
+    other devices it computes what ``nn.Linear`` does.
 
     Args:
         linear: The map to pack; it is copied, and left as it is.
@@ -62,7 +63,7 @@ class PackedLinear(nn.Module):
             Shape (..., out_features).
         """
         compiling = torch.compiler.is_compiling()
-        few = FEW_ROWS if compiling else 1
+        few = FEW_ROWS if compiling else int(self.weight.numel() < SMALL_MAP)
         if (
             self.blocks is None
             or x.numel() <= few * self.in_features
