@@ -106,6 +106,22 @@ def test_rows_leave_and_double_while_steps_are_taken(graphs: list[fx.GraphModule
 
 
 @torch.no_grad()
+def test_rows_that_leave_need_no_code_of_their_own(graphs: list[fx.GraphModule]) -> None:
+    decoder = build_decoder(**SIZES).eval()
+    packed, memory, x = pack(decoder, compiled=True), torch.randn(5, 6, 16), torch.randn(5, 4, 16)
+    cache = packed.new_cache(memory)
+    rows = torch.arange(5)
+    expected = decoder(x, memory)
+    for place, chosen in enumerate(([0, 1, 2, 3, 4], [0, 1, 2, 3], [3, 1, 2], [2, 0])):
+        if place:
+            cache.select(torch.tensor(chosen))
+            rows = rows[chosen]
+        found = packed(x[rows, place : place + 1], cache=cache)
+        torch.testing.assert_close(found, expected[rows, place : place + 1], **TOLERANCE)
+    assert len(graphs) == 1
+
+
+@torch.no_grad()
 def test_each_model_steps_with_its_own_weights(graphs: list[fx.GraphModule]) -> None:
     decoders = [build_decoder(**SIZES).eval() for _ in range(2)]
     rows = [1, 8, 9]

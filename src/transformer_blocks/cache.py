@@ -42,14 +42,18 @@ class KeyValueCache:
     """
 
     def __init__(self) -> None:
-        self.length = 0
+        self._length = 0
+        self._buffer: Tensor | None = None  # keys and values: (N, 2, H, room, d_k)
+
+    @property
+    def length(self) -> int:
         """S, the number of positions that are kept."""
-        self._buffer: Tensor | None = None  # keys and values: (2, N, H, room, d_k)
+        return self._length
 
     @property
     def rows(self) -> int:
         """N, the number of rows; 0 while nothing is kept."""
-        return 0 if self._buffer is None else self._buffer.shape[1]
+        return 0 if self._buffer is None else self._buffer.shape[0]
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep the keys and values of new positions, behind those of the earlier ones.
@@ -77,15 +81,15 @@ class KeyValueCache:
             raise TypeError(
                 f"keys and values must have one dtype, got {keys.dtype} and {values.dtype}"
             )
-        new, end = torch.stack((keys, values)), self.length + keys.shape[2]
+        new, end = torch.stack((keys, values), dim=1), self._length + keys.shape[2]
         if self._buffer is None:
             self._buffer = new
         elif torch.compiler.is_exporting():  # sizes are symbols, and cannot be compared
-            self._buffer = torch.cat((self._buffer[..., : self.length, :], new), dim=3)
+            self._buffer = torch.cat((self._buffer[..., : self._length, :], new), dim=3)
         else:
             self._check(self._buffer, keys)
-            self._make_room(self._buffer, end)[..., self.length : end, :] = new
-        self.length = end
+            self._make_room(self._buffer, end)[..., self._length : end, :] = new
+        self._length = end
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
@@ -98,13 +102,13 @@ class KeyValueCache:
         """
         if self._buffer is None:
             raise ValueError("the cache is empty: there are no keys and values to look up")
-        keys, values = self._buffer[..., : self.length, :]
+        keys, values = self._buffer[..., : self._length, :].unbind(1)
         return keys, values
 
     def reserve(self, count: int) -> None:
         """Make room for ``count`` more positions, unless nothing is kept yet."""
         if self._buffer is not None:
-            self._make_room(self._buffer, self.length + count)
+            self._make_room(self._buffer, self._length + count)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order.
@@ -124,18 +128,17 @@ class KeyValueCache:
         _check_rows(rows, self.rows)
         device = self._buffer.device
         if len(rows) > self.rows:
-            self._buffer = self._buffer[:, rows.to(device)]
+            self._buffer = self._buffer[rows.to(device)]
             return
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         if len(moved):
-            origins, moved = rows[moved].to(device), moved.to(device)
-            for kept in self.read():  # one after the other: at once, torch would copy all rows
-                kept.index_copy_(0, moved, kept.index_select(0, origins))
-        self._buffer = self._buffer[:, : len(rows)]
+            kept = self._buffer[..., : self._length, :]
+            kept.index_copy_(0, moved.to(device), kept.index_select(0, rows[moved].to(device)))
+        self._buffer = self._buffer[: len(rows)]
 
     def _check(self, buffer: Tensor, new: Tensor) -> None:
         """Raise unless keys that are to be added fit what is kept."""
-        _, rows, heads, _, width = buffer.shape
+        rows, _, heads, _, width = buffer.shape
         if new.shape != (rows, heads, new.shape[2], width) or new.dtype != buffer.dtype:
             raise ValueError(
                 f"what is added must have shape {(rows, heads, 'L', width)} and dtype "
@@ -147,7 +150,7 @@ class KeyValueCache:
         *outer, room, width = buffer.shape
         if positions > room:
             wider = buffer.new_empty(*outer, max(positions, 2 * room, FIRST_ROOM), width)
-            wider[..., : self.length, :] = buffer[..., : self.length, :]
+            wider[..., : self._length, :] = buffer[..., : self._length, :]
             self._buffer = buffer = wider
         return buffer
 
