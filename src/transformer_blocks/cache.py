@@ -146,10 +146,10 @@ class KeyValueCache:
             )
 
     def _make_room(self, buffer: Tensor, positions: int) -> Tensor:
-        """Give back the buffer, or one at least twice as long if it is too short."""
+        """Give back the buffer, or one at least half as long again if it is too short."""
         *outer, room, width = buffer.shape
         if positions > room:
-            wider = buffer.new_empty(*outer, max(positions, 2 * room, FIRST_ROOM), width)
+            wider = buffer.new_empty(*outer, max(positions, room + room // 2, FIRST_ROOM), width)
             wider[..., : self._length, :] = buffer[..., : self._length, :]
             self._buffer = buffer = wider
         return buffer

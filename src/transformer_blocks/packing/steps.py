@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -128,38 +128,32 @@ def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
         "max_autotune_report_choices_stats": False,
     }
     few = torch.compile(forward, **settings, options=options)
-    settings_of_compiler = _lasting_weights()
 
     def step(x: Tensor, *, causal: bool, cache: EncoderCache | DecoderCache) -> Any:
         cache.reserve(ROOM)
-        with settings_of_compiler():
+        with _made_to_last():
             return (few if len(x) <= FEW_ROWS else many)(x, causal=causal, cache=cache)
 
     return step
 
 
-def _lasting_weights() -> Callable[[], AbstractContextManager[None]]:
-    """Make a switch for settings that no option of ``torch.compile`` reaches in time.
+@contextmanager
+def _made_to_last() -> Iterator[None]:
+    """Set what no option of ``torch.compile`` reaches in time.
 
-    Weights are laid into the code. Sizes that happen to be equal the first time, like those of text
-    and memory, may differ later.
+    Weights become part of the code. Sizes that happen to be equal the first time, like those of
+    text and memory, may differ later.
     """
-    # Here, since they take a second.
+    # Here, since they take a second, once.
     from torch._inductor import config as code_config
-    from torch.fx.experimental import _config as shapes
+    from torch.fx.experimental import _config as shape_config
 
-    shape_config: Any = shapes
-
-    @contextmanager
-    def switch() -> Iterator[None]:
-        before = code_config.freezing, shape_config.use_duck_shape
-        code_config.freezing, shape_config.use_duck_shape = True, False
-        try:
-            yield
-        finally:
-            code_config.freezing, shape_config.use_duck_shape = before
-
-    return switch
+    before = code_config.freezing, shape_config.use_duck_shape
+    code_config.freezing, shape_config.use_duck_shape = True, False
+    try:
+        yield
+    finally:
+        code_config.freezing, shape_config.use_duck_shape = before
 
 
 def _what_may_change(guards: Sequence[Any]) -> list[bool]:
