@@ -10,6 +10,7 @@ from tests.storyteller import END, VOCABULARY, Storyteller
 from torch import Tensor
 
 from transformer_blocks import Generation, greedy_search
+from transformer_blocks.generation.stepping import likeliest
 
 
 def tell_alone(first: int, max_length: int) -> Generation:
@@ -117,3 +118,38 @@ def test_searching_builds_no_graph() -> None:
             return logits
 
     greedy_search(Learner(1), torch.tensor([3]), end_id=END, max_length=3)
+
+
+@given(
+    rows=st.integers(0, 3),
+    width=st.integers(1, 40),
+    count=st.integers(1, 9),
+    values=st.integers(2, 50),
+    seed=st.integers(0, 99),
+)
+def test_the_likeliest_are_found_in_blocks_as_one_by_one(
+    rows: int, width: int, count: int, values: int, seed: int
+) -> None:
+    count = min(count, width)
+    dice = torch.Generator().manual_seed(seed)
+    scores = torch.randint(values, (rows, width), generator=dice).float().log()  # many are equal
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformer_blocks.generation.stepping.MANY", 0)
+        patch.setattr("transformer_blocks.generation.stepping.BLOCK", 4)
+        best, places = likeliest(scores, count)
+    assert torch.equal(best, scores.topk(count).values)
+    assert torch.equal(scores.gather(1, places), best)
+    assert all(len(set(row)) == count for row in places.tolist())
+    if count == 1:
+        assert torch.equal(places[:, 0], scores.argmax(-1))
+
+
+def test_the_likeliest_of_many_are_those_that_torch_finds() -> None:
+    scores = torch.randn(16, 4001)
+    for count in (1, 8):
+        best, places = likeliest(scores, count)
+        expected = scores.topk(count)
+        assert torch.equal(best, expected.values)
+        assert torch.equal(places, expected.indices)
+    scores[3, 17] = math.nan
+    assert torch.isnan(likeliest(scores, 8)[0][3, 0])

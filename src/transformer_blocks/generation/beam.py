@@ -25,6 +25,7 @@ from transformer_blocks.generation.stepping import (
     check_numbers,
     check_search,
     close_ranks,
+    likeliest,
     to_log_probabilities,
 )
 
@@ -103,7 +104,7 @@ def beam_search(
         log_probabilities += log_probabilities.new_tensor(so_far)[:, None]
         candidates = log_probabilities.view(len(alive), -1)  # (sentences, beams * V)
         # Of 2 K candidates at most K end a sentence, one of each beam: K others go on.
-        best, places = candidates.topk(min(2 * beam_size, candidates.shape[1]))
+        best, places = likeliest(candidates, min(2 * beam_size, candidates.shape[1]))
         for search, scores, where in zip(alive, best.tolist(), places.tolist(), strict=True):
             check_numbers(scores, step)
             search.extend(scores, [divmod(place, vocabulary) for place in where], end_id)

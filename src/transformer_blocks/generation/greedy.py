@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import write
+from transformer_blocks.generation.stepping import likeliest, write
 
 
 @torch.inference_mode()
@@ -43,6 +43,6 @@ def greedy_search(
     """
 
     def choose(log_probabilities: Tensor, alive: list[int], step: int) -> Tensor:
-        return log_probabilities.argmax(dim=-1)
+        return likeliest(log_probabilities, 1)[1][:, 0]
 
     return write(model, start, choose, end_id=end_id, max_length=max_length)

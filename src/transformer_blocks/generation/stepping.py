@@ -9,6 +9,9 @@ from torch import Tensor
 from transformer_blocks._checks import check_size
 from transformer_blocks.generation.protocol import Generation, StepModel
 
+BLOCK = 128  # scores whose maximum is found at once
+MANY = 2**15  # scores; fewer are searched one by one
+
 
 def write(
     model: StepModel,
@@ -95,6 +98,36 @@ def to_log_probabilities(logits: Tensor, rows: int) -> Tensor:
     if logits.dim() != 2 or len(logits) != rows:
         raise ValueError(f"logits must have shape (N, V) = ({rows}, V), got {tuple(logits.shape)}")
     return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Find the largest scores of each row: what ``topk`` finds, several times faster.
+
+    On a CPU, torch searches score by score, but computes the maximum of a block sixteen at a time.
+    The ``count`` largest scores stand in the ``count`` blocks with the largest maxima.
+
+    Args:
+        scores: Shape (N, V).
+        count: How many; with 1, the first of several that are equal.
+
+    Returns:
+        The scores, largest first, and their places in the row, both of shape (N, count).
+    """
+
+    def search(scores: Tensor) -> tuple[Tensor, Tensor]:
+        best, places = scores.max(-1, keepdim=True) if count == 1 else scores.topk(count)
+        return best, places
+
+    rows, width = scores.shape
+    blocks = width // BLOCK
+    if scores.device.type != "cpu" or scores.numel() < MANY or blocks < count:
+        return search(scores)
+    whole = blocks * BLOCK
+    _, chosen = search(scores[:, :whole].unflatten(1, (blocks, BLOCK)).amax(-1))  # (N, count)
+    inside = (chosen[..., None] * BLOCK + torch.arange(BLOCK)).flatten(1)
+    places = torch.cat((inside, torch.arange(whole, width).expand(rows, -1)), dim=1)
+    best, found = search(scores.gather(1, places))
+    return best, places.gather(1, found)
 
 
 def close_ranks(growing: list[bool]) -> list[int]:
