@@ -44,8 +44,8 @@ def pack(
         compiled: Also compile the steps that encoders and decoders take with a cache, on a CPU. It
             needs a C++ compiler. The first step of a kind (of one row, of up to eight, of more;
             with a mask of the memory, without) then takes half a minute, more for a deep model.
-            Every later one, whatever its length, takes about two thirds of its time for up to eight
-            rows, nine tenths for more.
+            Every later one, whatever its length, takes about half of its time for one row, three
+            fifths for up to eight, and 0.8 to 0.9 for more.
 
     Returns:
         The packed copy.
