@@ -151,5 +151,7 @@ def test_the_likeliest_of_many_are_those_that_torch_finds() -> None:
         expected = scores.topk(count)
         assert torch.equal(best, expected.values)
         assert torch.equal(places, expected.indices)
+    with torch.device("meta"):  # whatever the default is
+        assert torch.equal(likeliest(scores, 8)[1], expected.indices)
     scores[3, 17] = math.nan
     assert torch.isnan(likeliest(scores, 8)[0][3, 0])

@@ -118,14 +118,15 @@ def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         best, places = scores.max(-1, keepdim=True) if count == 1 else scores.topk(count)
         return best, places
 
-    rows, width = scores.shape
+    (rows, width), device = scores.shape, scores.device
     blocks = width // BLOCK
-    if scores.device.type != "cpu" or scores.numel() < MANY or blocks < count:
+    if device.type != "cpu" or scores.numel() < MANY or blocks < count:
         return search(scores)
     whole = blocks * BLOCK
     _, chosen = search(scores[:, :whole].unflatten(1, (blocks, BLOCK)).amax(-1))  # (N, count)
-    inside = (chosen[..., None] * BLOCK + torch.arange(BLOCK)).flatten(1)
-    places = torch.cat((inside, torch.arange(whole, width).expand(rows, -1)), dim=1)
+    inside = (chosen[..., None] * BLOCK + torch.arange(BLOCK, device=device)).flatten(1)
+    rest = torch.arange(whole, width, device=device).expand(rows, -1)
+    places = torch.cat((inside, rest), dim=1)
     best, found = search(scores.gather(1, places))
     return best, places.gather(1, found)
 

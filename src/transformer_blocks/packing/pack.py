@@ -45,7 +45,8 @@ def pack(
             needs a C++ compiler. The first step of a kind (of one row, of up to eight, of more;
             with a mask of the memory, without) then takes half a minute, more for a deep model.
             Every later one, whatever its length, takes about half of its time for one row, three
-            fifths for up to eight, and 0.8 to 0.9 for more.
+            fifths for up to eight, and 0.8 to 0.9 for more. What modules and global variables hold
+            is taken to stay as it was at the first.
 
     Returns:
         The packed copy.
