@@ -190,7 +190,8 @@ def _formula_is_faster(query: Tensor, key: Tensor, *, masked: bool, dropout: flo
         return False
     learns = torch.is_grad_enabled()
     if torch.compiler.is_compiling():
-        return not learns and not torch.compiler.is_exporting() and query.shape[2] <= FEW_QUERIES
+        few = isinstance(query.shape[2], int) and query.shape[2] <= FEW_QUERIES  # not a symbol
+        return few and not learns
     if dropout > 0.0:
         return True
     if query.shape[2] == 1:

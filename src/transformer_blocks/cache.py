@@ -105,10 +105,29 @@ class KeyValueCache:
         keys, values = self._buffer[..., : self._length, :].unbind(1)
         return keys, values
 
-    def reserve(self, count: int) -> None:
-        """Make room for ``count`` more positions, unless nothing is kept yet."""
-        if self._buffer is not None:
-            self._make_room(self._buffer, self._length + count)
+    @property
+    def buffer(self) -> Tensor | None:
+        """Where they are kept, with room for more: (N, 2, H, room, d_k); None while nothing is."""
+        return self._buffer
+
+    def claim(self, count: int) -> Tensor:
+        """Count more positions as kept, which the caller fills in.
+
+        Args:
+            count: How many.
+
+        Returns:
+            The :attr:`buffer`, in which they are the last before :attr:`length`. It is never full:
+            to a compiler, a full one is another case.
+
+        Raises:
+            ValueError: If nothing is kept yet.
+        """
+        if self._buffer is None:
+            raise ValueError("the cache is empty: its first keys and values must be added")
+        buffer = self._make_room(self._buffer, self._length + count + 1)
+        self._length += count
+        return buffer
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order.
@@ -186,11 +205,6 @@ class EncoderCache:
         """N, how many rows are being written; 0 before the first."""
         return self.past[0].rows
 
-    def reserve(self, count: int) -> None:
-        """Make room for ``count`` more positions, once there are some."""
-        for cache in self.past:
-            cache.reserve(count)
-
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order; a row may be named twice, or not at all.
 
@@ -247,11 +261,6 @@ class DecoderCache:
     def rows(self) -> int:
         """N, how many rows are being written."""
         return self.memory[0].rows * self._rows_per_sentence
-
-    def reserve(self, count: int) -> None:
-        """Make room for ``count`` more positions, once there are some."""
-        for cache in self.past:
-            cache.reserve(count)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order, as beams and finished sentences need it.

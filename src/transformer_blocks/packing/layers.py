@@ -89,7 +89,7 @@ class PackedDecoderLayer(DecoderLayer):
         causal: bool = True,
         past: KeyValueCache | None = None,
     ) -> Tensor:
-        is_step = x.shape[1] == 1 and len(x) > 0 and mask is None
+        is_step = x.shape[1] == 1 and x.shape[0] > 0 and mask is None
         if past is None or isinstance(memory, Tensor) or not is_step or self._is_watched():
             return super().forward(
                 x, memory, mask=mask, memory_mask=memory_mask, causal=causal, past=past
@@ -110,7 +110,7 @@ class PackedDecoderLayer(DecoderLayer):
     def _look_back(self, x: Tensor, past: KeyValueCache, causal: bool) -> Tensor:
         """Mix what the positions so far hand over. Shape (N, 1, d_model)."""
         heads, d_k = self.self_attention.num_heads, self.self_attention.d_k
-        joined = self.join(x).view(len(x), 3, heads, 1, d_k)
+        joined = self.join(x).view(x.shape[0], 3, heads, 1, d_k)
         queries, keys, values = joined.unbind(1)  # (N, H, 1, d_k)
         mixed = self.self_attention.mix(queries, *past.add(keys, values), causal=causal)
         return mixed.reshape(x.shape)
@@ -119,7 +119,7 @@ class PackedDecoderLayer(DecoderLayer):
         """Mix what the source hands over, to the rows of a sentence at once. Same shape."""
         keys, values = memory.read()  # (B, H, S, d_k)
         heads, d_k = self.cross_attention.num_heads, self.cross_attention.d_k
-        queries = self.ask(x).view(len(keys), -1, heads, d_k)  # (B, N / B, H, d_k)
+        queries = self.ask(x).view(keys.shape[0], -1, heads, d_k)  # (B, N / B, H, d_k)
         mixed = self.cross_attention.mix(queries.transpose(1, 2), keys, values, mask=mask)
         return mixed.transpose(1, 2).reshape(x.shape)
 

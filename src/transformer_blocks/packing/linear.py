@@ -1,14 +1,46 @@
 """Packed maps: weights that lie as the processor reads them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.feed_forward import FeedForward
 
-FEW_ROWS = 8  # up to so many, a compiler's own product is faster than oneDNN's
 SMALL_MAP = 2**18  # weights; with fewer, a single row is multiplied faster than oneDNN is called
 BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
+
+
+_sorts = False
+
+
+@contextmanager
+def sorting_when_compiled() -> Iterator[None]:
+    """Let code that is compiled meanwhile sort the weights once, when it is made, and keep them.
+
+    Other compiled code asks for the weights at each call, and multiplies as ``nn.Linear`` does.
+    """
+    global _sorts
+    before, _sorts = _sorts, True
+    try:
+        yield
+    finally:
+        _sorts = before
+
+
+def _sort(weight: Tensor) -> Tensor:
+    """Sort a weight into oneDNN's blocks."""
+    whole = weight.clone(memory_format=torch.contiguous_format)
+    return torch.ops.mkldnn._reorder_linear_weight(whole, BLOCK_ROWS)
+
+
+# An operator, so that a compiler need not look into it: to oneDNN's own it knows no shapes.
+_library = torch.library.Library("transformer_blocks", "DEF")
+_library.define("sort(Tensor weight) -> Tensor")
+_library.impl("sort", _sort, "CPU")
+torch.library.register_fake("transformer_blocks::sort", torch.empty_like, lib=_library)
 
 
 class PackedLinear(nn.Module):
@@ -33,24 +65,23 @@ class PackedLinear(nn.Module):
 
     weight: Tensor
     bias: Tensor | None
-    blocks: Tensor | None
 
     def __init__(self, linear: nn.Linear, *, relu: bool = False) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.relu = relu
         weight = linear.weight.detach()
-        blocks = None
+        blocks: Tensor | None = None
         in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
         if in_float32 and torch.backends.mkldnn.is_available():
-            blocks = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), BLOCK_ROWS)
+            blocks = torch.ops.transformer_blocks.sort(weight)
         if self.out_features > self.in_features:
             weight = weight.t().clone(memory_format=torch.contiguous_format).t()
         else:
             weight = weight.clone(memory_format=torch.contiguous_format)
         self.register_buffer("weight", weight)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
-        self.register_buffer("blocks", blocks, persistent=False)
+        self.blocks = blocks  # no buffer: torch cannot export one that lies in blocks
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """Map the last dimension, and add a residual while the result is still at hand.
@@ -63,17 +94,16 @@ class PackedLinear(nn.Module):
             Shape (..., out_features).
         """
         compiling = torch.compiler.is_compiling()
-        few = FEW_ROWS if compiling else int(self.weight.numel() < SMALL_MAP)
+        is_row = not compiling and x.numel() <= self.in_features
         if (
             self.blocks is None
-            or x.numel() <= few * self.in_features
+            or (is_row and self.weight.numel() < SMALL_MAP)
             or x.dtype != torch.float32
             or torch.is_autocast_enabled("cpu")
             or x.shape[-1] != self.in_features  # which torch will tell
             or x.requires_grad  # which oneDNN's product would not serve
             or (added is not None and (added.requires_grad or self.relu))
-            # Code for blocks is made for weights that stay, as in compiled steps.
-            or (compiling and not torch._inductor.config.freezing)
+            or (compiling and not _sorts)
         ):
             y = F.linear(x, self.weight, self.bias)
             y = y.relu() if self.relu else y
@@ -81,8 +111,9 @@ class PackedLinear(nn.Module):
         if added is not None and not compiling:  # a compiler joins the sum with what follows
             sum_up = torch.ops.mkldnn._linear_pointwise.binary
             return sum_up(x, added, self.blocks, self.bias, "add")
+        blocks = torch.ops.transformer_blocks.sort(self.weight) if compiling else self.blocks
         bend = "relu" if self.relu else "none"
-        y = torch.ops.mkldnn._linear_pointwise(x, self.blocks, self.bias, bend, [], "")
+        y = torch.ops.mkldnn._linear_pointwise(x, blocks, self.bias, bend, [], "")
         return y if added is None else added + y
 
 

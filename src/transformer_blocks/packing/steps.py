@@ -1,27 +1,37 @@
-"""Compiled steps: one call for one word, made of the modules by ``torch.compile``."""
+"""Compiled steps: one call for one word, made of the modules by a compiler.
 
-import inspect
+``torch.export`` writes down what a step computes, for whatever lengths; AOTInductor makes machine
+code of it, which takes tensors, gives a tensor, and on its way asks nothing. So what is asked of a
+step is asked here, before it: a step of a kind that has no code yet gets it, and what is no plain
+step takes the usual way, through the modules.
+"""
+
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
 
-from transformer_blocks.cache import DecoderCache, EncoderCache
+from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
-from transformer_blocks.packing.linear import FEW_ROWS
+from transformer_blocks.packing.linear import sorting_when_compiled
 
-MOST_KINDS = 16  # of steps: rows, a mask or none, rows that share a memory, and so on
-ROOM = 2  # for the new position, and one more: to the compiler, a full cache is a special case
+FEW_ROWS = 8  # up to so many, a compiler's own product is faster than oneDNN's
+
+Run = Callable[[list[Tensor]], list[Tensor]]
 
 
 class CompiledEncoder(Encoder):
     """An encoder whose steps of one position are compiled.
 
-    Prompts, the first step, and whatever else is no plain step, take the usual way. Hooks are
-    not called in a step, but :func:`~transformer_blocks.record_attention` sees it.
+    Prompts, the first step, and whatever else is no plain step, take the usual way; so does a step
+    that hooks watch, as those of :func:`~transformer_blocks.record_attention` do.
 
     Args:
         encoder: The stack to replace, with packed parts.
@@ -31,7 +41,7 @@ class CompiledEncoder(Encoder):
         nn.Module.__init__(self)
         self.layers, self.norm = encoder.layers, encoder.norm
         self._usual_way = encoder.forward
-        self._step = compile_step(encoder.forward)
+        self._steps = CompiledSteps(encoder)
 
     def forward(  # noqa: D102
         self,
@@ -41,8 +51,11 @@ class CompiledEncoder(Encoder):
         causal: bool = False,
         cache: EncoderCache | None = None,
     ) -> Tensor:
-        if cache is not None and mask is None and is_step(x, cache, len(self.layers)):
-            return self._step(x, causal=causal, cache=cache)
+        stepped = None
+        if cache is not None and mask is None:
+            stepped = self._steps.take(x, cache.past, causal=causal)
+        if stepped is not None:
+            return stepped
         return self._usual_way(x, mask=mask, causal=causal, cache=cache)
 
 
@@ -57,7 +70,7 @@ class CompiledDecoder(Decoder):
         nn.Module.__init__(self)
         self.layers, self.norm = decoder.layers, decoder.norm
         self._usual_way = decoder.forward
-        self._step = compile_step(decoder.forward)
+        self._steps = CompiledSteps(decoder)
 
     def forward(  # noqa: D102
         self,
@@ -69,94 +82,271 @@ class CompiledDecoder(Decoder):
         causal: bool = True,
         cache: DecoderCache | None = None,
     ) -> Tensor:
-        others = memory, mask, memory_mask
-        is_alone = all(other is None for other in others)
-        if cache is not None and is_alone and is_step(x, cache, len(self.layers)):
-            return self._step(x, causal=causal, cache=cache)
+        stepped = None
+        if cache is not None and memory is None and mask is None and memory_mask is None:
+            stepped = self._steps.take(
+                x, cache.past, cache.memory, cache.memory_mask, causal=causal
+            )
+        if stepped is not None:
+            return stepped
         return self._usual_way(
             x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
         )
 
 
-def is_step(x: Tensor, cache: EncoderCache | DecoderCache, num_layers: int) -> bool:
-    """Tell whether a call is a step that was compiled, and right; what is wrong is refused later.
-
-    Args:
-        x: The new positions.
-        cache: What the step adds to.
-        num_layers: Of the stack.
-    """
-    return (
-        x.dim() == 3
-        and x.shape[1] == 1
-        and x.device.type == "cpu"
-        and 0 < x.shape[0] == cache.rows
-        and cache.length > 0
-        and len(cache.past) == num_layers
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
-    )
-
-
-def compile_step(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the step of a stack: once for all lengths, and for one row, a few, and many.
-
-    Args:
-        forward: Called with one new position, and the cache that it is added to.
-
-    Returns:
-        A function that does the same.
-
-    Raises:
-        RuntimeError: If this torch cannot keep the compiled steps of several models apart.
-    """
-    if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
-        raise RuntimeError(f"compiled steps need torch 2.13 or newer, got {torch.__version__}")
-    options: dict[str, Any] = {"cpp_wrapper": True, "guard_filter_fn": _what_may_change}
-    settings: Any = {  # weights become part of the code, so each model needs its own
-        "fullgraph": True,
-        "dynamic": True,
-        "isolate_recompiles": True,
-        "recompile_limit": MOST_KINDS,
-    }
-    many = torch.compile(forward, **settings, options=dict(options))
-    options |= {  # for few rows, it tries products of its own, and keeps those that are faster
-        "max_autotune_gemm": True,
-        "max_autotune_gemm_backends": "CPP,ATEN",
-        "autotune_num_choices_displayed": 0,
-        "max_autotune_report_choices_stats": False,
-    }
-    few = torch.compile(forward, **settings, options=options)
-
-    def step(x: Tensor, *, causal: bool, cache: EncoderCache | DecoderCache) -> Any:
-        cache.reserve(ROOM)
-        with _made_to_last():
-            return (few if len(x) <= FEW_ROWS else many)(x, causal=causal, cache=cache)
-
-    return step
+_uncompiled = False
 
 
 @contextmanager
-def _made_to_last() -> Iterator[None]:
-    """Set what no option of ``torch.compile`` reaches in time.
-
-    Weights become part of the code. Sizes that happen to be equal the first time, like those of
-    text and memory, may differ later.
-    """
-    # Here, since they take a second, once.
-    from torch._inductor import config as code_config
-    from torch.fx.experimental import _config as shape_config
-
-    before = code_config.freezing, shape_config.use_duck_shape
-    code_config.freezing, shape_config.use_duck_shape = True, False
+def uncompiled() -> Iterator[None]:
+    """Have all stacks take their steps through the modules, as long as the context lasts."""
+    global _uncompiled
+    before, _uncompiled = _uncompiled, True
     try:
         yield
     finally:
-        code_config.freezing, shape_config.use_duck_shape = before
+        _uncompiled = before
 
 
-def _what_may_change(guards: Sequence[Any]) -> list[bool]:
-    """Choose what a step checks again each time: what it is given. Modules and globals stay."""
-    of_modules = torch.compiler.skip_guard_on_all_nn_modules_unsafe(guards)
-    return [kept and not guard.is_global for kept, guard in zip(of_modules, guards, strict=True)]
+class CompiledSteps:
+    """The steps of a stack: machine code for each kind of them that was met.
+
+    Args:
+        stack: An encoder or a decoder, with packed parts.
+    """
+
+    def __init__(self, stack: Encoder | Decoder) -> None:
+        self.stack = stack
+        self._runs: dict[Kind, Run] = {}
+
+    def take(
+        self,
+        x: Tensor,
+        past: Sequence[KeyValueCache],
+        memory: Sequence[KeyValueCache] = (),
+        memory_mask: Tensor | None = None,
+        *,
+        causal: bool,
+    ) -> Tensor | None:
+        """Take a step, if it is a plain one.
+
+        Args:
+            x: The newest position. Shape (N, 1, d_model).
+            past: What each layer keeps of the earlier ones; the newest is added.
+            memory: What each layer of a decoder looks up in the source.
+            memory_mask: Hides source positions. Shape (B, 1, 1, S).
+            causal: As the stack takes it.
+
+        Returns:
+            What the stack gives, shape (N, 1, d_model), or None if this is no plain step.
+        """
+        kind = None if _uncompiled else self._kind(x, past, memory, memory_mask, causal)
+        if kind is None:
+            return None
+        if kind not in self._runs:
+            self._runs[kind] = to_machine_code(self._export(kind), many=kind.many)
+        tensors = [x, torch.empty(past[0].length + 1)]
+        tensors += [each.claim(1) for each in past]
+        tensors += [cast(Tensor, each.buffer) for each in memory]
+        if memory_mask is not None:
+            tensors.append(memory_mask)
+        return self._runs[kind](tensors)[0]
+
+    def _kind(
+        self,
+        x: Tensor,
+        past: Sequence[KeyValueCache],
+        memory: Sequence[KeyValueCache],
+        memory_mask: Tensor | None,
+        causal: bool,
+    ) -> "Kind | None":
+        """Find out what kind of step this is; None if it is no plain one, or wrong."""
+        if (
+            x.dim() != 3
+            or x.shape[1] != 1
+            or x.device.type != "cpu"
+            or not x.is_contiguous()
+            or len(past) != len(self.stack.layers)
+            or torch.is_grad_enabled()
+            or torch.is_autocast_enabled("cpu")
+            or torch.compiler.is_compiling()
+        ):
+            return None
+        rows, _, width = x.shape
+        sentences, source = (memory[0].rows, memory[0].length) if memory else (rows, 2)
+        length = past[0].length if past else 0
+        # To a compiler, sizes of 0 and 1 are no sizes like others.
+        if length < 1 or source < 2 or not rows or not sentences or rows % sentences:
+            return None
+        if memory_mask is not None and memory_mask.shape != (sentences, 1, 1, source):
+            return None
+        layouts = []
+        for caches, count, positions in ((past, rows, length), (memory, sentences, source)):
+            for each in caches:
+                buffer = each.buffer
+                if (
+                    buffer is None
+                    or each.length != positions
+                    or len(buffer) != count
+                    or buffer.dtype != x.dtype
+                    or not buffer.is_contiguous()
+                    or (caches is memory and buffer.shape[3] != source)
+                ):
+                    return None
+                layouts.append((buffer.shape[2], buffer.shape[4]))
+        return Kind(
+            sentences > 1,
+            rows // sentences,
+            rows > FEW_ROWS,
+            memory_mask is not None,
+            causal,
+            x.dtype,
+            width,
+            tuple(layouts),
+        )
+
+    def _export(self, kind: "Kind") -> ExportedProgram:
+        """Write down what a step of a kind computes, whatever its lengths."""
+        # Sizes that may change are made up, all different: equal ones would be taken for one.
+        length, source, room = 13, 11, 101
+        sentences, several, rows_of_several = 1, {}, {}
+        if kind.several:
+            sentences = 61 if kind.many else FEW_ROWS // kind.beams
+            number = Dim("B")
+            several = {0: number}
+            rows_of_several = {0: kind.beams * number if kind.beams > 1 else number}
+        rows, depth = sentences * kind.beams, len(self.stack.layers)
+        past = [
+            torch.zeros(rows, 2, heads, room + layer, width, dtype=kind.dtype)
+            for layer, (heads, width) in enumerate(kind.layouts[:depth])
+        ]
+        memory = [
+            torch.zeros(sentences, 2, heads, source, width, dtype=kind.dtype)
+            for heads, width in kind.layouts[depth:]
+        ]
+        x, written = torch.zeros(rows, 1, kind.width, dtype=kind.dtype), torch.empty(length)
+        inputs: list[Any] = [x, written, past, memory]
+        changes: list[Any] = [
+            rows_of_several,
+            {0: Dim.DYNAMIC},
+            [rows_of_several | {3: Dim.DYNAMIC} for _ in past],
+            [several | {3: Dim.DYNAMIC} for _ in memory],
+        ]
+        if kind.masked:
+            inputs.append(torch.zeros(sentences, 1, 1, source, dtype=torch.bool))
+            changes.append(several | {3: Dim.DYNAMIC})
+        with _undisturbed(), sorting_when_compiled() if kind.many else nullcontext():
+            return torch.export.export(
+                _Step(self.stack, beams=kind.beams, causal=kind.causal),
+                tuple(inputs),
+                dynamic_shapes=tuple(changes),
+                prefer_deferred_runtime_asserts_over_guards=True,
+            )
+
+
+class Kind(NamedTuple):
+    """What is fixed in a compiled step.
+
+    Attributes:
+        several: Whether it is of several sentences; their number may change.
+        beams: Rows of a sentence that share its memory.
+        many: Whether there are more than a few rows.
+        masked: Whether source positions are hidden.
+        causal: As the stack takes it.
+        dtype: Of all numbers.
+        width: d_model.
+        layouts: Heads and their width, of the past of each layer, and of its memory.
+    """
+
+    several: bool
+    beams: int
+    many: bool
+    masked: bool
+    causal: bool
+    dtype: torch.dtype
+    width: int
+    layouts: tuple[tuple[int, int], ...]
+
+
+class _Step(nn.Module):
+    """A step as a function of tensors alone, which is what can be exported."""
+
+    def __init__(self, stack: Encoder | Decoder, *, beams: int, causal: bool) -> None:
+        super().__init__()
+        self.stack, self.beams, self.causal = stack, beams, causal
+
+    def forward(
+        self,
+        x: Tensor,
+        written: Tensor,
+        past: list[Tensor],
+        memory: list[Tensor],
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Take the newest position of each row.
+
+        Args:
+            x: Shape (N, 1, d_model).
+            written: Anything with one number more than positions are written: a program takes
+                sizes from tensors.
+            past: The buffers of each layer, into which the newest keys and values are written.
+                Shape (N, 2, H, room, d_k).
+            memory: The same of the source. Shape (B, 2, H, S, d_k).
+            memory_mask: Shape (B, 1, 1, S).
+        """
+        slots: list[KeyValueCache] = [_Slot(each, written.shape[0] - 1) for each in past]
+        if not memory:
+            own = EncoderCache(len(past))
+            own.past = slots
+            return self.stack(x, causal=self.causal, cache=own)
+        cache = DecoderCache([_Slot(each, each.shape[3]) for each in memory])
+        cache.past, cache.memory_mask, cache._rows_per_sentence = slots, memory_mask, self.beams
+        return self.stack(x, causal=self.causal, cache=cache)
+
+
+class _Slot(KeyValueCache):
+    """A cache in a buffer with room enough, of which nothing is checked: its sizes are symbols."""
+
+    def __init__(self, buffer: Tensor, length: int) -> None:
+        super().__init__()
+        self._buffer: Tensor = buffer
+        self._length = length
+
+    def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        newest = torch.stack((keys, values), dim=1)
+        self._buffer[..., self._length : self._length + 1, :] = newest
+        self._length += 1
+        return self.read()
+
+
+def to_machine_code(program: ExportedProgram, *, many: bool) -> Run:
+    """Make machine code of a program.
+
+    Args:
+        program: What to translate.
+        many: Whether it works on more than a few rows.
+
+    Returns:
+        A function of the program's inputs, in one list, to its outputs.
+    """
+    options: dict[str, Any] = {"freezing": True}  # weights become part of the code
+    if not many:  # it tries products of its own, and keeps those that are faster
+        options |= {
+            "max_autotune_gemm": True,
+            "max_autotune_gemm_backends": "CPP,ATEN",
+            "autotune_num_choices_displayed": 0,
+            "max_autotune_report_choices_stats": False,
+        }
+    with TemporaryDirectory() as folder, _undisturbed():
+        path = torch._inductor.aoti_compile_and_package(
+            program, package_path=str(Path(folder) / "step.pt2"), inductor_configs=options
+        )
+        return torch._inductor.aoti_load_package(path).loader.run
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Compile for good, whatever the caller's mode is, and without torch's warnings of itself."""
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+        warnings.simplefilter("ignore")
+        yield
