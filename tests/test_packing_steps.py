@@ -1,12 +1,13 @@
 """Compiled steps: the same numbers, from one graph for all lengths."""
 
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_unflatten
 
 from transformer_blocks import (
     PreNorm,
@@ -17,6 +18,7 @@ from transformer_blocks import (
     padding_mask,
     record_attention,
 )
+from transformer_blocks.packing import steps
 from transformer_blocks.packing.steps import CompiledDecoder, CompiledEncoder
 
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
@@ -24,28 +26,26 @@ TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
 
 
 @pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.GraphModule]]:
-    """List what is traced, and run it as Python: machine code takes half a minute."""
-    traced: list[fx.GraphModule] = []
-    compile_for_real = torch.compile
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[ExportedProgram]:
+    """List what is exported, and run it as Python: machine code takes half a minute."""
+    exported: list[ExportedProgram] = []
 
-    def run_traced(graph: fx.GraphModule, _: list[Tensor], **__: object) -> Callable[..., Any]:
-        traced.append(graph)
-        return graph.forward
+    def run_as_python(program: ExportedProgram, *, many: bool) -> Callable[..., list[Tensor]]:
+        exported.append(program)
+        module, layout = program.module(), program.call_spec.in_spec
 
-    @wraps(compile_for_real)
-    def compile(forward: Any, *, options: dict[str, Any], **settings: Any) -> Any:
-        guards = {"guard_filter_fn": options["guard_filter_fn"]}
-        return compile_for_real(forward, backend=run_traced, options=guards, **settings)
+        def run(tensors: list[Tensor]) -> list[Tensor]:
+            inputs, _ = tree_unflatten(tensors, layout)
+            return [module(*inputs)]
 
-    monkeypatch.setattr(torch, "compile", compile)
-    torch.compiler.reset()
-    yield traced
-    torch.compiler.reset()
+        return run
+
+    monkeypatch.setattr(steps, "to_machine_code", run_as_python)
+    return exported
 
 
 @torch.no_grad()
-def test_one_graph_steps_through_a_text(graphs: list[fx.GraphModule]) -> None:
+def test_one_graph_steps_through_a_text(programs: list[ExportedProgram]) -> None:
     decoder = build_decoder(**SIZES, residual=PreNorm).eval()
     packed = pack(decoder, compiled=True)
     assert type(packed) is CompiledDecoder
@@ -57,11 +57,11 @@ def test_one_graph_steps_through_a_text(graphs: list[fx.GraphModule]) -> None:
         steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
         expected = decoder(x, memory, memory_mask=mask)
         torch.testing.assert_close(torch.cat(steps, dim=1), expected, **TOLERANCE)
-    assert len(graphs) == 1
+    assert len(programs) == 1
 
 
 @torch.no_grad()
-def test_an_encoder_that_writes_steps_too(graphs: list[fx.GraphModule]) -> None:
+def test_an_encoder_that_writes_steps_too(programs: list[ExportedProgram]) -> None:
     encoder = build_encoder(**SIZES, kernel=RotaryPositionalEncoding(4)).eval()
     packed, x = pack(encoder, compiled=True), torch.randn(3, 40, 16)
     assert type(packed) is CompiledEncoder
@@ -70,11 +70,11 @@ def test_an_encoder_that_writes_steps_too(graphs: list[fx.GraphModule]) -> None:
     steps = [packed(word, causal=True, cache=cache) for word in x[:, 5:].split(1, dim=1)]
     expected = encoder(x, causal=True)
     torch.testing.assert_close(torch.cat([begun, *steps], dim=1), expected, **TOLERANCE)
-    assert len(graphs) == 1
+    assert len(programs) == 1
 
 
 @torch.no_grad()
-def test_a_kernel_still_hears_what_is_causal(graphs: list[fx.GraphModule]) -> None:
+def test_a_kernel_still_hears_what_is_causal(programs: list[ExportedProgram]) -> None:
     def kernel(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
         return value[:, :, -query.shape[2] :] * (2.0 if options["causal"] else 1.0)
 
@@ -84,11 +84,11 @@ def test_a_kernel_still_hears_what_is_causal(graphs: list[fx.GraphModule]) -> No
         cache = packed.new_cache()
         steps = [packed(word, causal=causal, cache=cache) for word in x.split(1, dim=1)]
         torch.testing.assert_close(torch.cat(steps, dim=1), encoder(x, causal=causal), **TOLERANCE)
-    assert len(graphs) == 2
+    assert len(programs) == 2
 
 
 @torch.no_grad()
-def test_rows_leave_and_double_while_steps_are_taken(graphs: list[fx.GraphModule]) -> None:
+def test_rows_leave_and_double_while_steps_are_taken(programs: list[ExportedProgram]) -> None:
     decoder = build_decoder(**SIZES).eval()
     plain, packed = pack(decoder), pack(decoder, compiled=True)
     memory = torch.randn(4, 6, 16)
@@ -102,11 +102,11 @@ def test_rows_leave_and_double_while_steps_are_taken(graphs: list[fx.GraphModule
                 each(part, cache=cache) for each, cache in zip((plain, packed), caches, strict=True)
             )
             torch.testing.assert_close(found, expected, **TOLERANCE)
-    assert graphs
+    assert programs
 
 
 @torch.no_grad()
-def test_rows_that_leave_need_no_code_of_their_own(graphs: list[fx.GraphModule]) -> None:
+def test_rows_that_leave_need_no_code_of_their_own(programs: list[ExportedProgram]) -> None:
     decoder = build_decoder(**SIZES).eval()
     packed, memory, x = pack(decoder, compiled=True), torch.randn(5, 6, 16), torch.randn(5, 4, 16)
     cache = packed.new_cache(memory)
@@ -118,11 +118,11 @@ def test_rows_that_leave_need_no_code_of_their_own(graphs: list[fx.GraphModule])
             rows = rows[chosen]
         found = packed(x[rows, place : place + 1], cache=cache)
         torch.testing.assert_close(found, expected[rows, place : place + 1], **TOLERANCE)
-    assert len(graphs) == 1
+    assert len(programs) == 1
 
 
 @torch.no_grad()
-def test_each_model_steps_with_its_own_weights(graphs: list[fx.GraphModule]) -> None:
+def test_each_model_steps_with_its_own_weights(programs: list[ExportedProgram]) -> None:
     decoders = [build_decoder(**SIZES).eval() for _ in range(2)]
     rows = [1, 8, 9]
     memories, texts = torch.randn(18, 6, 16), torch.randn(18, 5, 16)
@@ -134,19 +134,19 @@ def test_each_model_steps_with_its_own_weights(graphs: list[fx.GraphModule]) -> 
             cache = packed.new_cache(memory)
             steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
             torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), **TOLERANCE)
-    in_blocks = ["_linear_pointwise" in graph.code for graph in graphs]
+    in_blocks = ["_linear_pointwise" in str(program.graph) for program in programs]
     assert in_blocks == [False, False, True] * 2  # for each model: a row, a few, many
 
 
 @torch.no_grad()
-def test_a_compiled_step_shows_its_attention(graphs: list[fx.GraphModule]) -> None:
+def test_a_compiled_step_shows_its_attention(programs: list[ExportedProgram]) -> None:
     decoder = build_decoder(**SIZES).eval()
     packed = pack(decoder, compiled=True)
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
     cache = packed.new_cache(memory)
     for word in x[:, :4].split(1, dim=1):
         packed(word, cache=cache)
-    assert len(graphs) == 1
+    assert len(programs) == 1
     with record_attention(packed) as steps:
         packed(x[:, 4:5], cache=cache)
     with record_attention(decoder) as whole:
@@ -157,7 +157,7 @@ def test_a_compiled_step_shows_its_attention(graphs: list[fx.GraphModule]) -> No
 
 
 @torch.no_grad()
-def test_what_is_no_step_takes_the_usual_way(graphs: list[fx.GraphModule]) -> None:
+def test_what_is_no_step_takes_the_usual_way(programs: list[ExportedProgram]) -> None:
     decoder = build_decoder(**SIZES).eval()
     packed = pack(decoder, compiled=True)
     memory, x = torch.randn(2, 6, 16), torch.randn(2, 8, 16)
@@ -178,7 +178,7 @@ def test_what_is_no_step_takes_the_usual_way(graphs: list[fx.GraphModule]) -> No
         cache = packed.new_cache(memory)
         steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), rtol=0, atol=0.1)
-    assert not graphs
+    assert not programs
 
 
 def test_a_packed_model_that_others_compile_still_gives_gradients() -> None:
@@ -217,18 +217,9 @@ def test_stacks_are_found_wherever_they_stand_unless_they_carry_hooks() -> None:
     assert not isinstance(packed["watched"], CompiledEncoder)
 
 
-def test_an_older_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda model: model)
-    with pytest.raises(RuntimeError, match=r"^compiled steps need torch 2.13 or newer, got "):
-        pack(build_decoder(**SIZES), compiled=True)
-
-
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch's own
-@pytest.mark.filterwarnings("ignore:TypedStorage:UserWarning")
 @torch.no_grad()
 def test_machine_code_computes_the_same() -> None:
-    torch.compiler.reset()
     decoder = build_decoder(**SIZES, residual=PreNorm).eval()
     packed = pack(decoder, compiled=True)
     for sentences in (1, 9):  # few rows, and many
@@ -236,4 +227,3 @@ def test_machine_code_computes_the_same() -> None:
         cache = packed.new_cache(memory)
         steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
         torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), **TOLERANCE)
-    torch.compiler.reset()

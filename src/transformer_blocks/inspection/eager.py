@@ -1,17 +1,21 @@
 """Compiled models, looked into."""
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 
+from transformer_blocks.packing.steps import uncompiled
 
-def run_eagerly() -> AbstractContextManager[object]:
-    """Have models that ``torch.compile`` made run uncompiled, as long as the context lasts.
 
-    What is compiled no longer calls the hooks that are set on its modules: it would show nothing.
+@contextmanager
+def run_eagerly() -> Iterator[None]:
+    """Have compiled models run through their modules, as long as the context lasts.
+
+    What is compiled does not call the hooks that are set on its modules: it would show nothing.
     """
-    if "torch._dynamo" not in sys.modules:  # nothing has been compiled; the import takes a second
-        return nullcontext()
-    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
-    return stance
+    # Without it nothing has been compiled by torch.compile; and its import takes a second.
+    has_dynamo = "torch._dynamo" in sys.modules
+    with uncompiled(), torch.compiler.set_stance("force_eager") if has_dynamo else nullcontext():
+        yield

@@ -152,7 +152,7 @@ class PackedEncoder(Encoder):
     ) -> Tensor:
         layers: Sequence[Any] = list(self.layers)
         watched = any(layer.self_attention._forward_pre_hooks for layer in layers)
-        shape = len(x), 1, 1, x.shape[1]
+        shape = x.shape[0], 1, 1, x.shape[1]
         if (
             mask is None
             or cache is not None

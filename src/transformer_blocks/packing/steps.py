@@ -9,7 +9,6 @@ step takes the usual way, through the modules.
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
 
@@ -109,7 +108,7 @@ def uncompiled() -> Iterator[None]:
 
 
 class CompiledSteps:
-    """The steps of a stack: machine code for each kind of them that was met.
+    """The steps of a stack: machine code for each kind of them.
 
     Args:
         stack: An encoder or a decoder, with packed parts.
@@ -117,7 +116,7 @@ class CompiledSteps:
 
     def __init__(self, stack: Encoder | Decoder) -> None:
         self.stack = stack
-        self._runs: dict[Kind, Run] = {}
+        self._runs: dict[Kind, Run | None] = {}
 
     def take(
         self,
@@ -128,7 +127,9 @@ class CompiledSteps:
         *,
         causal: bool,
     ) -> Tensor | None:
-        """Take a step, if it is a plain one.
+        """Take a step, if it is a plain one, of a kind that was met before.
+
+        The first of a kind goes the usual way, which tells if something is wrong with it.
 
         Args:
             x: The newest position. Shape (N, 1, d_model).
@@ -138,19 +139,22 @@ class CompiledSteps:
             causal: As the stack takes it.
 
         Returns:
-            What the stack gives, shape (N, 1, d_model), or None if this is no plain step.
+            What the stack gives, shape (N, 1, d_model), or None.
         """
         kind = None if _uncompiled else self._kind(x, past, memory, memory_mask, causal)
-        if kind is None:
+        if kind is None or kind not in self._runs:
+            if kind is not None:
+                self._runs[kind] = None
             return None
-        if kind not in self._runs:
-            self._runs[kind] = to_machine_code(self._export(kind), many=kind.many)
-        tensors = [x, torch.empty(past[0].length + 1)]
+        run = self._runs[kind]
+        if run is None:
+            run = self._runs[kind] = to_machine_code(self._export(kind), many=kind.many)
+        tensors = [x.contiguous(), torch.empty(past[0].length + 1)]
         tensors += [each.claim(1) for each in past]
         tensors += [cast(Tensor, each.buffer) for each in memory]
         if memory_mask is not None:
-            tensors.append(memory_mask)
-        return self._runs[kind](tensors)[0]
+            tensors.append(memory_mask.contiguous())
+        return run(tensors)[0]
 
     def _kind(
         self,
@@ -160,25 +164,28 @@ class CompiledSteps:
         memory_mask: Tensor | None,
         causal: bool,
     ) -> "Kind | None":
-        """Find out what kind of step this is; None if it is no plain one, or wrong."""
+        """Find out what kind of step this is; None if it is no plain one, or wrong.
+
+        Nothing is checked after this: a size that is wrong here is read beyond the end of memory.
+        """
         if (
             x.dim() != 3
             or x.shape[1] != 1
             or x.device.type != "cpu"
-            or not x.is_contiguous()
-            or len(past) != len(self.stack.layers)
+            or not len(past) == len(self.stack.layers) > 0
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled("cpu")
             or torch.compiler.is_compiling()
         ):
             return None
-        rows, _, width = x.shape
+        rows, length = x.shape[0], past[0].length
         sentences, source = (memory[0].rows, memory[0].length) if memory else (rows, 2)
-        length = past[0].length if past else 0
-        # To a compiler, sizes of 0 and 1 are no sizes like others.
-        if length < 1 or source < 2 or not rows or not sentences or rows % sentences:
+        # To a compiler, sizes of 0 and 1 are cases of their own.
+        if rows == 0 or length == 0 or source < 2 or sentences == 0 or rows % sentences:
             return None
-        if memory_mask is not None and memory_mask.shape != (sentences, 1, 1, source):
+        if memory_mask is not None and (
+            memory_mask.shape != (sentences, 1, 1, source) or memory_mask.dtype != torch.bool
+        ):
             return None
         layouts = []
         for caches, count, positions in ((past, rows, length), (memory, sentences, source)):
@@ -187,7 +194,7 @@ class CompiledSteps:
                 if (
                     buffer is None
                     or each.length != positions
-                    or len(buffer) != count
+                    or buffer.shape[0] != count
                     or buffer.dtype != x.dtype
                     or not buffer.is_contiguous()
                     or (caches is memory and buffer.shape[3] != source)
@@ -195,14 +202,14 @@ class CompiledSteps:
                     return None
                 layouts.append((buffer.shape[2], buffer.shape[4]))
         return Kind(
-            sentences > 1,
-            rows // sentences,
-            rows > FEW_ROWS,
-            memory_mask is not None,
-            causal,
-            x.dtype,
-            width,
-            tuple(layouts),
+            several=sentences > 1,
+            beams=rows // sentences,
+            many=rows > FEW_ROWS,
+            masked=memory_mask is not None,
+            causal=causal,
+            dtype=x.dtype,
+            width=x.shape[2],
+            layouts=tuple(layouts),
         )
 
     def _export(self, kind: "Kind") -> ExportedProgram:
@@ -338,10 +345,12 @@ def to_machine_code(program: ExportedProgram, *, many: bool) -> Run:
             "max_autotune_report_choices_stats": False,
         }
     with TemporaryDirectory() as folder, _undisturbed():
-        path = torch._inductor.aoti_compile_and_package(
-            program, package_path=str(Path(folder) / "step.pt2"), inductor_configs=options
+        path = torch._inductor.aot_compile(
+            program.module(check_guards=False),
+            *program.example_inputs,
+            options=options | {"aot_inductor.output_path": folder},
         )
-        return torch._inductor.aoti_load_package(path).loader.run
+        return torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1).run
 
 
 @contextmanager
