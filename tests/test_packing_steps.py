@@ -1,6 +1,9 @@
 """Compiled steps: the same numbers, from one graph for all lengths."""
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_unflatten
 
 from transformer_blocks import (
+    KeyValueCache,
     PreNorm,
     RotaryPositionalEncoding,
     build_decoder,
@@ -157,6 +161,70 @@ def test_a_compiled_step_shows_its_attention(programs: list[ExportedProgram]) ->
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("sentences", [1, 2, 9])
+def test_beams_share_a_masked_memory(programs: list[ExportedProgram], sentences: int) -> None:
+    decoder = build_decoder(**SIZES).eval()
+    plain, packed = pack(decoder), pack(decoder, compiled=True)
+    tokens = torch.ones(sentences, 5, dtype=torch.int64)
+    tokens[-1, 3:] = 0  # padding
+    memory = torch.randn(sentences, 5, 16)
+    caches = [each.new_cache(memory, memory_mask=padding_mask(tokens)) for each in (plain, packed)]
+    for step in range(6):
+        if step == 1:
+            for cache in caches:
+                cache.select(torch.arange(sentences).repeat_interleave(3))
+        word = torch.randn(caches[0].rows, 1, 16)
+        expected, found = (
+            each(word, cache=cache) for each, cache in zip((plain, packed), caches, strict=True)
+        )
+        torch.testing.assert_close(found, expected, **TOLERANCE)
+    assert len(programs) == 1
+
+
+@torch.no_grad()
+def test_a_kind_that_is_met_once_is_not_compiled(programs: list[ExportedProgram]) -> None:
+    packed = pack(build_decoder(**SIZES).eval(), compiled=True)
+    cache, word = packed.new_cache(torch.randn(2, 6, 16)), torch.randn(2, 1, 16)
+    for _ in range(2):  # the first step of a text, and the first of its kind
+        packed(word, cache=cache)
+    assert not programs
+    packed(word, cache=cache)
+    assert len(programs) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("wrong", ["heads", "width", "length", "rows", "dtype"])
+def test_what_machine_code_would_not_notice_is_noticed_before(
+    programs: list[ExportedProgram], wrong: str
+) -> None:
+    packed, word = pack(build_decoder(**SIZES).eval(), compiled=True), torch.randn(3, 1, 16)
+    cache = packed.new_cache(torch.randn(3, 6, 16))
+    for _ in range(3):
+        packed(word, cache=cache)
+    if wrong == "width":
+        word = torch.randn(3, 1, 12)
+    elif wrong == "rows":
+        word = torch.randn(2, 1, 16)
+    else:
+        heads, length, dtype = 4, 3, torch.float32
+        if wrong == "heads":
+            heads = 2
+        elif wrong == "length":
+            length = 5  # than the source
+        else:
+            dtype = torch.float64
+        other = KeyValueCache()
+        keys = torch.randn(3, heads, length, 16 // heads, dtype=dtype)
+        other.add(keys, keys)
+        (cache.past if wrong != "length" else cache.memory)[0] = other
+        if wrong == "length":  # a mask of another source
+            cache.memory_mask = torch.zeros(3, 1, 1, 6, dtype=torch.bool)
+    with pytest.raises((RuntimeError, TypeError, ValueError)):
+        packed(word, cache=cache)
+    assert len(programs) == 1
+
+
+@torch.no_grad()
 def test_what_is_no_step_takes_the_usual_way(programs: list[ExportedProgram]) -> None:
     decoder = build_decoder(**SIZES).eval()
     packed = pack(decoder, compiled=True)
@@ -219,11 +287,22 @@ def test_stacks_are_found_wherever_they_stand_unless_they_carry_hooks() -> None:
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_machine_code_computes_the_same() -> None:
+def test_machine_code_computes_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(steps, "TemporaryDirectory", partial(TemporaryDirectory, dir=tmp_path))
     decoder = build_decoder(**SIZES, residual=PreNorm).eval()
-    packed = pack(decoder, compiled=True)
-    for sentences in (1, 9):  # few rows, and many
-        memory, x = torch.randn(sentences, 6, 16), torch.randn(sentences, 40, 16)
-        cache = packed.new_cache(memory)
-        steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
-        torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), **TOLERANCE)
+    plain, packed = pack(decoder), pack(decoder, compiled=True)
+    for sentences, beams in ((1, 1), (9, 1), (1, 4), (5, 2)):  # few rows, and many
+        tokens = torch.ones(sentences, 6, dtype=torch.int64)
+        tokens[-1, 4:] = 0  # padding
+        mask = padding_mask(tokens)
+        memory = torch.randn(sentences, 6, 16)
+        caches = [each.new_cache(memory, memory_mask=mask) for each in (plain, packed)]
+        for cache in caches:
+            cache.select(torch.arange(sentences).repeat_interleave(beams))
+        for _ in range(40):
+            word = torch.randn(sentences * beams, 1, 16)
+            expected, found = (
+                each(word, cache=cache) for each, cache in zip((plain, packed), caches, strict=True)
+            )
+            torch.testing.assert_close(found, expected, **TOLERANCE)
+    assert not list(tmp_path.iterdir())  # what was compiled is in memory alone
