@@ -192,8 +192,6 @@ def test_gradients_are_those_of_small_steps(case: Case) -> None:
 @every_block
 def test_gradients_of_each_sample_are_found_at_once(case: Case) -> None:
     block = make(case)
-    if isinstance(block, TokenEmbedding):
-        block.check_ids = False  # under vmap nobody can look at them
     weights = {name: weight.detach() for name, weight in block.named_parameters()}
     if not weights:
         pytest.skip("nothing is learned")

@@ -36,9 +36,8 @@ class TokenEmbedding(nn.Module):
     Args:
         vocabulary_size: V, the number of different ids.
         d_model: Width of a vector.
-        check_ids: Whether to look for ids outside 0..V-1. By default where it costs little: on the
-            CPU, outside ``torch.compile``. True checks CUDA too, which waits for the device; False
-            is for ``torch.func.vmap``, where no value can be looked at.
+        check_ids: Whether to search the ids for unknown ones first. On a CPU they are noticed
+            anyway; on CUDA they end the program, and the search waits for the device.
 
     Raises:
         ValueError: If a size is not positive.
@@ -52,9 +51,7 @@ class TokenEmbedding(nn.Module):
         True
     """
 
-    def __init__(
-        self, vocabulary_size: int, d_model: int, *, check_ids: bool | None = None
-    ) -> None:
+    def __init__(self, vocabulary_size: int, d_model: int, *, check_ids: bool = False) -> None:
         check_size(vocabulary_size=vocabulary_size, d_model=d_model)
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
@@ -73,18 +70,20 @@ class TokenEmbedding(nn.Module):
         Raises:
             TypeError: If ``tokens`` is of another dtype.
             ValueError: If its shape is not (B, L).
-            IndexError: If an id is not in the table (see ``check_ids``).
+            IndexError: If an id is not in the table, on a CPU or with ``check_ids``.
         """
         if tokens.dtype not in (torch.int32, torch.int64):
             raise TypeError(f"tokens must be int32 or int64 ids, got dtype={tokens.dtype}")
         if tokens.dim() != 2:
             raise ValueError(f"tokens must have shape (B, L), got {tuple(tokens.shape)}")
-        check_ids = self.check_ids
-        if check_ids is None:
-            check_ids = tokens.device.type == "cpu" and not torch.compiler.is_compiling()
-        if check_ids:
+        if self.check_ids:
             self._check_ids(tokens)
-        return F.embedding(tokens, self.weight) * math.sqrt(self.weight.shape[1])
+        try:
+            vectors = F.embedding(tokens, self.weight)
+        except IndexError:
+            self._check_ids(tokens)  # and say which
+            raise
+        return vectors * math.sqrt(self.weight.shape[1])
 
     def _check_ids(self, tokens: Tensor) -> None:
         vocabulary_size = self.weight.shape[0]

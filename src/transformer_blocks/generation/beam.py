@@ -15,6 +15,7 @@ the Transformer takes 4 beams and 0.6 (section 6.1).
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -105,14 +106,16 @@ def beam_search(
         candidates = log_probabilities.view(len(alive), -1)  # (sentences, beams * V)
         # Of 2 K candidates at most K end a sentence, one of each beam: K others go on.
         best, places = likeliest(candidates, min(2 * beam_size, candidates.shape[1]))
-        for search, scores, where in zip(alive, best.tolist(), places.tolist(), strict=True):
-            check_numbers(scores, step)
-            search.extend(scores, [divmod(place, vocabulary) for place in where], end_id)
+        parents, words = places // vocabulary, places % vocabulary
+        table = best.tolist(), parents.tolist(), words.tolist()
+        check_numbers([scores[0] for scores in table[0]], step)  # NaN would be the largest
+        for search, *found in zip(alive, *table, strict=True):
+            search.extend(*found, end_id=end_id)
         width = rows // len(alive)
         order = close_ranks([not search.is_over for search in alive])
         origins = [row * width + parent for row in order for parent in alive[row].parents]
         alive = [alive[row] for row in order]
-        tokens = start.new_tensor([path[-1] for search in alive for path in search.paths])
+        tokens = start.new_tensor([token for search in alive for _, token in search.paths])
         if alive and origins != list(range(rows)):
             model.select(torch.tensor(origins))
     return [search.results(length_penalty)[:n_best] for search in searches]
@@ -122,7 +125,7 @@ class _Search:
     """The beams of one sentence.
 
     Attributes:
-        paths: What each beam has written.
+        paths: What each beam has written, as (all but the last token, the last one), and so on.
         scores: The log-probability of each.
         parents: The beam of the step before that each goes on from.
         ended: Sentences that are set aside.
@@ -130,7 +133,7 @@ class _Search:
 
     def __init__(self, beam_size: int) -> None:
         self.beam_size = beam_size
-        self.paths: list[list[int]] = [[]]
+        self.paths: list[Any] = [None]
         self.scores = [0.0]
         self.parents = [0]
         self.ended: list[Generation] = []
@@ -139,34 +142,44 @@ class _Search:
     def is_over(self) -> bool:
         return len(self.ended) >= self.beam_size or not self.scores
 
-    def extend(self, scores: list[float], steps: list[tuple[int, int]], end_id: int) -> None:
-        """Go on with the best of the candidates, given best first as (beam, token)."""
-        going_on: list[tuple[float, int, int]] = []
-        for rank, (score, (beam, token)) in enumerate(zip(scores, steps, strict=True)):
-            if score == -math.inf:
-                break
-            if token != end_id:
-                going_on.append((score, beam, token))
-            elif rank < self.beam_size:
-                self.ended.append(Generation(self.paths[beam], score, ended=True))
-        del going_on[self.beam_size :]
-        beams = _keep_places(going_on, self.beam_size) if going_on else []
-        self.paths = [[*self.paths[beam], token] for _, beam, token in beams]
+    def extend(
+        self, scores: list[float], parents: list[int], tokens: list[int], *, end_id: int
+    ) -> None:
+        """Go on with the best of the candidates, which are given best first."""
+        candidates = list(zip(scores, parents, tokens, strict=True))
+        if scores[-1] == -math.inf:
+            candidates = [each for each in candidates if each[0] > -math.inf]
+        if end_id in tokens:
+            for score, parent, token in candidates[: self.beam_size]:
+                if token == end_id:
+                    self.ended.append(Generation(_spell(self.paths[parent]), score, ended=True))
+            candidates = [each for each in candidates if each[2] != end_id]
+        beams = _keep_places(candidates[: self.beam_size], self.beam_size) if candidates else []
+        self.paths = [(self.paths[parent], token) for _, parent, token in beams]
         self.scores = [score for score, _, _ in beams]
-        self.parents = [beam for _, beam, _ in beams]
+        self.parents = [parent for _, parent, _ in beams]
 
     def results(self, alpha: float) -> list[Generation]:
         """Return what was found, best first."""
         found = list(self.ended)
         if not self.is_over:
             beams = zip(self.paths, self.scores, strict=True)
-            found += [Generation(path, score, ended=False) for path, score in beams]
+            found += [Generation(_spell(path), score, ended=False) for path, score in beams]
 
         def rank(sentence: Generation) -> tuple[bool, float]:
             length = len(sentence.tokens) + sentence.ended
             return sentence.ended, sentence.score / ((5 + length) / 6) ** alpha
 
         return sorted((each for each in found if each.score > -math.inf), key=rank, reverse=True)
+
+
+def _spell(path: Any) -> list[int]:
+    """List the tokens of a path, from the first."""
+    tokens: list[int] = []
+    while path is not None:
+        path, token = path
+        tokens.append(token)
+    return tokens[::-1]
 
 
 def _keep_places(
