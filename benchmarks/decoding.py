@@ -9,8 +9,8 @@ reads sentences of 8 to 16 tokens and writes 32, without ending earlier. The con
 
 - ``transformers``: ``MarianMTModel.generate`` of Hugging Face;
 - ``ctranslate2``: the inference engine, in C++, with that Marian model converted;
-- ``ours``: the translator of ``examples``, packed; ``ours compiled``: packed, with steps that
-  ``torch.compile`` made; ``ours unpacked``: as it was trained;
+- ``ours``: the translator of ``examples``, packed; ``ours compiled``: packed, with compiled
+  steps; ``ours unpacked``: as it was trained;
 - ``textbook``: the loop that reads the whole beginning again for each word, greedy only;
 - in other number formats: ``ours bfloat16``; ``ours int8``, all linear maps but the last; and
   ``ctranslate2 int8``, with one thread, since a second one makes it slower.

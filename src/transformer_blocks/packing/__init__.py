@@ -9,8 +9,9 @@ cannot afford to sort them; a finished model can, once.
 for. It computes the same numbers, up to rounding.
 
 What is left of a step's time goes into the calls themselves, hundreds of them for one word. A
-compiler makes one call of them: ``pack(model, compiled=True)`` has ``torch.compile`` translate the
-steps of encoders and decoders, from the same modules that one reads here, into machine code.
+compiler makes one call of them: with ``pack(model, compiled=True)``, ``torch.export`` writes down
+the steps that encoders and decoders take, through the same modules that one reads here, and torch's
+AOTInductor makes machine code of what is written.
 
 Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
 """

@@ -42,17 +42,17 @@ def pack(
         linear: Called with each trained ``nn.Linear``; returns what replaces it. It needs an
             attribute ``in_features``, which inputs are checked against.
         compiled: Also compile the steps that encoders and decoders take with a cache, on a CPU. It
-            needs a C++ compiler. The first step of a kind (of one row, of up to eight, of more;
-            with a mask of the memory, without) then takes half a minute, more for a deep model.
-            Every later one, whatever its length, takes about half of its time for one row, three
-            fifths for up to eight, and 0.8 to 0.9 for more. What modules and global variables hold
-            is taken to stay as it was at the first.
+            needs a C++ compiler. The second step of a kind (of one row, of up to eight, of more;
+            so many rows to a sentence; a mask of the memory or none) then takes half a minute, more
+            for a deep model. Every later one, whatever its length, takes about a third of its time
+            for one row, half for up to eight, and 0.7 to 0.8 for more. What modules hold is taken
+            to stay as it was. Their hooks are not called, but
+            :func:`~transformer_blocks.record_attention` and its like see every step.
 
     Returns:
         The packed copy.
 
     Raises:
-        RuntimeError: If steps are to be compiled and torch is older than 2.13.
         ValueError: If the model is packed already.
 
     Example:

@@ -1,9 +1,9 @@
 """Compiled steps: one call for one word, made of the modules by a compiler.
 
 ``torch.export`` writes down what a step computes, for whatever lengths; AOTInductor makes machine
-code of it, which takes tensors, gives a tensor, and on its way asks nothing. So what is asked of a
-step is asked here, before it: a step of a kind that has no code yet gets it, and what is no plain
-step takes the usual way, through the modules.
+code of it, which takes tensors, gives a tensor, and checks nothing on its way. So all is checked
+here, before: what kind of step it is, and whether there is code for it. What is no plain step takes
+the usual way, through the modules.
 """
 
 import warnings
