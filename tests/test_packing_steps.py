@@ -22,6 +22,7 @@ from transformer_blocks import (
     padding_mask,
     record_attention,
 )
+from transformer_blocks.packing import programs as made
 from transformer_blocks.packing import steps
 from transformer_blocks.packing.steps import CompiledDecoder, CompiledEncoder
 
@@ -288,7 +289,7 @@ def test_stacks_are_found_wherever_they_stand_unless_they_carry_hooks() -> None:
 @pytest.mark.slow
 @torch.no_grad()
 def test_machine_code_computes_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(steps, "TemporaryDirectory", partial(TemporaryDirectory, dir=tmp_path))
+    monkeypatch.setattr(made, "TemporaryDirectory", partial(TemporaryDirectory, dir=tmp_path))
     decoder = build_decoder(**SIZES, residual=PreNorm).eval()
     plain, packed = pack(decoder), pack(decoder, compiled=True)
     for sentences, beams in ((1, 1), (9, 1), (1, 4), (5, 2)):  # few rows, and many

@@ -152,7 +152,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     speak.add_argument(
         "--compile",
         action="store_true",
-        help="on a CPU, spend minutes on compiling to save a third of the time of each sentence",
+        help="on a CPU, spend minutes on compiling to save a fifth to two thirds of each sentence",
     )
 
     evaluate = commands.add_parser(
