@@ -37,10 +37,10 @@ def _sort(weight: Tensor) -> Tensor:
 
 
 # An operator, so that a compiler need not look into it: to oneDNN's own it knows no shapes.
-_library = torch.library.Library("transformer_blocks", "DEF")
-_library.define("sort(Tensor weight) -> Tensor")
-_library.impl("sort", _sort, "CPU")
-torch.library.register_fake("transformer_blocks::sort", torch.empty_like, lib=_library)
+if not hasattr(torch.ops.transformer_blocks, "sort"):  # it outlives a module that is loaded anew
+    torch.library.define("transformer_blocks::sort", "(Tensor weight) -> Tensor")
+    torch.library.impl("transformer_blocks::sort", "cpu", _sort)
+    torch.library.register_fake("transformer_blocks::sort", torch.empty_like)
 
 
 class PackedLinear(nn.Module):
