@@ -1,5 +1,6 @@
 """Compiled steps: the same numbers, from one graph for all lengths."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -248,6 +249,24 @@ def test_what_is_no_step_takes_the_usual_way(programs: list[ExportedProgram]) ->
         steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), rtol=0, atol=0.1)
     assert not programs
+
+
+@torch.no_grad()
+def test_pasts_of_different_lengths_are_no_plain_step(programs: list[ExportedProgram]) -> None:
+    decoder = build_decoder(**SIZES | {"num_layers": 2}).eval()
+    plain, packed = pack(decoder), pack(decoder, compiled=True)
+    memory, words = torch.randn(3, 6, 16), torch.randn(4, 3, 1, 16)
+    other = KeyValueCache()
+    other.add(*torch.randn(2, 3, 4, 2, 4))
+    answers = []
+    for model in (plain, packed):
+        cache = model.new_cache(memory)
+        for word in words:
+            model(word, cache=cache)
+        cache.past[1] = copy.deepcopy(other)
+        answers.append(model(words[0], cache=cache))
+    torch.testing.assert_close(*answers, **TOLERANCE)
+    assert len(programs) == 1
 
 
 def test_a_packed_model_that_others_compile_still_gives_gradients() -> None:
