@@ -107,7 +107,7 @@ class KeyValueCache:
 
     @property
     def buffer(self) -> Tensor | None:
-        """Where they are kept, with room for more: (N, 2, H, room, d_k); None while nothing is."""
+        """The tensor that keeps them, (N, 2, H, room, d_k), with room for more; None if empty."""
         return self._buffer
 
     def claim(self, count: int) -> Tensor:
