@@ -65,14 +65,15 @@ def write_down(stack: Encoder | Decoder, kind: Kind) -> ExportedProgram:
         rows_of_several = {0: kind.beams * number if kind.beams > 1 else number}
     rows = sentences * kind.beams
     past = [
-        torch.zeros(rows, 2, heads, room, width, dtype=kind.dtype)
+        torch.zeros(rows, 2, heads, room, width, dtype=kind.dtype, device="cpu")
         for (heads, width), room in zip(kind.layouts[:depth], rooms, strict=False)
     ]
     memory = [
-        torch.zeros(sentences, 2, heads, source, width, dtype=kind.dtype)
+        torch.zeros(sentences, 2, heads, source, width, dtype=kind.dtype, device="cpu")
         for heads, width in kind.layouts[depth:]
     ]
-    x, written = torch.zeros(rows, 1, kind.width, dtype=kind.dtype), torch.empty(length)
+    x = torch.zeros(rows, 1, kind.width, dtype=kind.dtype, device="cpu")
+    written = torch.empty(length, device="cpu")
     inputs: list[Any] = [x, written, past, memory]
     changes: list[Any] = [
         rows_of_several,
@@ -81,7 +82,7 @@ def write_down(stack: Encoder | Decoder, kind: Kind) -> ExportedProgram:
         [several | {3: Dim.DYNAMIC} for _ in memory],
     ]
     if kind.masked:
-        inputs.append(torch.zeros(sentences, 1, 1, source, dtype=torch.bool))
+        inputs.append(torch.zeros(sentences, 1, 1, source, dtype=torch.bool, device="cpu"))
         changes.append(several | {3: Dim.DYNAMIC})
     with _undisturbed(), sorting_when_compiled() if kind.many else nullcontext():
         return torch.export.export(

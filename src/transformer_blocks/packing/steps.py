@@ -142,7 +142,7 @@ class CompiledSteps:
         run = self._runs[kind]
         if run is None:
             run = self._runs[kind] = to_machine_code(write_down(self.stack, kind), many=kind.many)
-        tensors = [x.contiguous(), torch.empty(past[0].length + 1)]
+        tensors = [x.contiguous(), x.new_empty(past[0].length + 1)]
         tensors += [each.claim(1) for each in past]
         tensors += [cast(Tensor, each.buffer) for each in memory]
         if memory_mask is not None:
