@@ -19,7 +19,7 @@ ladder: $(VENV)/.examples  ## climb from one dot product to heads and positions 
 
 .PHONY: test
 test: $(VENV)/.dev  ## run the tests, the docstrings' examples and the README's
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: test-slow
 test-slow: $(VENV)/.dev $(VENV)/.docs  ## run the long tests too: kill loops, trainings, pages

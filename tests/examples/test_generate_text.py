@@ -293,8 +293,13 @@ def test_columns_stand_beside_each_other() -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_train_evaluate_and_generate_in_one_folder(
-    style: str, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+    style: str,
+    tmp_path: Path,
+    file: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # of the terminal, for texts side by side
     folder = tmp_path / "runs" / "first, try"
     train = ["train", "--run", str(folder), "--text", file, "--style", style, *TINY]
     assert generate_text.main(train) == 0

@@ -70,9 +70,9 @@ def font_for(text: str) -> Any:
             missing.difference_update(glyphs)
             families.append(font.name)
     if missing:
-        lost = "".join(map(chr, sorted(missing)[:10]))
         log.warning(
-            "no font has %s: `pip install matplotlib-fontja`, or a font such as Noto Sans CJK", lost
+            "no font has %s: `pip install matplotlib-fontja`, or a font such as Noto Sans CJK",
+            _named(missing),
         )
     return font_manager.FontProperties(family=list(dict.fromkeys(families)))
 
@@ -100,9 +100,14 @@ def embedded_fonts(text: str, family: str) -> str:
             missing -= found
             rules += [rule] if found else []
     if missing:
-        lost = "".join(map(chr, sorted(missing)[:10]))
-        log.warning("no font to embed has %s: the reader's own must show it", lost)
+        log.warning("no font to embed has %s: the reader's own must show it", _named(missing))
     return "\n".join(rules)
+
+
+def _named(letters: set[int]) -> str:
+    """Name up to ten letters: what can be shown as itself, the rest by its number in Unicode."""
+    first = sorted(letters)[:10]
+    return " ".join(chr(each) if chr(each).isprintable() else f"U+{each:04X}" for each in first)
 
 
 def _all_fonts() -> Iterator[Path]:
