@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 MOMENT = 0.2  # seconds
-MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31)}
-"""For the C library: keep memory that was given back. Whether it does by itself is luck, other in
-each process, and worth a factor of 1.8 in a small block: pages that are asked for anew are zeroed.
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
+"""For the C library: how much memory to keep when it is given back, rather than ask for it anew and
+have it zeroed. These are the bounds that GNU's comes to by itself, once it has freed a piece of
+32 MiB; when it does is luck, other in each process, and worth a factor of 1.8 in a small block.
 """
 
 Prepare = Callable[[Any], Callable[[], object] | None]
