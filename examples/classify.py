@@ -42,7 +42,7 @@ from common.training import Training
 from translation.arguments import Parser
 from translation.comparison import table
 from translation.errors import UserError
-from translation.program import as_text, choose_device, lines_in_chunks, run_program
+from translation.program import as_text, choose_device, lines_in_chunks, resumable, run_program
 from translation.run import file_hash, locked
 from translation.tokenizer import Tokenizer
 
@@ -153,7 +153,8 @@ def train_command(options: argparse.Namespace) -> None:
         for training in (bag, encoder):
             if training.resume():
                 print(f"{training.title}: going on after step {training.step}", flush=True)
-            training.fit()
+            with resumable():
+                training.fit()
         trained = load(run, config, device)
         print()
         show_results(trained, data)

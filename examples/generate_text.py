@@ -37,7 +37,7 @@ from translation.arguments import Parser, number
 from translation.comparison import table
 from translation.corpus import decode_line
 from translation.errors import UserError
-from translation.program import as_text, choose_device, run_program
+from translation.program import as_text, choose_device, resumable, run_program
 from translation.run import file_hash, locked
 from translation.tokenizer import Tokenizer
 
@@ -182,7 +182,8 @@ def train_command(options: argparse.Namespace) -> None:
         )
         if training.resume():
             print(f"going on after step {training.step}", flush=True)
-        training.fit()
+        with resumable():
+            training.fit()
         model = load_best(run.folder, config.build(tokenizer.vocab_size)).to(device)
         for way in (Way("greedy", None), Way("drawn, temperature 0.8", 0.8)):
             (written,) = write_on(model, tokenizer, "", way, length=100, seed=config.seed)

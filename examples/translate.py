@@ -52,7 +52,7 @@ from translation.exploring import explore
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
 from translation.processes import Processes, joined
-from translation.program import as_text, choose_device, lines_in_chunks, run_program
+from translation.program import as_text, choose_device, lines_in_chunks, resumable, run_program
 from translation.run import Config, Run, corpus_of, file_hash, locked
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
@@ -208,7 +208,8 @@ def train_and_show(run: Run, training: Training, corpus: Corpus, *, resume: bool
             f"on {device}{several}",
             flush=True,
         )
-    training.fit()
+    with resumable():
+        training.fit()
     if processes.is_first:
         show_results(run, corpus, device)
 

@@ -67,6 +67,36 @@ def test_one_graph_steps_through_a_text(programs: list[ExportedProgram]) -> None
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    ("sentences", "beams", "rows"),
+    [(1, 1, "a single row"), (1, 2, "2 to 8 rows"), (2, 1, "2 to 8 rows"), (3, 3, "more than 8")],
+)
+def test_the_log_tells_before_it_is_compiled(
+    sentences: int,
+    beams: int,
+    rows: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told = []
+
+    def note(program: object, *, many: bool) -> Callable[..., list[Tensor]]:
+        told.append(list(caplog.messages))
+        return lambda tensors: [tensors[0]]
+
+    monkeypatch.setattr(steps, "write_down", lambda *_: None)
+    monkeypatch.setattr(steps, "to_machine_code", note)
+    packed = pack(build_decoder(**SIZES).eval(), compiled=True)
+    with caplog.at_level("INFO"):
+        cache = packed.new_cache(torch.randn(sentences, 5, 16))
+        cache.select(torch.arange(sentences).repeat_interleave(beams))
+        for _ in range(4):  # the first is no plain step, the next goes the usual way
+            packed(torch.randn(sentences * beams, 1, 16), cache=cache)
+    assert told == [caplog.messages]
+    assert caplog.messages[0].startswith(f"compiling the steps of {rows}")
+
+
+@torch.no_grad()
 def test_an_encoder_that_writes_steps_too(programs: list[ExportedProgram]) -> None:
     encoder = build_encoder(**SIZES, kernel=RotaryPositionalEncoding(4)).eval()
     packed, x = pack(encoder, compiled=True), torch.randn(3, 40, 16)

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -28,7 +29,8 @@ def run_program(work: Callable[[], None]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     logging.basicConfig(format="%(message)s", force=True)
-    logging.getLogger("translation").setLevel(logging.INFO)
+    for package in ("translation", "transformer_blocks"):
+        logging.getLogger(package).setLevel(logging.INFO)
     try:
         work()
         sys.stdout.flush()
@@ -42,10 +44,19 @@ def run_program(work: Callable[[], None]) -> int:
         where = f": {error.filename}" if error.filename else ""
         print(f"error: {error.strerror}{where}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("\nstopped (a training goes on with --resume)", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("\nstopped", *stop.args, file=sys.stderr)
         return 130
     return 0
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Have a training that is interrupted say how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("(the training goes on with --resume)") from None
 
 
 def choose_device(name: str) -> torch.device:

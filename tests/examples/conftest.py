@@ -16,7 +16,8 @@ def _quiet_afterwards() -> Iterator[None]:
     root, handlers = logging.getLogger(), list(logging.getLogger().handlers)
     yield
     root.handlers[:] = handlers
-    logging.getLogger("translation").setLevel(logging.NOTSET)
+    for package in ("translation", "transformer_blocks"):
+        logging.getLogger(package).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

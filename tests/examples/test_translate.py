@@ -198,6 +198,24 @@ def test_training_is_compiled_where_the_command_line_says_so(
     assert [(function.__name__, dynamic) for function, dynamic in compiled] == [("hidden", True)]
 
 
+def test_only_an_interrupted_training_tells_how_it_goes_on(
+    tmp_path: Path,
+    files: list[str],
+    trained: Training,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Training, "fit", interrupt)
+    assert translate.main(["train", "--run", str(tmp_path / "run"), *files, *TINY]) == 130
+    assert capsys.readouterr().err.endswith("stopped (the training goes on with --resume)\n")
+    monkeypatch.setattr(translate, "translate_n_best", interrupt)
+    assert translate.main(["translate", "--run", str(trained.run.folder), "犬が走る。"]) == 130
+    assert capsys.readouterr().err.endswith("\nstopped\n")
+
+
 def test_steps_are_compiled_where_the_command_line_says_so(
     trained: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,12 @@ class Kind(NamedTuple):
     width: int
     layouts: tuple[tuple[int, int], ...]
 
+    def __str__(self) -> str:
+        """Name its rows; the rest tells few kinds apart."""
+        if self.many:
+            return f"more than {FEW_ROWS} rows"
+        return f"2 to {FEW_ROWS} rows" if self.several or self.beams > 1 else "a single row"
+
 
 def write_down(stack: Encoder | Decoder, kind: Kind) -> ExportedProgram:
     """Write down what a step computes, whatever its lengths.

@@ -6,6 +6,7 @@ here, before: what kind of step it is, and whether there is code for it. What is
 the usual way, through the modules.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -17,6 +18,8 @@ from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.packing.programs import FEW_ROWS, Kind, Run, to_machine_code, write_down
+
+log = logging.getLogger(__name__)
 
 
 class CompiledEncoder(Encoder):
@@ -122,7 +125,8 @@ class CompiledSteps:
     ) -> Tensor | None:
         """Take a step, if it is a plain one, of a kind that was met before.
 
-        The first of a kind goes the usual way, which tells if something is wrong with it.
+        The first of a kind goes the usual way, which tells if something is wrong with it. The
+        second is compiled before it is taken, as the log says (level INFO).
 
         Args:
             x: The newest position. Shape (N, 1, d_model).
@@ -141,6 +145,7 @@ class CompiledSteps:
             return None
         run = self._runs[kind]
         if run is None:
+            log.info("compiling the steps of %s: half a minute, once", kind)
             run = self._runs[kind] = to_machine_code(write_down(self.stack, kind), many=kind.many)
         tensors = [x.contiguous(), x.new_empty(past[0].length + 1)]
         tensors += [each.claim(1) for each in past]
