@@ -165,14 +165,15 @@ def build_ours(cell: Cell, *, more_dropout: float = 0.0) -> tuple[Any, Block]:
 
 
 def build_packed(cell: Cell) -> tuple[Any, Block] | None:
-    """Build this library's stack as a finished model is used: packed."""
+    """Build this library's block as a finished model is used: packed."""
     from transformer_blocks import pack
 
-    if cell.block != "encoder":
+    if cell.training:
         return None
-    packed = pack(build_ours(cell)[0])
+    packed = pack(build_ours(cell)[0].eval())
+    inputs = 3 if cell.block == "attention" else 1  # query, key, value
     return packed, lambda x, _, padding: packed(
-        x, mask=None if padding is None else padding[:, None, None]
+        *[x] * inputs, mask=None if padding is None else padding[:, None, None]
     )
 
 
