@@ -390,13 +390,21 @@ def test_many_small_tables_are_taken_in_one_product_with_the_same_result(
         np.testing.assert_allclose(to_numpy(result), expected, rtol=0, atol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize(("length", "in_one_product"), [(10, True), (11, False)])
-def test_while_it_learns_without_a_mask_only_tiny_tables_are(
-    monkeypatch: pytest.MonkeyPatch, length: int, in_one_product: bool
+@pytest.mark.parametrize(
+    ("length", "learns", "causal", "in_one_product"),
+    [
+        *((20, False, False, True), (21, False, False, False)),
+        *((32, True, False, True), (33, True, False, False)),
+        *((5, False, True, False), (5, True, True, False)),
+    ],
+)
+def test_larger_tables_are_while_it_learns_and_none_whose_future_needs_no_mask(
+    monkeypatch: pytest.MonkeyPatch, length: int, learns: bool, causal: bool, in_one_product: bool
 ) -> None:
     query, key, value = (torch.randn(16, 4, length, 4) for _ in range(3))
-    expected, _ = attention_loop(query, key, value, causal=True)
+    expected, _ = attention_loop(query, key, value, causal=causal)
     seen = spy_on_torch(monkeypatch)
-    mixed = fused_attention(query, key, value, causal=True)
+    with torch.set_grad_enabled(learns):
+        mixed = fused_attention(query, key, value, causal=causal)
     assert len(seen) == (not in_one_product)
     np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=TOLERANCE[torch.float32])

@@ -33,8 +33,9 @@ from transformer_blocks._checks import check_dropout
 from transformer_blocks.dropout import drop
 from transformer_blocks.masks import check_mask, hide_future
 
-# Tables, cells of a table, and queries of one that is compiled, as measured on two cores.
-MANY_TABLES, SMALL_TABLE, TINY_TABLE, FEW_QUERIES = 64, 1024, 100, 8
+# Tables, cells of a table in use and while learning, and queries of one that is compiled, as
+# measured on two cores.
+MANY_TABLES, SMALL_TABLE, SMALL_TABLE_TO_LEARN, FEW_QUERIES = 64, 400, 1024, 8
 
 
 def attention_weights(
@@ -153,13 +154,14 @@ def fused_attention(
     """
     check_inputs(query, key, value)
     check_dropout(dropout=dropout)
-    if _formula_is_faster(query, key, masked=mask is not None, dropout=dropout):
+    square = query.shape[-2] == key.shape[-2]
+    mask_free = causal and mask is None and square  # torch's aligns top left: right if L == S
+    if _formula_is_faster(query, key, mask_free=mask_free, dropout=dropout):
         mixed, _ = scaled_dot_product_attention(
             query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
         )
         return mixed
-    square = query.shape[-2] == key.shape[-2]
-    if causal and mask is None and square:  # torch's is_causal aligns top left: right if L == S
+    if mask_free:
         return F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=True, scale=scale
         )
@@ -176,14 +178,13 @@ def fused_attention(
     return mixed.masked_fill(sees_nothing, 0.0)
 
 
-def _formula_is_faster(query: Tensor, key: Tensor, *, masked: bool, dropout: float) -> bool:
+def _formula_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
     """Tell whether there are many small tables, or dropout, on a CPU.
 
     Torch's kernel takes tables one by one, the formula all in one product: up to four times faster,
     as when several beams look at one source. A single query a table is the kernel's best case, and
-    so is learning without a mask, where only the smallest tables are too small for it. To drop
-    weights, torch builds whole tables as the formula does, with dearer dice. Compiled, the
-    formula of few queries becomes a single loop.
+    so is a future that it hides without a mask. To drop weights, torch builds whole tables as the
+    formula does, with dearer dice. Compiled, the formula of few queries becomes a single loop.
     """
     in_full_precision = query.dtype in (torch.float32, torch.float64)  # its sums stay exact
     if query.device.type != "cpu" or not in_full_precision:
@@ -194,10 +195,10 @@ def _formula_is_faster(query: Tensor, key: Tensor, *, masked: bool, dropout: flo
         return few and not learns
     if dropout > 0.0:
         return True
-    if query.shape[2] == 1:
+    if mask_free or query.shape[2] == 1:
         return False
     batch, heads, length, _ = query.shape
-    largest = TINY_TABLE if learns and not masked else SMALL_TABLE
+    largest = SMALL_TABLE_TO_LEARN if learns else SMALL_TABLE
     return batch * heads >= MANY_TABLES and length * key.shape[-2] <= largest
 
 
