@@ -6,8 +6,9 @@
 Everything is float32, with heads of 64 and a feed-forward four times as wide as the model, after
 the same warm-up. "Half padding": the sentences have a quarter to three quarters of the length (a
 single one a half), and a mask says so. "Training" is a forward and a backward pass, with dropout of
-0.1 as each library places it: torch and Hugging Face drop attention weights and numbers between the
-maps of the feed-forward too, ours, as the paper, not unless told to. The contestants:
+0.1 as each library places it. All but x-transformers drop what a sublayer adds; torch and Hugging
+Face drop attention weights too; and between the maps of the feed-forward, all but ours, which
+follows the paper. The contestants:
 
 - ``torch``: ``nn.MultiheadAttention`` with ``need_weights=False``, ``nn.TransformerEncoderLayer``,
   ``nn.TransformerDecoderLayer``, ``nn.TransformerEncoder``; ``torch, weights``: the attention as it

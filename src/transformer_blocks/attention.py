@@ -154,8 +154,8 @@ def fused_attention(
     """
     check_inputs(query, key, value)
     check_dropout(dropout=dropout)
-    square = query.shape[-2] == key.shape[-2]
-    mask_free = causal and mask is None and square  # torch's aligns top left: right if L == S
+    # Torch's own causal rule aligns top left, which is right if L == S.
+    mask_free = causal and mask is None and query.shape[-2] == key.shape[-2]
     if _formula_is_faster(query, key, mask_free=mask_free, dropout=dropout):
         mixed, _ = scaled_dot_product_attention(
             query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale

@@ -44,7 +44,7 @@ class Kind(NamedTuple):
     layouts: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        """Name its rows; the rest tells few kinds apart."""
+        """Name the rows it is for, as the log shows it."""
         if self.many:
             return f"more than {FEW_ROWS} rows"
         return f"2 to {FEW_ROWS} rows" if self.several or self.beams > 1 else "a single row"
