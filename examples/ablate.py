@@ -87,7 +87,7 @@ def bleu_without(run: Run, sentences: int) -> dict[str, float]:
         raise UserError(f"{run.folder} holds no Transformer but {config.settings.model}")
     corpus = corpus_of(config)
     pairs: Sequence[Pair] = corpus.validation[:sentences]
-    references = [pair.target for pair in pairs]
+    references = [pair.reference for pair in pairs]
     left = {}
     for loss in losses(model):
         scores = []

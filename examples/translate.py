@@ -44,6 +44,7 @@ from translation.corpus import (
     Corpus,
     clean,
     decode_line,
+    load_test_pairs,
     seen_targets,
 )
 from translation.decoding import look, translate, translate_n_best
@@ -53,7 +54,7 @@ from translation.pictures import plot_comparison, plot_cross_attention, plot_sid
 from translation.presets import settings_for
 from translation.processes import Processes, joined
 from translation.program import as_text, choose_device, lines_in_chunks, resumable, run_program
-from translation.run import Config, Run, corpus_of, file_hash, locked
+from translation.run import SPLIT_FILES, Config, Run, corpus_of, file_hash, locked
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
@@ -72,6 +73,10 @@ def new_config(options: argparse.Namespace) -> Config:
     corpus = options.corpus or ("files" if any(files) else "toy")
     if (corpus == "files") != all(files) or (corpus != "files" and any(files)):
         raise UserError("--corpus files goes with --source-file and --target-file, all three")
+    for split in ("valid", "test"):
+        check_both_files(options, split)
+        if corpus != "files" and getattr(options, f"{split}_source"):
+            raise UserError(f"--{split}-source goes with --corpus files")
     return Config(
         corpus=corpus,
         source_language=options.source_language or "ja",
@@ -79,6 +84,7 @@ def new_config(options: argparse.Namespace) -> Config:
         data_dir=as_text(options.data_dir),
         source_file=as_text(options.source_file),
         target_file=as_text(options.target_file),
+        **{name: as_text(getattr(options, name)) for name in SPLIT_FILES},
         seed=options.seed or 0,
         preset=preset,
         settings=settings,
@@ -86,6 +92,17 @@ def new_config(options: argparse.Namespace) -> Config:
         corpus_hash="",
         tokenizers={},
     )
+
+
+def check_both_files(options: argparse.Namespace, split: str) -> None:
+    """Raise if only one of the two files of a split is given.
+
+    Raises:
+        UserError: If one is missing.
+    """
+    source, target = (getattr(options, f"{split}_{side}") for side in ("source", "target"))
+    if (source is None) != (target is None):
+        raise UserError(f"--{split}-source and --{split}-target go together")
 
 
 CHOSEN = (
@@ -203,7 +220,7 @@ def train_and_show(run: Run, training: Training, corpus: Corpus, *, resume: bool
         parameters = sum(p.numel() for p in training.model.parameters())
         several = f", in {processes.count} processes" if processes.count > 1 else ""
         print(
-            f"{len(corpus.train)} pairs, {parameters} parameters, vocabularies of "
+            f"{corpus.sizes}, {parameters:,} parameters, vocabularies of "
             f"{training.tokenizers[0].vocab_size} and {training.tokenizers[1].vocab_size}, "
             f"on {device}{several}",
             flush=True,
@@ -222,7 +239,7 @@ def show_results(run: Run, corpus: Corpus, device: torch.device) -> None:
     outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
     print("\nSentences it has never seen:")
     for pair, output in zip(pairs, outputs, strict=True):
-        print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.target}\n")
+        print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
     written = [run.folder / "loss.png"]
     if model.cross_attentions:
         written.append(run.folder / "attention.png")
@@ -319,7 +336,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
     device = choose_device(options.device)
     config, model, source, target = run.load_best(device, last=options.average_last)
     search = choose_search(options, target.vocab_size)
-    corpus = corpus_of(config)
+    corpus = evaluated_corpus(config, options)
     with tqdm(
         total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
     ) as bar:
@@ -332,9 +349,9 @@ def evaluate_command(options: argparse.Namespace) -> None:
             batch_tokens=options.batch_tokens,
             progress=bar.update,
         )
-    references = [pair.target for pair in corpus.test]
+    references = [pair.reference for pair in corpus.test]
     report(f"{len(references)} test sentences", outputs, references, corpus.bleu_tokenizer)
-    if corpus.name == SMALL_PARALLEL_ENJA:
+    if corpus.name == SMALL_PARALLEL_ENJA and corpus.train:
         seen = set(seen_targets(corpus))
         unseen = [i for i in range(len(references)) if i not in seen]
         report(
@@ -345,6 +362,21 @@ def evaluate_command(options: argparse.Namespace) -> None:
         )
     if options.output:
         options.output.write_text("".join(f"{line}\n" for line in outputs), encoding="utf-8")
+
+
+def evaluated_corpus(config: Config, options: argparse.Namespace) -> Corpus:
+    """Load the run's corpus, or a corpus of nothing but the test files that were asked for."""
+    check_both_files(options, "test")
+    if options.test_source is None:
+        return corpus_of(config)
+    languages = config.source_language, config.target_language
+    test = load_test_pairs(
+        (options.test_source, options.test_target),
+        source_language=config.source_language,
+        target_language=config.target_language,
+        corpus=config.corpus,
+    )
+    return Corpus(config.corpus, *languages, train=[], validation=[], test=test)
 
 
 def compare_command(options: argparse.Namespace) -> None:

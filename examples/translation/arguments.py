@@ -68,8 +68,16 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     train.add_argument("--from", dest="source_language", metavar="LANGUAGE", help="default: ja")
     train.add_argument("--to", dest="target_language", metavar="LANGUAGE", help="default: en")
     train.add_argument("--data-dir", type=Path, help="where the corpus's files lie")
-    train.add_argument("--source-file", type=Path, help="with --corpus files: sentences to read")
+    train.add_argument("--source-file", type=Path, help="with --corpus files: training sentences")
     train.add_argument("--target-file", type=Path, help="with --corpus files: their translations")
+    for split, name in (("valid", "validation"), ("test", "test")):
+        train.add_argument(
+            f"--{split}-source",
+            type=Path,
+            help=f"with --corpus files: {name} sentences (default: 5 %%, at most 500, of the "
+            "training sentences are held out)",
+        )
+        train.add_argument(f"--{split}-target", type=Path, help="their translations")
     train.add_argument(
         "--model",
         choices=MODELS,
@@ -156,9 +164,15 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     )
 
     evaluate = commands.add_parser(
-        "evaluate", parents=[common, weights, searching], help="score the test sentences"
+        "evaluate",
+        parents=[common, weights, searching],
+        help="score translations of the test sentences",
     )
     evaluate.add_argument("--output", type=Path, help="write the translations to this file")
+    evaluate.add_argument(
+        "--test-source", type=Path, help="score these sentences (default: the run's test sentences)"
+    )
+    evaluate.add_argument("--test-target", type=Path, help="their translations")
 
     compare = commands.add_parser(
         "compare", parents=[searching], help="score several runs on the same test sentences"

@@ -176,7 +176,7 @@ def compare(
         scores = [
             score(
                 [lines[place] for place in places],
-                [pairs[place].target for place in places],
+                [pairs[place].reference for place in places],
                 tokenize=corpus.bleu_tokenizer,
             )
             for places in ([*range(len(pairs))], *(places for _, places in groups))

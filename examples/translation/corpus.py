@@ -6,8 +6,8 @@ remember.
 
 Text comes in many spellings of the same thing: １０ and 10, ｶﾅ and カナ, curly and straight
 apostrophes, spaces inside Japanese. :func:`clean` chooses one. Training and use both go through
-it, so that what a person types looks like what the model has learnt from. References are cleaned as
-well, therefore scores compare like with like.
+it, so that what a person types looks like what the model has learnt from. References are *not*
+cleaned: a translation is scored against the text that stands in the file.
 
 Next: ``download.py`` fetches the real corpus.
 """
@@ -16,8 +16,9 @@ import hashlib
 import logging
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,15 +61,36 @@ _log = logging.getLogger(__name__)
 
 
 class Pair(NamedTuple):
-    """A sentence and its translation."""
+    """A sentence and its translation.
+
+    Attributes:
+        source: The cleaned sentence.
+        target: Its cleaned translation, which a model learns.
+        reference: The translation as it stands in the file, which scores compare with.
+    """
 
     source: str
     target: str
+    reference: str
+
+
+Files = tuple[Path, Path]
+"""A file of sentences, and a file that translates it line by line."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Clean sentence pairs in three splits that share no source sentence."""
+    """Clean sentence pairs in three splits that share no source sentence.
+
+    Attributes:
+        name: "toy", "small_parallel_enja" or "files".
+        source_language: Language code of the source sentences.
+        target_language: Language code of the target sentences.
+        train: Pairs to learn from.
+        validation: Pairs that decide which weights are best and when training stops.
+        test: Pairs that nothing is decided by.
+        held_out: Names of the splits that were taken out of the training files.
+    """
 
     name: str
     source_language: str
@@ -76,6 +98,7 @@ class Corpus:
     train: list[Pair]
     validation: list[Pair]
     test: list[Pair]
+    held_out: tuple[str, ...] = ()
 
     @property
     def bleu_tokenizer(self) -> str:
@@ -91,8 +114,21 @@ class Corpus:
         for split in (self.train, self.validation, self.test):
             for pair in split:
                 digest.update(f"{pair.source}\t{pair.target}\n".encode())
+                if split is not self.train and pair.reference != pair.target:
+                    digest.update(f"\t{pair.reference}\n".encode())
             digest.update(b"\n")
         return digest.hexdigest()
+
+    @property
+    def sizes(self) -> str:
+        """The number of pairs in each split, and which splits were held out, in words."""
+        sizes = (
+            f"{len(self.train):,} training pairs, {len(self.validation):,} validation pairs, "
+            f"{len(self.test):,} test pairs"
+        )
+        if not self.held_out:
+            return sizes
+        return f"{sizes} ({' and '.join(self.held_out)} held out from the training files)"
 
 
 def load_corpus(
@@ -101,7 +137,9 @@ def load_corpus(
     source_language: str = "ja",
     target_language: str = "en",
     data_dir: Path | None = None,
-    files: tuple[Path, Path] | None = None,
+    files: Files | None = None,
+    validation_files: Files | None = None,
+    test_files: Files | None = None,
     seed: int = 0,
 ) -> Corpus:
     """Load, clean and split a corpus.
@@ -113,8 +151,11 @@ def load_corpus(
         target_language: The other one.
         data_dir: With "small_parallel_enja", a folder that holds its six files. It is only read,
             and the network is left alone.
-        files: With "files", the sentences and their translations.
-        seed: Of the sentences in "toy" and of the split of "files".
+        files: With "files", the sentences to learn from and their translations.
+        validation_files: With "files", the validation sentences and their translations. Without,
+            5 % of the different sentences of ``files``, at most 500, are held out.
+        test_files: With "files", the same for the test sentences.
+        seed: Of the sentences in "toy" and of the choice of held-out sentences in "files".
 
     Returns:
         The same corpus for the same arguments, always.
@@ -128,23 +169,29 @@ def load_corpus(
         raise UserError(f"a data folder belongs to {SMALL_PARALLEL_ENJA}, not to the corpus {name}")
     if (files is not None) != (name == "files"):
         raise UserError("the corpus 'files', and no other, needs a source file and a target file")
-    if name != "files" and {source_language, target_language} != {"ja", "en"}:
+    if (validation_files or test_files) and name != "files":
+        raise UserError(f"validation and test files belong to the corpus files, not to {name}")
+    languages = (source_language, target_language)
+    if name != "files" and set(languages) != {"ja", "en"}:
         raise UserError(
             f"{name} translates from ja to en or from en to ja, got {source_language} to "
             f"{target_language}"
         )
 
-    def cleaned(pairs: Iterable[tuple[str, str]]) -> list[Pair]:
-        return [
-            Pair(
-                clean(source, source_language, corpus=name),
-                clean(target, target_language, corpus=name),
-            )
-            for source, target in pairs
-        ]
-
+    cleaned = partial(
+        _clean_pairs,
+        source_language=source_language,
+        target_language=target_language,
+        corpus=name,
+    )
+    held_out: list[str] = []
     if files is not None:
-        splits = _split(cleaned(read_pairs(*files)), seed=seed, where=f"{files[0]} and {files[1]}")
+        splits = {"train": cleaned(read_pairs(*files))}
+        for split, paths in (("validation", validation_files), ("test", test_files)):
+            if paths is not None:
+                splits[split] = cleaned(read_pairs(*paths))
+        held_out = [split for split in ("validation", "test") if split not in splits]
+        splits = _hold_out(splits, held_out, seed=seed, where=f"{files[0]} and {files[1]}")
     elif name == "toy":
         splits = {
             split: cleaned((ja, en) if source_language == "ja" else (en, ja) for ja, en in pairs)
@@ -158,9 +205,37 @@ def load_corpus(
             verify(SHA256, data_dir)
         splits = {}
         for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test")):
-            paths = (data_dir / f"{stem}.{code}" for code in (source_language, target_language))
-            splits[split] = cleaned(read_pairs(*paths))
-    return Corpus(name, source_language, target_language, **_disjoint(splits))
+            source, target = (data_dir / f"{stem}.{code}" for code in languages)
+            splits[split] = cleaned(read_pairs(source, target))
+    splits = _disjoint(splits)
+    for split, pairs in splits.items():
+        if not pairs:
+            raise UserError(
+                f"the corpus {name} has no {split} pair whose source is in no later split"
+            )
+    return Corpus(name, source_language, target_language, **splits, held_out=tuple(held_out))
+
+
+def load_test_pairs(
+    files: Files, *, source_language: str, target_language: str, corpus: str
+) -> list[Pair]:
+    """Load and clean the pairs of two files, to score a trained model on.
+
+    Args:
+        files: The sentences and their translations.
+        source_language: Language code of the sentences.
+        target_language: Language code of their translations.
+        corpus: The name of the corpus that the model was trained on.
+
+    Raises:
+        UserError: If a file cannot be read, the files differ in length, or no pair is left.
+    """
+    return _clean_pairs(
+        read_pairs(*files),
+        source_language=source_language,
+        target_language=target_language,
+        corpus=corpus,
+    )
 
 
 def seen_targets(corpus: Corpus) -> list[int]:
@@ -258,7 +333,7 @@ def decode_line(line: bytes, *, where: str) -> str:
     return text
 
 
-def read_pairs(source_path: Path, target_path: Path) -> list[Pair]:
+def read_pairs(source_path: Path, target_path: Path) -> list[tuple[str, str]]:
     """Read two files of which each line translates the same line of the other.
 
     A pair with a blank side, or a side beyond ``MAX_CHARACTERS``, is left out and counted in a
@@ -274,7 +349,7 @@ def read_pairs(source_path: Path, target_path: Path) -> list[Pair]:
             f"{len(sources):,} and {target_path} with {len(targets):,}"
         )
     pairs, blank, long = [], 0, 0
-    for pair in map(Pair, sources, targets):
+    for pair in zip(sources, targets, strict=True):
         if max(map(len, pair)) > MAX_CHARACTERS:
             long += 1
         elif not all(map(_visible, pair)):
@@ -303,22 +378,45 @@ def _is_tokenised(corpus: str, language: str) -> bool:
     return corpus == SMALL_PARALLEL_ENJA and language == "en"
 
 
-def _split(pairs: list[Pair], *, seed: int, where: str) -> dict[str, list[Pair]]:
-    """Give validation and test 5% of the source sentences each, but no more than 500.
+def _clean_pairs(
+    pairs: Iterable[tuple[str, str]], *, source_language: str, target_language: str, corpus: str
+) -> list[Pair]:
+    """Clean both sides of each pair, and keep the translation as it stands for scores."""
+    return [
+        Pair(
+            source=clean(source, source_language, corpus=corpus),
+            target=clean(target, target_language, corpus=corpus),
+            reference=target,
+        )
+        for source, target in pairs
+    ]
 
-    Sentences are dealt by a hash of themselves, so neither their order nor copies of them matter.
+
+def _hold_out(
+    given: Mapping[str, list[Pair]], names: Sequence[str], *, seed: int, where: str
+) -> dict[str, list[Pair]]:
+    """Move 5 % of the source sentences of "train", but no more than 500, to each named split.
+
+    Sentences are chosen by a hash of themselves, so neither their order nor copies of them matter.
     """
+    pairs = given["train"]
     sources = {pair.source for pair in pairs}
-    if len(sources) < 3:
-        raise UserError(f"three splits need three different sentences, got {len(sources)}: {where}")
+    if len(sources) <= len(names):
+        raise UserError(
+            f"holding out {' and '.join(names)} needs at least {len(names) + 1} different source "
+            f"sentences, got {len(sources)}: {where}"
+        )
     size = min(500, max(1, len(sources) // 20))
-    dealt = sorted(sources, key=lambda text: hashlib.sha256(f"{seed} {text}".encode()).digest())
-    validation, test = set(dealt[:size]), set(dealt[size : 2 * size])
-    return {
-        "train": [pair for pair in pairs if pair.source not in validation | test],
-        "validation": [pair for pair in pairs if pair.source in validation],
-        "test": [pair for pair in pairs if pair.source in test],
+    order = sorted(sources, key=lambda text: hashlib.sha256(f"{seed} {text}".encode()).digest())
+    split_of = {
+        source: name
+        for number, name in enumerate(names)
+        for source in order[number * size : (number + 1) * size]
     }
+    splits: dict[str, list[Pair]] = {**given, "train": [], **{name: [] for name in names}}
+    for pair in pairs:
+        splits[split_of.get(pair.source, "train")].append(pair)
+    return splits
 
 
 def _disjoint(splits: Mapping[str, list[Pair]]) -> dict[str, list[Pair]]:

@@ -11,7 +11,7 @@ from typing import Any, get_origin, get_type_hints
 import torch
 
 from translation.checkpoint import average_last, latest_checkpoint, load_weights
-from translation.corpus import Corpus, load_corpus
+from translation.corpus import Corpus, Files, load_corpus
 from translation.errors import UserError
 from translation.presets import Settings
 from translation.tokenizer import Tokenizer
@@ -22,7 +22,9 @@ try:
 except ImportError:  # Windows: two trainings in one folder are up to the user there
     fcntl = None  # type: ignore[assignment]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+SPLIT_FILES = ("valid_source", "valid_target", "test_source", "test_target")
+"""Names of the fields of :class:`Config` that hold files of validation and test pairs."""
 WRITTEN_DOWN = {
     *("epoch", "step", "train_loss", "validation_loss", "validation_bleu"),
     *("tokens_per_second", "minutes"),
@@ -39,8 +41,12 @@ class Config:
         source_language: Of the sentences read.
         target_language: Of the sentences written.
         data_dir: Where the corpus lies, if not in its usual place.
-        source_file: With "files", the sentences to read.
+        source_file: With "files", the training sentences.
         target_file: With "files", their translations, line by line.
+        valid_source: With "files", the validation sentences; held out from training if not given.
+        valid_target: Their translations.
+        test_source: With "files", the test sentences; held out from training if not given.
+        test_target: Their translations.
         seed: Of weights, dropout and data order.
         preset: Where the settings come from.
         settings: Sizes and training plan.
@@ -55,6 +61,10 @@ class Config:
     data_dir: str | None
     source_file: str | None
     target_file: str | None
+    valid_source: str | None
+    valid_target: str | None
+    test_source: str | None
+    test_target: str | None
     seed: int
     preset: str
     settings: Settings
@@ -121,6 +131,8 @@ class Run:
                 content["settings"]["model"] = "transformer"
             if version < 3:  # and one batch an update
                 content["settings"]["accumulate"] = 1
+            if version < 4:  # validation and test pairs were always held out
+                content |= dict.fromkeys(SPLIT_FILES)
             _check_types(Settings, content["settings"])
             content["settings"] = Settings(**content["settings"])
             _check_types(Config, content)
@@ -207,15 +219,14 @@ def locked(file: Path) -> Iterator[None]:
 
 def corpus_of(config: Config) -> Corpus:
     """Load the corpus that a configuration names, and see that it is still the same."""
-    files = None
-    if config.source_file is not None and config.target_file is not None:
-        files = (Path(config.source_file), Path(config.target_file))
     corpus = load_corpus(
         config.corpus,
         source_language=config.source_language,
         target_language=config.target_language,
         data_dir=None if config.data_dir is None else Path(config.data_dir),
-        files=files,
+        files=_both(config.source_file, config.target_file),
+        validation_files=_both(config.valid_source, config.valid_target),
+        test_files=_both(config.test_source, config.test_target),
     )
     if config.corpus_hash and config.corpus_hash != corpus.fingerprint:
         raise UserError(
@@ -223,6 +234,11 @@ def corpus_of(config: Config) -> Corpus:
             "sentences may have been trained on; begin another --run"
         )
     return corpus
+
+
+def _both(source: str | None, target: str | None) -> Files | None:
+    """Make a pair of paths, if there is one."""
+    return None if source is None or target is None else (Path(source), Path(target))
 
 
 def _check_types(kind: type, content: dict[str, Any]) -> None:

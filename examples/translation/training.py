@@ -306,7 +306,7 @@ class Training:
             [pair.source for pair in sample],
             search=Greedy(),
         )
-        references = [pair.target for pair in sample]
+        references = [pair.reference for pair in sample]
         return loss, score(translations, references, tokenize=self.corpus.bleu_tokenizer).bleu
 
     def _keep_as_best(self) -> None:

@@ -66,7 +66,8 @@ def test_the_decoder_is_given_the_translation_one_place_late() -> None:
 
 
 def test_pairs_too_long_for_the_model_are_left_out(trained: Training) -> None:
-    pairs = [Pair("犬が走る。", "The dog runs."), Pair("犬" * 50, "dog " * 50)]
+    texts = [("犬が走る。", "The dog runs."), ("犬" * 50, "dog " * 50)]
+    pairs = [Pair(source, target, target) for source, target in texts]
     assert len(encode_pairs(pairs, *trained.tokenizers, max_length=32)) == 1
     with pytest.raises(UserError, match="no sentence pair is shorter than 32 tokens"):
         encode_pairs(pairs[1:], *trained.tokenizers, max_length=32)

@@ -214,7 +214,9 @@ def test_own_files_are_split_by_source_sentence(tmp_path: Path) -> None:
     check_disjoint(corpus)
     assert len(corpus.train) + len(corpus.validation) + len(corpus.test) == 900
     assert len(sources(corpus.validation)) == len(sources(corpus.test)) == 15
-    assert Pair("猫は7匹", "7 cats, 7") in corpus.train + corpus.validation + corpus.test
+    assert (
+        Pair("猫は7匹", "7 cats, 7", "7 cats, 7") in corpus.train + corpus.validation + corpus.test
+    )
 
 
 def test_the_split_depends_on_the_seed_and_not_on_the_order(tmp_path: Path) -> None:
@@ -229,9 +231,75 @@ def test_the_split_depends_on_the_seed_and_not_on_the_order(tmp_path: Path) -> N
 
 
 def test_two_different_sentences_cannot_fill_three_splits(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"three different sentences, got 2: .*mine\.ja and .*"):
+    with pytest.raises(UserError, match=r"at least 3 different .*, got 2: .*mine\.ja and .*"):
         load_corpus("files", files=own_files(tmp_path, [1, 2, 301]))
     check_disjoint(load_corpus("files", files=own_files(tmp_path, [1, 2, 3])))
+
+
+def split_files(folder: Path, name: str, numbers: list[int]) -> tuple[Path, Path]:
+    (folder / name).mkdir()
+    return own_files(folder / name, numbers)
+
+
+def test_given_validation_and_test_files_leave_the_training_file_whole(tmp_path: Path) -> None:
+    corpus = load_corpus(
+        "files",
+        files=split_files(tmp_path, "train", list(range(100))),
+        validation_files=split_files(tmp_path, "valid", [200, 201]),
+        test_files=split_files(tmp_path, "test", [210, 211, 212]),
+    )
+    assert [pair.source for pair in corpus.train] == [f"猫は{n}匹" for n in range(100)]
+    assert [pair.source for pair in corpus.validation] == ["猫は200匹", "猫は201匹"]
+    assert [pair.source for pair in corpus.test] == ["猫は210匹", "猫は211匹", "猫は212匹"]
+    assert corpus.held_out == ()
+    assert corpus.sizes == "100 training pairs, 2 validation pairs, 3 test pairs"
+
+
+@pytest.mark.parametrize("given", ["validation", "test"])
+def test_only_the_split_that_is_not_given_is_held_out(tmp_path: Path, given: str) -> None:
+    other = "test" if given == "validation" else "validation"
+    own = split_files(tmp_path, "own", [200])
+    corpus = load_corpus(
+        "files",
+        files=split_files(tmp_path, "train", list(range(100))),
+        validation_files=own if given == "validation" else None,
+        test_files=own if given == "test" else None,
+    )
+    check_disjoint(corpus)
+    assert (len(corpus.train), len(getattr(corpus, other)), len(getattr(corpus, given))) == (
+        95,
+        5,
+        1,
+    )
+    assert corpus.held_out == (other,)
+    assert corpus.sizes.endswith(f" ({other} held out from the training files)")
+
+
+def test_test_sentences_of_own_files_leave_the_training_set(tmp_path: Path) -> None:
+    test = split_files(tmp_path, "test", [3, 4, 5])
+    corpus = load_corpus(
+        "files", files=split_files(tmp_path, "train", list(range(50))), test_files=test
+    )
+    check_disjoint(corpus)
+    assert len(corpus.test) == 3
+    with pytest.raises(UserError, match="no validation pair whose source"):
+        load_corpus("files", files=test, validation_files=test, test_files=test)
+
+
+def test_references_are_scored_as_they_stand_in_the_file(tmp_path: Path) -> None:
+    source, target = own_files(tmp_path, list(range(40)))
+    write(target, "".join(f"I can’t see  {n} ﾈｺ cats…\n" for n in range(40)))
+    corpus = load_corpus("files", files=(source, target))
+    for pair in corpus.validation + corpus.test:
+        number = pair.source.removeprefix("猫は").removesuffix("匹")
+        assert pair.target == f"I can't see {number} ネコ cats..."
+        assert pair.reference == f"I can’t see  {number} ﾈｺ cats…"
+    before = corpus.fingerprint
+    write(target, "".join(f"I can't see  {n} ﾈｺ cats…\n" for n in range(40)))
+    changed = load_corpus("files", files=(source, target))
+    assert changed.train != corpus.train  # only the references differ
+    assert [pair[:2] for pair in changed.train] == [pair[:2] for pair in corpus.train]
+    assert changed.fingerprint != before
 
 
 @pytest.mark.parametrize(("source", "target"), [("ja", "en"), ("en", "ja")])
@@ -273,7 +341,7 @@ def test_a_given_data_folder_is_only_read_and_the_network_left_alone(
     monkeypatch.setattr(corpus_module, "fetch", None)
     before = sorted(tiny.rglob("*"))
     corpus = load_corpus(SMALL_PARALLEL_ENJA, data_dir=tiny)
-    assert corpus.train[0] == ("猫がいる。", "there is a cat .")
+    assert corpus.train[0][:2] == ("猫がいる。", "there is a cat .")
     assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (3, 2, 2)
     assert sorted(tiny.rglob("*")) == before
 

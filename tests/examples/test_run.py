@@ -7,7 +7,7 @@ import torch
 
 from translation.checkpoint import load_checkpoint
 from translation.errors import UserError
-from translation.run import Run, locked
+from translation.run import SPLIT_FILES, Run, locked
 from translation.training import Training
 
 
@@ -85,11 +85,21 @@ def test_a_run_of_the_first_format_holds_a_transformer(run: Run) -> None:
     assert config.settings.model == "transformer"
 
 
+def test_a_run_of_the_third_format_held_its_splits_out(run: Run) -> None:
+    config = run.read_config()
+    content = json.loads(run.config_file.read_text(encoding="utf-8"))
+    content["format_version"] = 3
+    for name in SPLIT_FILES:
+        del content[name]
+    run.config_file.write_text(json.dumps(content), encoding="utf-8")
+    assert run.read_config() == config
+
+
 def test_a_newer_format_is_refused(run: Run) -> None:
     content = json.loads(run.config_file.read_text(encoding="utf-8"))
-    content["format_version"] = 4
+    content["format_version"] = 5
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="format version 4, newer than this program's 3"):
+    with pytest.raises(UserError, match="format version 5, newer than this program's 4"):
         run.read_config()
 
 

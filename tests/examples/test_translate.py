@@ -15,6 +15,7 @@ from matplotlib.image import imread
 
 import translate
 from translation.run import Run
+from translation.scoring import score
 from translation.training import Training
 from translation.translator import Translator
 
@@ -65,6 +66,43 @@ def test_train_translate_and_evaluate_in_one_folder(
     assert "tok:13a" in report
     assert "nc:6" in report
     assert output.read_text(encoding="utf-8").count("\n") == 1  # five in a hundred of thirty
+
+
+def test_own_validation_and_test_files_are_used_and_scored_line_by_line(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def held_out(split: str, pairs: list[tuple[str, str]]) -> list[str]:
+        options = []
+        for number, side in enumerate(("source", "target")):
+            path = tmp_path / f"{split}.{side}"
+            path.write_text("".join(f"{pair[number]}\n" for pair in pairs), encoding="utf-8")
+            options += [f"--{split}-{side}", str(path)]
+        return options
+
+    run_options = ["--run", str(tmp_path / "run")]
+    valid = held_out("valid", [("犬が歩く。", "The dog walks.")])
+    test = held_out("test", [("猫が犬。", "A  cat’s dog."), ("鳥が歩く。", "The bird walks.")])
+    assert translate.main(["train", *run_options, *files, *valid, *TINY]) == 0
+    head = capsys.readouterr().out
+    assert head.startswith("29 training pairs, 1 validation pairs, 1 test pairs (test held out ")
+    assert translate.main(["evaluate", *run_options]) == 0
+    assert capsys.readouterr().out.startswith("1 test sentences\n")
+    output = tmp_path / "out.txt"
+    assert translate.main(["evaluate", *run_options, *test, "--output", str(output)]) == 0
+    report = capsys.readouterr().out
+    lines = output.read_text(encoding="utf-8").splitlines()
+    expected = score(lines, ["A  cat’s dog.", "The bird walks."], tokenize="13a")
+    assert report.startswith("2 test sentences\n")
+    assert f"chrF {expected.chrf:.1f}" in report
+    for refused in (valid[:2], test[2:]):
+        assert translate.main(["train", *run_options, *files, *refused]) == 2
+        assert "go together" in one_error_line(capsys)
+    assert translate.main(["train", "--run", str(tmp_path / "toy"), *valid]) == 2
+    assert one_error_line(capsys) == "error: --valid-source goes with --corpus files"
+    assert translate.main(["evaluate", *run_options, *test[:2]]) == 2
+    assert "--test-source and --test-target go together" in one_error_line(capsys)
+    assert translate.main(["train", "--resume", *run_options, *files, *test]) == 2
+    assert "was begun with test_source=None" in one_error_line(capsys)
 
 
 def test_runs_are_compared_in_a_table_and_two_pictures(

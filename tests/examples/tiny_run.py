@@ -33,7 +33,7 @@ SETTINGS = replace(
 def make_corpus() -> Corpus:
     """Every noun with every verb: thirty sentences, of which five are held out."""
     pairs = [
-        Pair(f"{ja_noun}が{ja_verb}。", f"The {noun} {verb}.")
+        Pair(f"{ja_noun}が{ja_verb}。", english := f"The {noun} {verb}.", english)
         for ja_noun, noun in NOUNS.items()
         for ja_verb, verb in VERBS.items()
     ]
@@ -56,7 +56,7 @@ def begin(folder: Path, settings: Settings = SETTINGS, **options: Any) -> Traini
             Tokenizer.train(texts, vocab_size=settings.vocabulary, path=path)
             hashes[side] = file_hash(path)
         config = Config(
-            *("files", "ja", "en", None, None, None, 0, "tiny"),
+            *("files", "ja", "en", None, None, None, None, None, None, None, 0, "tiny"),
             settings=settings,
             minutes=None,
             corpus_hash=corpus.fingerprint,
