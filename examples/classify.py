@@ -146,8 +146,10 @@ def train_command(options: argparse.Namespace) -> None:
         )
         parameters = sum(weight.numel() for weight in encoder.model.parameters())
         print(
-            f"{len(data.train)} texts, {len(config.labels)} labels, {parameters} parameters, "
-            f"a vocabulary of {vocabulary}, on {device}",
+            f"{len(data.train):,} training texts, {len(data.validation):,} validation texts"
+            f"{' (held out from the training file)' if config.train_file else ''}, "
+            f"{len(data.test):,} test texts, {len(config.labels)} labels, {parameters:,} "
+            f"parameters, a vocabulary of {vocabulary}, on {device}",
             flush=True,
         )
         for training in (bag, encoder):

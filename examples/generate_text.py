@@ -175,7 +175,9 @@ def train_command(options: argparse.Namespace) -> None:
         )
         parameters = sum(weight.numel() for weight in training.model.parameters())
         print(
-            f"{len(learnt)} tokens, {parameters} parameters, a vocabulary of "
+            f"{len(text.train):,} training lines of {len(learnt):,} tokens, "
+            f"{len(text.validation):,} validation lines, {len(text.test):,} test lines (cut from "
+            f"the end of the text), {parameters:,} parameters, a vocabulary of "
             f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
             f"{math.exp(ngram_loss):.3f}",
             flush=True,

@@ -173,6 +173,9 @@ def test_train_evaluate_and_classify_in_one_folder(
     assert classify.main(["train", "--run", str(folder), *files, *TINY]) == 0
     out = capsys.readouterr().out
     assert "best that counts of words allow" in out
+    assert out.startswith(
+        "22 training texts, 2 validation texts (held out from the training file), 6 test texts, "
+    )
     assert {path.name for path in folder.iterdir()} == {
         *("config.json", "tokenizer.model", "checkpoints", "best", "bag"),
         *("metrics.jsonl", "accuracy.png", "confusion.png", "attention.png"),

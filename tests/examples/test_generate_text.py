@@ -412,6 +412,14 @@ def test_a_text_that_is_too_short_or_has_changed_is_refused(
         load_text(short)
     run = str(tmp_path / "run")
     assert generate_text.main(["train", "--run", run, "--text", file, *TINY]) == 0
+    lines = load_text(Path(file))
+    head = f"{len(lines.train):,} training lines of "
+    held_out = (
+        f" tokens, {len(lines.validation)} validation lines, {len(lines.test)} test lines (cut "
+    )
+    first_line = capsys.readouterr().out.split("\n")[0]
+    assert first_line.startswith(head)
+    assert held_out in first_line
     with Path(file).open("a", encoding="utf-8") as text:
         text.write("\none more line")
     capsys.readouterr()
