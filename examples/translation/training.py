@@ -166,8 +166,8 @@ class Training:
         self.learner.join()
         if not self.processes.agree(self.run.checkpoints.exists):
             self._save()  # whatever happens, there is something to go back to
+        started = time.monotonic() - self.progress.seconds  # once: saving takes time as well
         while not self.processes.agree(lambda: self.finished):
-            started = time.monotonic() - self.progress.seconds
             rate = self._train_epoch(started)
             self._end_epoch(rate, started)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.examples.proof_run import Proof, make_proof
 from tests.examples.tiny_run import begin, make_corpus
 
 from translation.training import Training
@@ -26,6 +27,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
     training = begin(tmp_path_factory.mktemp("runs") / "trained")
     training.fit()
     return training
+
+
+@pytest.fixture(scope="session")
+def proof(tmp_path_factory: pytest.TempPathFactory) -> Proof:
+    """Finish two trainings whose every update is recorded, once; tests leave them as they are."""
+    return make_proof(tmp_path_factory.mktemp("proof"))
 
 
 @pytest.fixture

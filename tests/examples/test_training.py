@@ -130,13 +130,6 @@ def test_training_stops_where_nothing_is_gained(tmp_path: Path) -> None:
     assert training.progress.epoch == 2
 
 
-def test_a_plan_in_minutes_ends_with_them(tmp_path: Path) -> None:
-    training = begin(tmp_path / "run", replace(SETTINGS, epochs=10**6, patience=10**6))
-    training.minutes = 0.02
-    training.fit()
-    assert 1.2 <= training.progress.seconds < 60.0
-
-
 def test_a_loss_that_is_no_number_stops_the_training_and_keeps_what_was_saved(
     tmp_path: Path,
 ) -> None:

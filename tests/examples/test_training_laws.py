@@ -1,0 +1,303 @@
+"""What a translator's training computes, computed again by hand from what it wrote and recorded."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tests.examples import by_hand
+from tests.examples.proof_run import Proof, ProofRun, make_lines
+from tests.examples.recording import Update, check_adam, check_clipped, recorded_updates
+from tests.examples.tiny_run import SETTINGS, begin
+from torch import Tensor
+
+from translation import training as training_module
+from translation.batches import Example, make_batches
+from translation.training import Training
+
+
+@pytest.fixture(params=["paired", "single"])
+def run(request: pytest.FixtureRequest, proof: Proof) -> ProofRun:
+    """A training that reads two batches for an update, and one that reads one."""
+    found: ProofRun = getattr(proof, request.param)
+    return found
+
+
+def epoch_groups(run: ProofRun, epoch: int) -> tuple[int, list[list[Example]]]:
+    """Make the batches of an epoch; return their number, and the examples of each update."""
+    settings = run.settings
+    batches = make_batches(
+        run.encode("train"), batch_tokens=settings.batch_tokens, seed=run.seed, epoch=epoch
+    )
+    together = settings.accumulate
+    groups = [batches[i : i + together] for i in range(0, len(batches), together)]
+    return len(batches), [[example for batch in group for example in batch] for group in groups]
+
+
+def test_the_corpus_of_the_proof_has_unequal_lengths_and_no_order(proof: Proof) -> None:
+    for split in ("dev", "test"):
+        lengths = [len(example.target) for example in proof.paired.encode(split)]
+        assert len(lengths) > 3
+        assert len(set(lengths)) > 2
+        assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
+    counts = [epoch_groups(proof.paired, epoch)[0] for epoch in range(8)]
+    assert any(count % 2 for count in counts)  # an epoch that ends with a batch on its own
+
+
+def test_a_training_begins_with_the_fresh_weights_of_its_seed(run: ProofRun) -> None:
+    for found, expected in zip(run.updates[0].before, run.model().parameters(), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_the_rate_rises_and_falls_with_every_update_and_the_last_is_above_zero(
+    run: ProofRun,
+) -> None:
+    settings, expected = run.settings, []
+    for epoch in range(settings.epochs):
+        count, groups = epoch_groups(run, epoch)
+        for number in range(len(groups)):
+            done = (epoch + number * settings.accumulate / count) / settings.epochs
+            rise = (len(expected) + 1) / settings.warmup_steps
+            expected.append(settings.peak_rate * min(rise, 1.0 - done))  # type: ignore[operator]
+    rates = [update.rate for update in run.updates]
+    assert rates == pytest.approx(expected, rel=1e-9)
+    top = rates.index(max(rates))
+    assert all(a < b for a, b in zip(rates[:top], rates[1:], strict=False))
+    assert all(a > b for a, b in zip(rates[top:], rates[top + 1 :], strict=False))
+    assert 0.0 < rates[-1] < rates[top] / 8
+
+
+def test_every_update_is_that_of_the_papers_adam(run: ProofRun) -> None:
+    check_adam(run.updates)
+
+
+def check_epoch(run: ProofRun, epoch: int) -> list[float]:
+    """Compute an epoch's gradients and its loss by hand; return the norms before clipping."""
+    model, total, tokens, norms = run.model(), 0.0, 0, []
+    _, groups = epoch_groups(run, epoch)
+    for update, examples in zip(run.epochs()[epoch], groups, strict=True):
+        model = by_hand.with_weights(model, update.before)
+        model.zero_grad()
+        loss = torch.stack(
+            [by_hand.sentence_loss(model, *each, run.settings.label_smoothing) for each in examples]
+        ).sum()
+        count = sum(len(target) + 1 for _, target in examples)
+        (loss / count).backward()
+        gradient = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+        norms.append(check_clipped(update, gradient))
+        total, tokens = total + float(loss.detach()), tokens + count
+    assert run.rows[epoch]["train_loss"] == pytest.approx(total / tokens, rel=1e-5)
+    return norms
+
+
+def test_gradients_and_training_loss_are_those_of_all_real_tokens_with_their_ends(
+    proof: Proof,
+) -> None:
+    norms = [
+        *check_epoch(proof.single, 0),
+        *(norm for epoch in (0, 2, 7) for norm in check_epoch(proof.paired, epoch)),
+    ]
+    assert min(norms) < 0.9  # so that both sides of the bound are seen
+    assert max(norms) > 1.1
+
+
+def check_weights(found: list[Tensor], expected: list[Tensor]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-6)
+
+
+def test_checkpoints_hold_the_raw_weights_and_the_average_of_all_updates(run: ProofRun) -> None:
+    model = run.model()
+    checkpoints = sorted((run.folder / "checkpoints").iterdir())
+    steps = [0, *(row["step"] for row in run.rows)][-2:]
+    assert [int(path.name.removeprefix("step-")) for path in checkpoints] == steps
+    for path, step in zip(checkpoints, steps, strict=True):
+        if step:
+            raw, average = (
+                by_hand.saved_weights(path, group, model) for group in ("model", "average")
+            )
+            check_weights(raw, run.updates[step - 1].after)
+            check_weights(average, run.averages[step - 1])
+            largest = max(float((a - b).abs().max()) for a, b in zip(raw, average, strict=True))
+            assert largest > 1e-3
+
+
+def validation_loss(run: ProofRun, weights: list[Tensor]) -> float:
+    """Compute the loss per token of the validation sentences, ends included, one by one."""
+    model = by_hand.with_weights(run.model(), weights)
+    examples = run.encode("dev")
+    with torch.no_grad():
+        losses = [
+            float(by_hand.sentence_loss(model, *each, run.settings.label_smoothing))
+            for each in examples
+        ]
+    return sum(losses) / sum(len(target) + 1 for _, target in examples)
+
+
+def test_the_validation_loss_is_that_of_the_averaged_weights_per_real_token(run: ProofRun) -> None:
+    for row in run.rows:
+        expected = validation_loss(run, run.averages[row["step"] - 1])
+        assert row["validation_loss"] == pytest.approx(expected, rel=1e-5)
+        raw = validation_loss(run, run.updates[row["step"] - 1].after)
+        assert abs(raw - expected) > 1e-3  # so that the two can be told apart
+
+
+def test_the_validation_bleu_is_that_of_greedy_translations_in_the_corpuss_order(
+    proof: Proof,
+) -> None:
+    run = proof.paired
+    references = [en for _, en in make_lines()["dev"]]
+    for row in run.rows[3:]:
+        model = by_hand.with_weights(run.model(), run.averages[row["step"] - 1])
+        outputs = [
+            run.target.decode(by_hand.greedy(model, source)) for source, _ in run.encode("dev")
+        ]
+        expected = by_hand.bleu(outputs, references)
+        assert row["validation_bleu"] == pytest.approx(expected, rel=1e-9)
+        for wrong in (
+            by_hand.bleu(references, outputs),
+            by_hand.bleu(outputs, references[1:] + references[:1]),
+            by_hand.bleu(outputs, references[::-1]),
+        ):
+            assert abs(wrong - expected) > 0.1
+
+
+def test_best_holds_the_averaged_weights_of_the_lowest_validation_loss(run: ProofRun) -> None:
+    row = min(run.rows, key=lambda each: float(each["validation_loss"]))
+    path = by_hand.only_entry(run.folder / "best")
+    assert path.name == f"step-{row['step']:08d}"
+    weights = by_hand.saved_weights(path, "model", run.model())
+    check_weights(weights, run.averages[row["step"] - 1])
+    assert validation_loss(run, weights) == pytest.approx(row["validation_loss"], rel=1e-5)
+
+
+def train_with_losses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float], patience: int
+) -> tuple[Training, list[Update]]:
+    """Train a tiny translator whose epochs are told these validation losses."""
+    given = iter(losses)
+    monkeypatch.setattr(Training, "validation_loss", lambda *_: next(given))
+    monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
+    with recorded_updates() as recorded:
+        training = begin(folder, replace(SETTINGS, epochs=len(losses), patience=patience))
+        training.fit()
+    (updates,) = recorded
+    return training, updates
+
+
+@pytest.mark.parametrize(
+    ("losses", "patience", "best", "last"),
+    [
+        ([3.0, 2.0, 2.0, 2.5], 9, 2, 4),  # of equals, the first
+        ([3.0, 2.0, 2.5, 1.9, 1.95], 9, 4, 5),  # compared with the lowest, not with the last
+        ([2.0, 1.0, 3.0, 0.9, 1.0, 1.0, 0.8], 2, 4, 6),  # a gain begins the count anew
+        ([1.0, 1.0, 1.0, 1.0], 2, 1, 3),  # an equal loss is no gain
+    ],
+)
+def test_the_epoch_with_the_lowest_validation_loss_is_kept_and_too_many_without_one_end_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: list[float],
+    patience: int,
+    best: int,
+    last: int,
+) -> None:
+    training, updates = train_with_losses(tmp_path / "run", monkeypatch, losses, patience)
+    rows = training.run.read_metrics()
+    assert [row["validation_loss"] for row in rows] == losses[:last]
+    step = rows[best - 1]["step"]
+    path = by_hand.only_entry(training.run.best)
+    assert path.name == f"step-{step:08d}"
+    averages = by_hand.moving_average([each.after for each in updates], SETTINGS.average)
+    check_weights(by_hand.saved_weights(path, "model", training.model), averages[step - 1])
+
+
+def test_dropout_acts_in_training_and_not_in_validation(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, dropout=0.5, epochs=1)
+    with recorded_updates() as recorded:
+        training = begin(tmp_path / "run", settings)
+        training.fit()
+    (updates,) = recorded
+    source, target = training.tokenizers
+    model = settings.build(source.vocab_size, target.vocab_size)
+    batches = make_batches(training.train_set, batch_tokens=24, seed=0, epoch=0)
+    for update, batch in zip(updates, batches, strict=True):
+        model = by_hand.with_weights(model, update.before)
+        model.zero_grad()
+        count = sum(len(each.target) + 1 for each in batch)
+        for each in batch:
+            (by_hand.sentence_loss(model, *each, 0.1) / count).backward()
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        found = torch.cat([each.flatten() for each in update.gradient]).double()
+        likeness = torch.cosine_similarity(found, gradient, dim=0)
+        assert 0.1 < float(likeness) < 0.95
+    averages = by_hand.moving_average([each.after for each in updates], settings.average)
+    model = by_hand.with_weights(model, averages[-1])
+    with torch.no_grad():
+        losses = [float(by_hand.sentence_loss(model, *x, 0.1)) for x in training.validation_set]
+    expected = sum(losses) / sum(len(each.target) + 1 for each in training.validation_set)
+    (row,) = training.run.read_metrics()
+    assert row["validation_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+class Clock:
+    """A clock that goes on by a second each time it is read."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_a_plan_in_minutes_lets_the_rate_fall_with_the_clock_and_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(training_module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
+    settings = replace(SETTINGS, epochs=1, warmup_steps=3, patience=99)
+    training = begin(tmp_path / "run", settings, minutes=0.5)
+    asked: list[float] = []
+    update = training.learner.update
+
+    def note(group: list[list[Example]], rate: float) -> Tensor:
+        asked.append(clock.now)
+        return update(group, rate)
+
+    training.learner.update = note  # type: ignore[method-assign, assignment]
+    with recorded_updates() as recorded:
+        training.fit()
+    (updates,) = recorded
+    begun = 1001.0  # the first reading
+    for step, (seen, made) in enumerate(zip(asked, updates, strict=True), start=1):
+        fall = 1.0 - (seen - begun) / 30.0
+        assert made.rate == pytest.approx(1e-2 * min(step / 3, fall), rel=1e-9)
+    rows = training.run.read_metrics()
+    assert len(rows) > 1  # the plan in epochs says one
+    assert asked[-1] - begun < 30.0 <= rows[-1]["minutes"] * 60.0 < 40.0
+
+
+def test_the_speed_counts_target_tokens_with_their_ends_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(training_module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
+    training.fit()
+    tokens = sum(len(each.target) + 1 for each in training.train_set)
+    rows = training.run.read_metrics()
+    # The clock is read twice around an epoch's updates: at their beginning and at their end.
+    assert [row["tokens_per_second"] for row in rows] == [tokens, tokens]
+
+
+def test_steps_count_updates_through_all_epochs(run: ProofRun) -> None:
+    sizes = [len(epoch_groups(run, epoch)[1]) for epoch in range(run.settings.epochs)]
+    assert [row["step"] for row in run.rows] == list(accumulate(sizes))
+    assert [row["epoch"] for row in run.rows] == list(range(1, len(sizes) + 1))
