@@ -11,7 +11,7 @@ import json
 import logging
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ class ProofRun:
         """Split the updates by epoch, as ``metrics.jsonl`` counts them."""
         ends = [0, *(row["step"] for row in self.rows)]
         assert ends[-1] == len(self.updates)
-        return [self.updates[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+        return [self.updates[start:end] for start, end in pairwise(ends)]
 
 
 SETTINGS = replace(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ def copied(tensors: list[Tensor]) -> list[Tensor]:
 
 @contextmanager
 def recorded_updates() -> Iterator[list[list[Update]]]:
-    """Record every update of every optimiser: one list for each, in the order of their beginning."""
+    """Record every update: one list for each optimiser, in the order of their first updates."""
     found: list[list[Update]] = []
     of: dict[int, list[Update]] = {}
     alive: list[Optimizer] = []  # an id is given again where an object is gone
@@ -109,7 +110,7 @@ def check_adam(updates: list[Update]) -> None:
         assert not update.settings["maximize"]
         for found, wanted in zip(update.after, expected, strict=True):
             torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=2e-6)
-    for earlier, later in zip(updates, updates[1:], strict=False):  # nothing else moves a weight
+    for earlier, later in pairwise(updates):  # nothing else moves a weight
         assert all(map(torch.equal, earlier.after, later.before))
 
 

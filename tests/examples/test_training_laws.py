@@ -1,11 +1,9 @@
-"""What a translator's training computes, computed again by hand from what it wrote and recorded."""
+"""What a translator's training computes, computed again by hand from its files and updates."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -66,8 +64,8 @@ def test_the_rate_rises_and_falls_with_every_update_and_the_last_is_above_zero(
     rates = [update.rate for update in run.updates]
     assert rates == pytest.approx(expected, rel=1e-9)
     top = rates.index(max(rates))
-    assert all(a < b for a, b in zip(rates[:top], rates[1:], strict=False))
-    assert all(a > b for a, b in zip(rates[top:], rates[top + 1 :], strict=False))
+    assert all(a < b for a, b in pairwise(rates[: top + 1]))
+    assert all(a > b for a, b in pairwise(rates[top:]))
     assert 0.0 < rates[-1] < rates[top] / 8
 
 
@@ -143,7 +141,7 @@ def test_the_validation_loss_is_that_of_the_averaged_weights_per_real_token(run:
         expected = validation_loss(run, run.averages[row["step"] - 1])
         assert row["validation_loss"] == pytest.approx(expected, rel=1e-5)
         raw = validation_loss(run, run.updates[row["step"] - 1].after)
-        assert abs(raw - expected) > 1e-3  # so that the two can be told apart
+        assert abs(raw - expected) > 1e-4  # so that the two can be told apart
 
 
 def test_the_validation_bleu_is_that_of_greedy_translations_in_the_corpuss_order(
