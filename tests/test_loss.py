@@ -94,6 +94,10 @@ def test_under_autocast_products_are_short_and_the_sum_is_not() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         loss = linear_cross_entropy(hidden, weight, target, label_smoothing=0.1)
     assert loss.dtype == torch.float32
+    short = hidden.detach().bfloat16() @ weight.detach().bfloat16().T  # rounded to 8 bits
+    of_short = F.cross_entropy(short.double(), target, reduction="sum", label_smoothing=0.1)
+    torch.testing.assert_close(loss.double(), of_short, rtol=1e-6, atol=0)
+    assert abs(float(whole(hidden, weight, target, 0.1).detach()) - float(of_short)) > 1e-3
     loss.backward()
     expected = torch.autograd.grad(whole(hidden, weight, target, 0.1), (hidden, weight))
     assert hidden.grad is not None

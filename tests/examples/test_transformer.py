@@ -17,9 +17,17 @@ def test_tied_embeddings_are_one_table() -> None:
 def test_the_base_preset_is_the_papers_model() -> None:
     with torch.device("meta"):
         model = BASE.build(37000, 37000)
-    tables = 2 * 37000 * 512  # the paper shares one; we keep a table for each language
-    layers = sum(parameter.numel() for parameter in model.parameters()) - tables
-    assert layers == pytest.approx(65e6 - 37000 * 512, rel=0.05)  # table 3: 65 million in all
+    layers, width, inner = 6, 512, 2048  # table 3, and section 3.3
+    attention = 4 * (width * width + width)
+    feed_forward = 2 * width * inner + inner + width
+    norm = 2 * width
+    encoder = layers * (attention + feed_forward + 2 * norm)
+    decoder = layers * (2 * attention + feed_forward + 3 * norm)
+    tables = 2 * 37000 * width  # the paper shares one; each language has a table here
+    found = sum(parameter.numel() for parameter in model.parameters())
+    assert found == encoder + decoder + tables
+    # Table 3 says 65 million; with one table there are 63.1 million.
+    assert found - 37000 * width == 63_082_496
 
 
 @pytest.mark.parametrize("preset", PRESETS)
