@@ -54,7 +54,8 @@ def test_a_training_begins_with_the_fresh_weights_of_its_seed(run: ProofRun) -> 
 def test_the_rate_rises_and_falls_with_every_update_and_the_last_is_above_zero(
     run: ProofRun,
 ) -> None:
-    settings, expected = run.settings, []
+    settings = run.settings
+    expected: list[float] = []
     for epoch in range(settings.epochs):
         count, groups = epoch_groups(run, epoch)
         for number in range(len(groups)):
