@@ -69,13 +69,20 @@ def make_lines() -> dict[str, list[Line]]:
     return {"train": train, "dev": validation, "test": [*mixed, *again[len(test) :]]}
 
 
+def reference(translation: str) -> str:
+    """Spell a translation as the file does that scores compare with; a model learns lower case."""
+    return translation.capitalize()
+
+
 def write_corpus(folder: Path) -> dict[str, str]:
     """Write the six files; return the SHA-256 of each."""
     folder.mkdir()
     hashes = {}
     for split, pairs in make_lines().items():
         for side, language in enumerate(("ja", "en")):
-            content = "".join(f"{pair[side]}\n" for pair in pairs).encode()
+            is_reference = language == "en" and split != "train"
+            lines = [reference(pair[side]) if is_reference else pair[side] for pair in pairs]
+            content = "".join(f"{line}\n" for line in lines).encode()
             (folder / f"{split}.{language}").write_bytes(content)
             hashes[f"{split}.{language}"] = hashlib.sha256(content).hexdigest()
     return hashes

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tests.examples import by_hand
-from tests.examples.proof_run import Proof, ProofRun, make_lines
+from tests.examples.proof_run import Proof, ProofRun, make_lines, reference
 from tests.examples.recording import Update, check_adam, check_clipped, recorded_updates
 from tests.examples.tiny_run import SETTINGS, begin
 from torch import Tensor
@@ -149,7 +149,7 @@ def test_the_validation_bleu_is_that_of_greedy_translations_in_the_corpuss_order
     proof: Proof,
 ) -> None:
     run = proof.paired
-    references = [en for _, en in make_lines()["dev"]]
+    references = [reference(en) for _, en in make_lines()["dev"]]
     for row in run.rows[3:]:
         model = by_hand.with_weights(run.model(), run.averages[row["step"] - 1])
         outputs = [
