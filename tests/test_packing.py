@@ -29,6 +29,7 @@ from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLaye
 from transformer_blocks.packing.linear import PackedFeedForward
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
+CLOSE: dict[str, Any] = {"rtol": 0, "atol": 2e-5}
 LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}
 
 
@@ -98,12 +99,6 @@ def test_a_residual_and_a_relu_are_part_of_the_product(relu: bool, dtype: torch.
         product = linear(x).relu() if relu else linear(x)
         torch.testing.assert_close(packed(x), product, rtol=0, atol=LIMITS[dtype])
         torch.testing.assert_close(packed(x, added), added + product, rtol=0, atol=LIMITS[dtype])
-
-
-def test_a_residual_gets_its_gradient_from_a_packed_map() -> None:
-    added = torch.randn(3, 8, requires_grad=True)
-    PackedLinear(nn.Linear(4, 8))(torch.randn(3, 4), added).sum().backward()
-    assert torch.equal(cast(Tensor, added.grad), torch.ones(3, 8))
 
 
 @torch.no_grad()
@@ -323,16 +318,11 @@ def test_what_is_special_about_a_layer_is_kept(change: Callable[[DecoderLayer], 
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
 
-def test_gradients_of_inputs_and_autocast_are_those_of_the_model() -> None:
+@pytest.mark.parametrize("gradients", [False, True])
+def test_autocast_gives_what_it_gives_the_model(gradients: bool) -> None:
     encoder = build_encoder(**SIZES).eval()
     packed, x = pack(encoder), torch.randn(2, 5, 16)
-    gradients = []
-    for model in (encoder, packed):
-        leaf = x.clone().requires_grad_()
-        model(leaf).pow(2).sum().backward()
-        gradients.append(leaf.grad)
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-4)
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.set_grad_enabled(gradients), torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(packed(x), encoder(x), rtol=0, atol=0.05)
 
 

@@ -272,8 +272,6 @@ def test_what_is_no_step_takes_the_usual_way(programs: list[ExportedProgram]) ->
     deeper(x, cache=(other := deeper.new_cache(memory)))
     with pytest.raises(ValueError, match="cache must be of this decoder with 1 layers"):
         packed(word, cache=other)
-    with torch.enable_grad():
-        packed(word, cache=cache)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cache = packed.new_cache(memory)
         steps = [packed(word, cache=cache) for word in x.split(1, dim=1)]

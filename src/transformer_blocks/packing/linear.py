@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.packing.module import PackedModule, without_gradients
 
 SMALL_MAP = 2**18  # weights; with fewer, a single row is multiplied faster than oneDNN is called
 BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
@@ -43,7 +44,7 @@ if not hasattr(torch.ops.transformer_blocks, "sort"):  # it outlives a module th
     torch.library.register_fake("transformer_blocks::sort", torch.empty_like)
 
 
-class PackedLinear(nn.Module):
+class PackedLinear(PackedModule):
     """A linear map whose weights lie as the processor reads them.
 
     Float32 weights on a CPU are sorted into blocks by oneDNN, the library behind many of torch's
@@ -93,6 +94,9 @@ class PackedLinear(nn.Module):
         Returns:
             Shape (..., out_features).
         """
+        return without_gradients(self._forward, x, added)
+
+    def _forward(self, x: Tensor, added: Tensor | None) -> Tensor:
         compiling = torch.compiler.is_compiling()
         is_row = not compiling and x.numel() <= self.in_features
         if (
@@ -101,8 +105,7 @@ class PackedLinear(nn.Module):
             or x.dtype != torch.float32
             or torch.is_autocast_enabled("cpu")
             or x.shape[-1] != self.in_features  # which torch will tell
-            or x.requires_grad  # which oneDNN's product would not serve
-            or (added is not None and (added.requires_grad or self.relu))
+            or (added is not None and self.relu)
             or (compiling and not _sorts)
         ):
             y = F.linear(x, self.weight, self.bias)
@@ -117,7 +120,7 @@ class PackedLinear(nn.Module):
         return y if added is None else added + y
 
 
-class PackedFeedForward(nn.Module):
+class PackedFeedForward(PackedModule):
     """A feed-forward network whose ReLU is part of the first product.
 
     Args:

@@ -16,6 +16,7 @@ from transformer_blocks.feed_forward import FeedForward, GatedFeedForward
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLayer, PackedEncoder
 from transformer_blocks.packing.linear import PackedFeedForward, PackedLinear
+from transformer_blocks.packing.module import PackedModule, seal
 from transformer_blocks.packing.steps import CompiledDecoder, CompiledEncoder
 from transformer_blocks.residual import PostNorm, PreNorm
 
@@ -33,9 +34,10 @@ def pack(
     Linear maps are packed, the self-attention of every layer makes its queries, keys and values in
     one product, ReLU belongs to the product before it, and dropout, which does nothing any more, is
     left out. The step of a decoder layer with the usual parts takes the shortest way; an encoder of
-    usual layers computes nothing for padding, and gives zeros there. The copy is in eval mode and
-    takes twice the memory. It cannot be trained, moved, copied or saved: keep the model, and pack
-    it again.
+    usual layers computes nothing for padding, and gives zeros there. The copy is in evaluation mode
+    and takes twice the memory. Keep the model: the copy cannot be trained, differentiated, moved,
+    converted, given other weights, copied or pickled, and raises a ``RuntimeError`` if it is asked
+    to. Do that with the model, and pack it again.
 
     Args:
         model: Any module; it is left as it is.
@@ -63,10 +65,11 @@ def pack(
         >>> same
         True
     """
-    if any(isinstance(part, PackedLinear) for part in model.modules()):
+    if any(isinstance(part, PackedModule) for part in model.modules()):
         raise ValueError("model must be one that was trained, got a packed one")
-    packed: Any = _exchange(copy.deepcopy(model).eval(), linear)
-    return _compile_steps(packed) if compiled else packed
+    # Parts that are made meanwhile start in training mode, as every module does.
+    packed: Any = _exchange(copy.deepcopy(model).eval(), linear).eval()
+    return seal(_compile_steps(packed).eval() if compiled else packed)
 
 
 def _compile_steps(module: nn.Module) -> Any:

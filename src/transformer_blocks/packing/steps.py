@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
+from transformer_blocks.packing.module import PackedModule
 from transformer_blocks.packing.programs import FEW_ROWS, Kind, Run, to_machine_code, write_down
 
 log = logging.getLogger(__name__)
 
 
-class CompiledEncoder(Encoder):
+class CompiledEncoder(PackedModule, Encoder):
     """An encoder whose steps of one position are compiled.
 
     Prompts, the first step of a kind, and whatever else is no plain step, take the usual way. Hooks
@@ -54,7 +55,7 @@ class CompiledEncoder(Encoder):
         return self._usual_way(x, mask=mask, causal=causal, cache=cache)
 
 
-class CompiledDecoder(Decoder):
+class CompiledDecoder(PackedModule, Decoder):
     """A decoder whose steps of one position are compiled; like :class:`CompiledEncoder`.
 
     Args:

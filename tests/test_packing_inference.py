@@ -1,0 +1,288 @@
+"""A packed model is for inference alone: nothing is random, and what would change it is refused."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import pytest
+import torch
+from test_packing_steps import programs
+from torch import Tensor, nn
+from torch.func import vmap
+
+from transformer_blocks import (
+    ALiBi,
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderDecoder,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    GroupedQueryAttention,
+    MultiHeadAttention,
+    PackedLinear,
+    PostNorm,
+    PreNorm,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    build_decoder,
+    build_encoder,
+    from_torch,
+    load_weights,
+    pack,
+)
+
+__all__ = ["programs"]  # a fixture
+
+SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
+TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
+
+
+class Case(NamedTuple):
+    """A model with one probability for all its dropout, and how it is called."""
+
+    build: Callable[[float], nn.Module]
+    call: Callable[..., Any]
+
+
+def attention(dropout: float, **options: Any) -> MultiHeadAttention:
+    return MultiHeadAttention(16, 4, dropout=dropout, **options)
+
+
+def grouped(dropout: float) -> MultiHeadAttention:
+    return GroupedQueryAttention(16, 4, 2, dropout=dropout)
+
+
+def encoder_layer(dropout: float, build: Callable[[float], MultiHeadAttention]) -> EncoderLayer:
+    return EncoderLayer(
+        build(dropout),
+        GatedFeedForward(16, 24, dropout=dropout),
+        residual=lambda: PreNorm(16, dropout=dropout),
+    )
+
+
+def decoder_layer(dropout: float, build: Callable[[float], MultiHeadAttention]) -> DecoderLayer:
+    return DecoderLayer(
+        build(dropout),
+        build(dropout),
+        FeedForward(16, 24, dropout=dropout),
+        residual=lambda: PostNorm(16, dropout=dropout),
+    )
+
+
+def both(dropout: float) -> nn.Module:
+    encoder, decoder = build_encoder(**SIZES, dropout=dropout), build_decoder(**SIZES)
+    for module in (*encoder.modules(), *decoder.modules()):
+        if isinstance(module, MultiHeadAttention):
+            module.dropout = dropout
+    return EncoderDecoder(encoder, decoder)
+
+
+def of_torch(kind: Callable[..., nn.Module], **options: Any) -> Callable[[float], nn.Module]:
+    sizes = {"d_model": 16, "nhead": 4, "dim_feedforward": 24, "batch_first": True}
+    return lambda dropout: from_torch(kind(**sizes, dropout=dropout, **options))
+
+
+def alone(model: Any, x: Tensor, _: Tensor) -> Any:
+    return model(x)
+
+
+def thrice(model: Any, x: Tensor, _: Tensor) -> Any:
+    return model(x, x, x)
+
+
+def across(model: Any, x: Tensor, memory: Tensor) -> Any:
+    return model(x, memory)
+
+
+@torch.no_grad()
+def step_by_step(model: Any, x: Tensor, memory: Tensor) -> Tensor:
+    if isinstance(model, Decoder):
+        cache, options = model.new_cache(memory), {}
+    else:
+        cache, options = model.new_cache(), {"causal": True}
+    return torch.cat([model(part, cache=cache, **options) for part in x.split(1, dim=1)], dim=1)
+
+
+MODELS = {
+    "attention": Case(attention, thrice),
+    "attention to a memory": Case(attention, lambda model, x, memory: model(x, memory, memory)),
+    "attention of other widths": Case(
+        lambda dropout: attention(dropout, key_width=16, value_width=16, kernel=ALiBi(4)), thrice
+    ),
+    "grouped attention": Case(grouped, thrice),
+    "encoder layer": Case(lambda dropout: encoder_layer(dropout, attention), alone),
+    "encoder layer, grouped": Case(lambda dropout: encoder_layer(dropout, grouped), alone),
+    "decoder layer": Case(lambda dropout: decoder_layer(dropout, attention), across),
+    "decoder layer, grouped": Case(lambda dropout: decoder_layer(dropout, grouped), across),
+    "encoder": Case(lambda dropout: Encoder([encoder_layer(dropout, attention)]), alone),
+    "encoder, grouped": Case(lambda dropout: Encoder([encoder_layer(dropout, grouped)]), alone),
+    "encoder, steps": Case(
+        lambda dropout: Encoder([encoder_layer(dropout, attention)]), step_by_step
+    ),
+    "decoder": Case(lambda dropout: Decoder([decoder_layer(dropout, attention)]), across),
+    "decoder, steps": Case(
+        lambda dropout: Decoder([decoder_layer(dropout, attention)]), step_by_step
+    ),
+    "decoder, grouped steps": Case(
+        lambda dropout: Decoder([decoder_layer(dropout, grouped)]), step_by_step
+    ),
+    "encoder-decoder": Case(both, lambda model, x, memory: model(memory, x)),
+    "torch's attention": Case(
+        lambda dropout: from_torch(nn.MultiheadAttention(16, 4, dropout=dropout, batch_first=True)),
+        thrice,
+    ),
+    "torch's encoder layer": Case(of_torch(nn.TransformerEncoderLayer), alone),
+    "torch's decoder layer": Case(of_torch(nn.TransformerDecoderLayer, norm_first=True), across),
+}
+every_model = pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+
+
+@every_model
+@pytest.mark.parametrize(("dropout", "training"), [(0.1, False), (0.1, True), (0.9, True)])
+@torch.no_grad()
+def test_a_packed_model_drops_nothing(case: Case, dropout: float, training: bool) -> None:
+    model = case.build(dropout).train(training)
+    packed, inputs = pack(model), (torch.randn(2, 5, 16), torch.randn(2, 7, 16))
+    assert not [name for name, part in packed.named_modules() if part.training]
+    once, again = (case.call(packed, *inputs) for _ in range(2))
+    assert torch.equal(once, again)
+    torch.testing.assert_close(once, case.call(model.eval(), *inputs), **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["encoder, steps", "decoder, steps"])
+@torch.no_grad()
+def test_a_compiled_step_drops_nothing(name: str, programs: list[object]) -> None:
+    model, inputs = MODELS[name].build(0.5).train(), (torch.randn(2, 5, 16), torch.randn(2, 7, 16))
+    packed = pack(model, compiled=True)
+    assert not [name for name, part in packed.named_modules() if part.training]
+    _, once, again = (step_by_step(packed, *inputs) for _ in range(3))
+    assert len(programs) == 1
+    assert torch.equal(once, again)
+    torch.testing.assert_close(once, step_by_step(model.eval(), *inputs), **TOLERANCE)
+
+
+class Sentences(nn.Module):
+    """A model of one's own, with parts that have no packed form before those that have one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.positions = TokenEmbedding(9, 16), SinusoidalPositionalEncoding(16)
+        self.encoder, self.dropout = build_encoder(**SIZES), nn.Dropout(0.3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.dropout(self.encoder(self.positions(self.embedding(tokens))))
+
+
+REFUSED: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "train": ("trained", lambda model: model.train()),
+    "bfloat16": ("moved or converted", lambda model: model.to(torch.bfloat16)),
+    "half": ("moved or converted", lambda model: model.half()),
+    "double": ("moved or converted", lambda model: model.double()),
+    "meta": ("moved or converted", lambda model: model.to("meta")),
+    "to_empty": ("moved or converted", lambda model: model.to_empty(device="cpu")),
+    "load_state_dict": (
+        "given other weights",
+        lambda model: model.load_state_dict(
+            {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
+        ),
+    ),
+    "assign": (
+        "given other weights",
+        lambda model: model.load_state_dict(
+            {name: torch.zeros_like(value) for name, value in model.state_dict().items()},
+            assign=True,
+        ),
+    ),
+    "deepcopy": ("copied or pickled", copy.deepcopy),
+    "pickle": ("copied or pickled", pickle.dumps),
+    "backward": ("differentiated", lambda model: model(torch.tensor([[1, 2]])).sum().backward()),
+}
+
+
+@pytest.mark.parametrize("within", ["alone", "part of another"])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("what", "do"), REFUSED.values(), ids=REFUSED)
+def test_a_packed_model_refuses_what_would_change_it(
+    what: str, do: Callable[[Any], object], compiled: bool, within: str
+) -> None:
+    packed, tokens = pack(Sentences(), compiled=compiled), torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        before = packed(tokens)
+    rule = f"a packed model cannot be {what}; do that with the model it was packed from, "
+    with pytest.raises(RuntimeError) as refused:
+        do(packed if within == "alone" else nn.Sequential(packed))
+    assert str(refused.value) == rule + "then pack that model again"
+    assert not any(part.training for part in packed.modules())
+    assert {value.dtype for value in packed.state_dict().values()} == {torch.float32}
+    with torch.no_grad():
+        assert torch.equal(packed(tokens), before)
+
+
+@every_model
+@pytest.mark.parametrize("name", ["train", "bfloat16", "deepcopy"])
+def test_every_packed_part_refuses_by_itself(case: Case, name: str) -> None:
+    what, do = REFUSED[name]
+    packed = pack(case.build(0.1))
+    for part in packed.modules():
+        if any(isinstance(inner, PackedLinear) for inner in part.modules()):
+            with pytest.raises(RuntimeError, match=what):
+                do(part)
+
+
+def test_what_leaves_a_packed_model_as_it_is_is_allowed() -> None:
+    packed = pack(Sentences())
+    for same in (
+        packed.eval(),
+        packed.train(False),
+        packed.to("cpu"),
+        packed.to(torch.float32),
+        packed.cpu(),
+        packed.float(),
+    ):
+        assert same is packed
+    assert isinstance(packed, Sentences)
+    assert type(packed).__name__ == "Sentences"
+
+
+@every_model
+def test_a_packed_model_is_differentiated_neither_by_its_weights_nor_by_its_inputs(
+    case: Case,
+) -> None:
+    if case.call is step_by_step:
+        pytest.skip("a cache keeps no gradients")
+    packed, memory = pack(case.build(0.1)), torch.randn(2, 7, 16)
+    for x in (torch.randn(2, 5, 16), torch.randn(2, 5, 16, requires_grad=True)):
+        y = case.call(packed, x, memory)
+        with torch.no_grad():
+            assert torch.equal(case.call(packed, x, memory), y)
+        with pytest.raises(RuntimeError, match="a packed model cannot be differentiated"):
+            y.sum().backward()
+        assert x.grad is None
+
+
+def test_a_packed_map_is_vectorised_though_gradients_are_recorded() -> None:
+    packed, x = PackedLinear(nn.Linear(8, 4)), torch.randn(3, 1, 8)
+    torch.testing.assert_close(vmap(packed)(x), packed(x), **TOLERANCE)
+
+
+def test_weights_are_not_loaded_into_a_packed_model() -> None:
+    model = build_encoder(**SIZES)
+    packed = pack(model)
+    with pytest.raises((RuntimeError, ValueError)):
+        load_weights(packed, model.state_dict())
+    with pytest.raises(RuntimeError, match="given other weights"):
+        load_weights(packed, packed.state_dict())
+
+
+def test_a_model_is_packed_again_once_it_has_changed() -> None:
+    model = build_encoder(**SIZES).eval()
+    packed, x = pack(model), torch.randn(2, 5, 16)
+    model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()})
+    with torch.no_grad():
+        assert not torch.allclose(packed(x), model(x), atol=1e-2)
+        torch.testing.assert_close(pack(model)(x), model(x), **TOLERANCE)
+    whole = pack(cast(nn.Module, model.double()))
+    assert {value.dtype for value in whole.state_dict().values()} == {torch.float64}
