@@ -67,6 +67,23 @@ def test_a_packed_decoder_steps_and_shows_its_weights_as_the_model_does() -> Non
         torch.testing.assert_close(steps[name][-1][:, :, 0], table[:, :, -1], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("chosen", ["self_attention", "cross_attention"])
+@torch.no_grad()
+def test_a_step_shows_the_weights_of_one_kind_of_attention_alone(chosen: str) -> None:
+    decoder = build_decoder(**SIZES).eval()
+    memory, x = torch.randn(3, 5, 16), torch.randn(3, 4, 16)
+    packed = pack(decoder)
+    cache = packed.new_cache(memory)
+    with record_attention(packed, only=lambda name: name.endswith(chosen)) as steps:
+        for part in x.split(1, dim=1):
+            packed(part, cache=cache)
+    with record_attention(decoder) as whole:
+        decoder(x, memory)
+    assert [len(weights) for weights in steps.values()] == [4] * SIZES["num_layers"]
+    for name, weights in steps.items():
+        torch.testing.assert_close(weights[-1][:, :, 0], whole[name][0][:, :, -1], **CLOSE)
+
+
 @pytest.fixture(params=["small", "large"])
 def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Call every map small, whose single rows take a way of their own, then every map large."""
@@ -452,6 +469,103 @@ def test_a_feed_forward_that_looks_around_is_not_laid_end_to_end() -> None:
     x, padding = torch.randn(4, 9, 16), PADDED_MASKS["at the end"]
     found, expected = (each(x, mask=padding[:, None, None]) for each in (pack(encoder), encoder))
     torch.testing.assert_close(found[~padding], expected[~padding], rtol=0, atol=2e-5)
+
+
+class OverPositions(nn.Module):
+    """Takes from each number its mean over the positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(1, keepdim=True)
+
+
+class ProjectionOfNext(nn.Linear):
+    """A projection of the next position."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.roll(-1, 1))
+
+
+class RunningMean(nn.RMSNorm):
+    """A norm of torch's, and more."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.cumsum(1))
+
+
+def norm_each_over_positions(encoder: Encoder) -> None:
+    cast(EncoderLayer, encoder.layers[1]).self_attention_residual.norm = OverPositions()
+
+
+def norm_over_a_running_mean(encoder: Encoder) -> None:
+    cast(EncoderLayer, encoder.layers[0]).feed_forward_residual.norm = RunningMean(16)
+
+
+def norm_whole_sequences(encoder: Encoder) -> None:
+    cast(EncoderLayer, encoder.layers[0]).feed_forward_residual.norm = nn.LayerNorm((9, 16))
+
+
+def norm_the_result_over_positions(encoder: Encoder) -> None:
+    encoder.norm = OverPositions()
+
+
+def drop_over_positions(encoder: Encoder) -> None:
+    residual: Any = cast(EncoderLayer, encoder.layers[0]).self_attention_residual
+    residual.dropout = OverPositions()
+
+
+def project_over_positions(encoder: Encoder) -> None:
+    attention: Any = cast(EncoderLayer, encoder.layers[0]).self_attention
+    attention.value_projection = ProjectionOfNext(16, 16)
+
+
+def widen_over_positions(encoder: Encoder) -> None:
+    feed_forward: Any = cast(EncoderLayer, encoder.layers[0]).feed_forward
+    feed_forward.widen = ProjectionOfNext(16, 24)
+
+
+def activate_over_positions(encoder: Encoder) -> None:
+    feed_forward: Any = cast(EncoderLayer, encoder.layers[0]).feed_forward
+    feed_forward.activation = OverPositions()
+
+
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+@pytest.mark.parametrize(
+    "change",
+    [
+        norm_each_over_positions,
+        norm_over_a_running_mean,
+        norm_whole_sequences,
+        norm_the_result_over_positions,
+        drop_over_positions,
+        project_over_positions,
+        widen_over_positions,
+        activate_over_positions,
+    ],
+)
+@torch.no_grad()
+def test_parts_that_mix_positions_see_them_as_they_stand(
+    change: Callable[[Encoder], None], residual: Any
+) -> None:
+    encoder = build_encoder(**SIZES, residual=residual).eval()
+    change(encoder)
+    x, padding = torch.randn(4, 9, 16), PADDED_MASKS["at the end"]
+    found, expected = (each(x, mask=padding[:, None, None]) for each in (pack(encoder), encoder))
+    torch.testing.assert_close(found[~padding], expected[~padding], **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("activation", "norm"), [(nn.GELU(), nn.LayerNorm), (torch.tanh, nn.RMSNorm)]
+)
+@torch.no_grad()
+def test_usual_norms_and_activations_leave_out_padding(activation: Any, norm: Any) -> None:
+    layer = EncoderLayer(
+        MultiHeadAttention(16, 4),
+        FeedForward(16, 24, activation=activation, dropout=0.1),
+        residual=lambda: PreNorm(16, norm=norm(16)),
+    )
+    packed = pack(Encoder([layer], norm=norm(16)))
+    padding = PADDED_MASKS["at the end"]
+    assert not packed(torch.randn(4, 9, 16), mask=padding[:, None, None])[padding].any()
 
 
 @torch.no_grad()

@@ -21,6 +21,13 @@ from transformer_blocks.packing.steps import CompiledDecoder, CompiledEncoder
 from transformer_blocks.residual import PostNorm, PreNorm
 
 Model = TypeVar("Model", bound=nn.Module)
+KERNELS = (fused_attention, scaled_dot_product_attention)
+BY_POSITION = {
+    *(FeedForward, GatedFeedForward, PreNorm, PostNorm, Dropout),
+    *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity),
+    *(nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh),
+}
+"""Modules that compute each position from that position alone."""
 
 
 def pack(
@@ -92,6 +99,7 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
     if type(module) in (Dropout, nn.Dropout) and not has_hooks:
         return nn.Identity()
     watched = any(map(_has_hooks, module.modules()))  # before the parts are exchanged
+    needs_no_padding = _needs_no_padding(module)
     if linear is PackedLinear and _bends_by_relu(module) and not watched:
         return PackedFeedForward(module)
     for name, part in list(module._modules.items()):
@@ -104,8 +112,7 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
             setattr(module, name, _exchange(part, linear))
     if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
         return PackedDecoderLayer(module)
-    usual = isinstance(module, Encoder) and all(map(_is_usual, module.layers))
-    if type(module) is Encoder and len(module.layers) and usual and not watched:
+    if type(module) is Encoder and needs_no_padding and not watched:
         return PackedEncoder(module)
     return module
 
@@ -136,22 +143,26 @@ def _has_usual_parts(layer: DecoderLayer) -> bool:
     )
 
 
-def _is_usual(layer: nn.Module) -> bool:
-    """Tell whether :class:`PackedEncoder` can do what the layer does."""
-    if type(layer) is not EncoderLayer:
+def _needs_no_padding(module: nn.Module) -> bool:
+    """Tell whether a module is an encoder in which attention alone mixes positions."""
+    if type(module) is not Encoder or not len(module.layers):
         return False
-    attention, residuals = (
-        layer.self_attention,
-        (layer.self_attention_residual, layer.feed_forward_residual),
-    )
-    return (
-        type(attention) in (JoinedAttention, MultiHeadAttention)
-        and attention.kernel in (fused_attention, scaled_dot_product_attention)
-        # Each of these works on every position alone.
-        and type(layer.feed_forward) in (FeedForward, GatedFeedForward, PackedFeedForward)
-        and all(type(residual) in (PreNorm, PostNorm) for residual in residuals)
-        and all(type(residual.norm) in (nn.LayerNorm, nn.RMSNorm) for residual in residuals)
-    )
+    parts: list[nn.Module] = [] if module.norm is None else [module.norm]
+    for layer in module.layers:
+        if type(layer) is not EncoderLayer:
+            return False
+        attention = layer.self_attention
+        if type(attention) is not MultiHeadAttention or attention.kernel not in KERNELS:
+            return False
+        parts += (part for part in layer.modules() if part not in (layer, attention))
+    return all(map(_works_on_each_position, parts))
+
+
+def _works_on_each_position(part: nn.Module) -> bool:
+    """Tell whether a part of an encoder computes each position from that position alone."""
+    if isinstance(part, nn.LayerNorm | nn.RMSNorm) and len(part.normalized_shape) > 1:
+        return False
+    return type(part) in BY_POSITION
 
 
 def _has_hooks(module: nn.Module) -> bool:
