@@ -280,6 +280,43 @@ def test_what_is_no_step_takes_the_usual_way(programs: list[ExportedProgram]) ->
 
 
 @torch.no_grad()
+def test_a_step_is_not_compiled_while_gradients_are_recorded(
+    programs: list[ExportedProgram],
+) -> None:
+    decoder, encoder = build_decoder(**SIZES).eval(), build_encoder(**SIZES).eval()
+    packed, word = pack(decoder, compiled=True), torch.randn(2, 1, 16)
+    writes = pack(encoder, compiled=True)
+    caches = [packed.new_cache(torch.randn(2, 6, 16)), writes.new_cache()]
+    for known in (False, True):
+        for model, cache in zip((packed, writes), caches, strict=True):
+            with torch.enable_grad():
+                for _ in range(3):
+                    with pytest.raises(RuntimeError, match="a cache keeps no gradients"):
+                        model(word, cache=cache)
+            assert len(programs) == 2 * known
+            assert cache.length == 3 * known
+        for model, cache in zip((packed, writes), caches, strict=True):
+            for _ in range(3 * (not known)):
+                model(word, cache=cache)
+    assert len(programs) == 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("chosen", ["self_attention", "cross_attention"])
+def test_a_compiled_step_shows_one_kind_of_attention_alone(
+    programs: list[ExportedProgram], chosen: str
+) -> None:
+    packed, word = pack(build_decoder(**SIZES).eval(), compiled=True), torch.randn(3, 1, 16)
+    cache = packed.new_cache(torch.randn(3, 5, 16))
+    for _ in range(3):
+        packed(word, cache=cache)
+    assert len(programs) == 1
+    with record_attention(packed, only=lambda name: name.endswith(chosen)) as maps:
+        packed(word, cache=cache)
+    assert [len(weights) for weights in maps.values()] == [1]
+
+
+@torch.no_grad()
 def test_pasts_of_different_lengths_are_no_plain_step(programs: list[ExportedProgram]) -> None:
     decoder = build_decoder(**SIZES | {"num_layers": 2}).eval()
     plain, packed = pack(decoder), pack(decoder, compiled=True)
