@@ -191,8 +191,11 @@ def _formula_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: 
         return False
     learns = torch.is_grad_enabled()
     if torch.compiler.is_compiling():
-        few = isinstance(query.shape[2], int) and query.shape[2] <= FEW_QUERIES  # not a symbol
-        return few and not learns
+        length = query.shape[2]
+        if learns or torch.compiler.is_dynamo_compiling():
+            # One graph serves all lengths: a comparison would make two. 1 is a graph of its own.
+            return not learns and length == 1
+        return isinstance(length, int) and length <= FEW_QUERIES  # not a symbol
     if dropout > 0.0:
         return True
     if mask_free or query.shape[2] == 1:
