@@ -4,6 +4,7 @@ What is exported runs in onnxruntime, with other batches and lengths than it was
 gives the same numbers.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from torch.export import Dim, ExportedProgram
 
 from transformer_blocks import (
     Decoder,
-    DecoderCache,
+    DecoderLayer,
     Encoder,
-    KeyValueCache,
+    FeedForward,
+    GroupedQueryAttention,
+    MultiHeadAttention,
     PreNorm,
     build_decoder,
     build_encoder,
@@ -26,9 +29,9 @@ from transformer_blocks import (
 )
 
 onnxruntime = pytest.importorskip("onnxruntime")
-HEADS, D_K, WIDTH, LAYERS = 2, 4, 8, 2
+HEADS, WIDTH, LAYERS = 2, 8, 2
 STACK: dict[str, Any] = {"num_layers": LAYERS, "d_model": WIDTH, "num_heads": HEADS, "d_ff": 12}
-BATCH, LENGTH, SOURCE = Dim("B"), Dim("L"), Dim("S")
+BATCH, LENGTH = Dim("B"), Dim("L")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning"),  # torch's own
     pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning"),
@@ -46,33 +49,13 @@ class Reads(nn.Module):
         return self.encoder(x, mask=mask)
 
 
-class Steps(nn.Module):
-    """A decoder's step as a pure function: what it remembers goes in and comes out."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__()
-        self.decoder = decoder
-
-    def forward(
-        self, x: Tensor, past: Tensor, memory: Tensor, memory_mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Take x (B, 1, d_model) and keys and values (layers, 2, B, H, L or S, d_k)."""
-        cache = DecoderCache([fill(layer) for layer in memory], memory_mask=None)
-        cache.memory_mask = memory_mask
-        cache.past = [fill(layer) for layer in past]
-        y = self.decoder(x, cache=cache)
-        return y, torch.stack([torch.stack(layer.read()) for layer in cache.past])
-
-
-def fill(keys_and_values: Tensor) -> KeyValueCache:
-    cache = KeyValueCache()
-    cache.add(keys_and_values[0], keys_and_values[1])
-    return cache
-
-
 def to_onnx(program: ExportedProgram, path: Path) -> Any:
     exported: Any = torch.onnx.export(program, dynamo=True, verbose=False)
     exported.save(str(path))
+    return load(path)
+
+
+def load(path: Path) -> Any:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
 
@@ -81,6 +64,15 @@ def to_onnx(program: ExportedProgram, path: Path) -> Any:
         return [torch.from_numpy(each) for each in session.run(None, given)]
 
     return run
+
+
+def recipe() -> dict[str, Any]:
+    """Run the code of the page about caches, and give what it defines."""
+    page = Path(__file__).parent.parent / "docs" / "blocks" / "cache.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    defined: dict[str, Any] = {}
+    exec(compile(code, str(page), "exec"), defined)
+    return defined
 
 
 def padding(batch: int, length: int) -> Tensor:
@@ -103,33 +95,40 @@ def test_an_encoder_runs_elsewhere(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_a_decoder_writes_elsewhere_step_by_step(tmp_path: Path) -> None:
-    decoder = build_decoder(**STACK).eval()
-    model = Steps(decoder)
-
-    def start(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        memory = torch.randn(batch, length, WIDTH)
-        layers: Any = decoder.layers
-        projected = [torch.stack(each.cross_attention.project(memory, memory)) for each in layers]
-        return memory, torch.stack(projected), padding(batch, length)
-
-    _, projected, mask = start(2, 5)
-    past = torch.randn(LAYERS, 2, 2, HEADS, 3, D_K)
-    inputs = torch.randn(2, 1, WIDTH), past, projected, mask
-    shapes: Any = ({0: BATCH}, {2: BATCH, 4: LENGTH}, {2: BATCH, 4: SOURCE}, {0: BATCH, 3: SOURCE})
-    program = torch.export.export(model, inputs, dynamic_shapes=shapes)
-    run = to_onnx(program, tmp_path / "step.onnx")
-    for batch, source in ((2, 5), (3, 7)):
-        memory, projected, mask = start(batch, source)
+def test_a_decoder_steps_elsewhere_as_its_page_says(tmp_path: Path) -> None:
+    layers = [
+        DecoderLayer(
+            GroupedQueryAttention(WIDTH, 4, 2),
+            MultiHeadAttention(WIDTH, HEADS),
+            FeedForward(WIDTH, 12),
+            residual=lambda: PreNorm(WIDTH),
+        )
+        for _ in range(LAYERS)
+    ]
+    page, decoder = recipe(), Decoder(layers, norm=nn.LayerNorm(WIDTH)).eval()
+    path = tmp_path / "step.onnx"
+    examples = torch.randn(2, 3, WIDTH), torch.randn(2, 5, WIDTH), padding(2, 5)
+    page["export_step"](decoder, *examples, str(path))
+    run = load(path)
+    for batch, source in ((2, 5), (3, 7), (1, 1)):
+        memory, mask = torch.randn(batch, source, WIDTH), padding(batch, source)
         x = torch.randn(batch, 6, WIDTH)
-        whole = decoder(x, memory, memory_mask=mask)
-        past, words = torch.zeros(LAYERS, 2, batch, HEADS, 0, D_K), []
-        first, past = model(x[:, :2], past, projected, mask)
-        words.append(first)
-        for word in x[:, 2:].split(1, dim=1):
+        projected = page["read"](decoder.new_cache(memory, memory_mask=mask).memory)
+        past, words = torch.zeros(LAYERS, 2, batch, 2, 0, WIDTH // 4), []
+        for word in x.split(1, dim=1):
             y, past = run(word, past, projected, mask)
             words.append(y)
+        whole = decoder(x, memory, memory_mask=mask)
         torch.testing.assert_close(torch.cat(words, dim=1), whole, rtol=0, atol=1e-5)
+
+
+def test_a_cache_is_made_without_values() -> None:
+    decoder = build_decoder(**STACK).to("meta")
+    with torch.no_grad():
+        memory, mask = torch.randn(2, 5, WIDTH, device="meta"), padding(2, 5).to("meta")
+        cache = decoder.new_cache(memory, memory_mask=mask)
+        assert decoder(torch.randn(2, 1, WIDTH, device="meta"), cache=cache).shape == (2, 1, WIDTH)
+    assert cache.memory_mask is mask  # what it hides is not known
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ The cache is H / G times smaller. G = H is multi-head attention, G = 1 is multi-
 Next chapter: :mod:`transformer_blocks.packing`, a finished model, laid out for speed.
 """
 
+import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_size
@@ -87,4 +88,7 @@ class GroupedQueryAttention(MultiHeadAttention):
 
     def _share(self, x: Tensor) -> Tensor:
         """Show each head H / G times over: (B, G, S, d_k) to (B, H, S, d_k)."""
-        return x.repeat_interleave(self.num_heads // self.num_groups, dim=1)
+        times = self.num_heads // self.num_groups
+        if torch.compiler.is_exporting():  # which cannot prove strides of symbolic lengths ordered
+            return x.index_select(1, torch.arange(self.num_heads, device=x.device) // times)
+        return x.repeat_interleave(times, dim=1)
