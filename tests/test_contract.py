@@ -260,13 +260,20 @@ def test_copies_and_pickles_compute_the_same(case: Case) -> None:
 
 
 @every_block
-def test_weights_come_back_through_the_meta_device(case: Case) -> None:
+@pytest.mark.parametrize("built_there", [True, False], ids=["built on meta", "moved to meta"])
+@pytest.mark.parametrize("assign", [True, False], ids=["assigned", "copied"])
+def test_weights_come_back_through_the_meta_device(
+    case: Case, built_there: bool, assign: bool
+) -> None:
     block, inputs = make(case), case.inputs(2, 5, torch.float64)
-    with torch.device("meta"):
+    with torch.device("meta" if built_there else "cpu"):
         again = case.build().double()
+    again = again.to("meta").eval()
     assert all(weight.is_meta for weight in again.parameters())
-    again = again.to_empty(device="cpu").eval()
-    again.load_state_dict(block.state_dict())
+    assert again(*(x.to("meta") for x in inputs)).is_meta
+    if not assign:
+        again = again.to_empty(device="cpu")
+    again.load_state_dict(block.state_dict(), assign=assign)
     assert torch.equal(again(*inputs), block(*inputs))
 
 

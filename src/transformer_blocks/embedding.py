@@ -129,7 +129,8 @@ class SinusoidalPositionalEncoding(nn.Module):
     """Add the paper's waves, so that every vector knows its position. Nothing is learned.
 
     The waves are kept in float32 or better whatever the model's dtype is (bfloat16 cannot even
-    count to 257) and rounded once, when they are added.
+    count to 257) and rounded once, when they are added. They are never on the meta device: no state
+    dict could bring them back from there.
 
     Args:
         d_model: Width of the vectors; may be odd.
@@ -154,19 +155,21 @@ class SinusoidalPositionalEncoding(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.max_length = max_length
-        table = sinusoidal_table(max_length, d_model)
-        table = table.float().to(torch.get_default_device())
+        table = sinusoidal_table(max_length, d_model).float()
+        device = torch.get_default_device()
+        table = table if device.type == "meta" else table.to(device)
         self.register_buffer("table", table, persistent=False)
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
     ) -> "SinusoidalPositionalEncoding":
         """Compute the constants anew after a move: rounding or ``to_empty`` would lose them."""
+        before = self.table.device
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if not self.table.is_meta:
-            dtype = torch.promote_types(self.table.dtype, torch.float32)
-            table = sinusoidal_table(self.max_length, self.d_model)
-            self.table = table.to(dtype).to(self.table.device)  # some devices have no float64
+        device = before if self.table.is_meta else self.table.device
+        dtype = torch.promote_types(self.table.dtype, torch.float32)
+        table = sinusoidal_table(self.max_length, self.d_model)
+        self.table = table.to(dtype).to(device)  # some devices have no float64
         return self
 
     def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
@@ -183,7 +186,7 @@ class SinusoidalPositionalEncoding(nn.Module):
             ValueError: If the shape does not fit, or the positions pass ``max_length``.
         """
         check_width("x", x, self.d_model)
-        return x + _positions(self.table, x.shape[1], offset).to(x.dtype)
+        return x + _positions(self.table, x.shape[1], offset).to(x.device, x.dtype)
 
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
