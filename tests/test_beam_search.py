@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise, product
+from typing import Any
 
 import pytest
 import torch
@@ -17,11 +18,13 @@ def penalised(found: Generation, alpha: float) -> float:
     return found.score / ((5 + len(found.tokens) + found.ended) / 6) ** alpha
 
 
-def textbook(first: int, *, beam_size: int, max_length: int, alpha: float) -> list[Generation]:
+def textbook(
+    first: int, *, beam_size: int, max_length: int, alpha: float, lookahead: int | None = None
+) -> list[Generation]:
     """Beam search for one sentence, over lists."""
     beams: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     ended: list[Generation] = []
-    for _ in range(max_length):
+    for length in range(1, max_length + 1):
         candidates = [
             (score + gain, (*path, token))
             for score, path in beams
@@ -35,7 +38,11 @@ def textbook(first: int, *, beam_size: int, max_length: int, alpha: float) -> li
                 ended.append(Generation(list(path[:-1]), score, ended=True))
         beams = [each for each in candidates if each[1][-1] != END][:beam_size]
         if len(ended) >= beam_size:
-            break
+            reach = min(length + (lookahead or 0), max_length)
+            hope = penalised(Generation([END] * reach, beams[0][0], ended=False), alpha)
+            worst = sorted((penalised(each, alpha) for each in ended), reverse=True)[beam_size - 1]
+            if lookahead is None or hope <= worst:
+                break
     else:
         ended += [Generation(list(path), score, ended=False) for score, path in beams]
     return sorted(ended, key=lambda each: (each.ended, penalised(each, alpha)), reverse=True)
@@ -51,11 +58,12 @@ def assert_same(found: list[Generation], expected: list[Generation]) -> None:
 @given(
     st.lists(st.integers(1, 50), max_size=5),
     st.integers(1, VOCABULARY),
-    st.integers(1, 7),
-    st.sampled_from([0.0, 0.6, 1.5]),
+    st.integers(1, 10),
+    st.sampled_from([0.0, 0.6, 3.0]),
+    st.sampled_from([None, 0, 2, 99]),
 )
 def test_a_batch_finds_what_a_textbook_search_finds_for_each_sentence(
-    starts: list[int], beam_size: int, max_length: int, alpha: float
+    starts: list[int], beam_size: int, max_length: int, alpha: float, lookahead: int | None
 ) -> None:
     found = beam_search(
         Storyteller(len(starts)),
@@ -64,11 +72,38 @@ def test_a_batch_finds_what_a_textbook_search_finds_for_each_sentence(
         end_id=END,
         max_length=max_length,
         length_penalty=alpha,
+        lookahead=lookahead,
         n_best=beam_size,
     )
     for first, best in zip(starts, found, strict=True):
-        expected = textbook(first, beam_size=beam_size, max_length=max_length, alpha=alpha)
+        expected = textbook(
+            first, beam_size=beam_size, max_length=max_length, alpha=alpha, lookahead=lookahead
+        )
         assert_same(best, expected[:beam_size])
+
+
+def test_with_enough_lookahead_no_running_hypothesis_can_still_win() -> None:
+    starts, options = torch.arange(1, 60), {"beam_size": 2, "end_id": END, "length_penalty": 3.0}
+    best: list[list[float]] = []
+    for lookahead in (None, 0, 10):
+        found = beam_search(Storyteller(59), starts, max_length=10, lookahead=lookahead, **options)
+        best.append([penalised(each, 3.0) if each.ended else -math.inf for (each,) in found])
+    longer = beam_search(Storyteller(59), starts, max_length=10, lookahead=10**9, **options)
+    assert best[2] == [penalised(each, 3.0) if each.ended else -math.inf for (each,) in longer]
+    assert all(late >= early for early, late in zip(best[0], best[1], strict=True))
+    assert all(late >= early for early, late in zip(best[1], best[2], strict=True))
+    assert best[0] != best[1] != best[2]
+
+
+def test_a_function_of_the_length_may_be_the_penalty() -> None:
+    starts = torch.arange(1, 40)
+    found = [
+        beam_search(
+            *(Storyteller(39), starts), beam_size=4, end_id=END, max_length=8, length_penalty=each
+        )
+        for each in (1.5, lambda length: ((5 + length) / 6) ** 1.5, lambda length: 1.0, 0.0)
+    ]
+    assert found[0] == found[1] != found[2] == found[3]
 
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
@@ -249,6 +284,7 @@ def test_logits_that_are_not_numbers_name_the_step(bad: float) -> None:
         ({"length_penalty": -0.1}, r"^length_penalty must be in \[0, 10\], got length_penalty=-0"),
         ({"length_penalty": math.nan}, r"^length_penalty must be in \[0, 10\], got length_penalt"),
         ({"length_penalty": 1000.0}, r"^length_penalty must be in \[0, 10\], got length_penalt"),
+        ({"lookahead": -1}, r"^lookahead must be at least 0, got lookahead=-1$"),
         ({"start": torch.tensor([[1]])}, r"^start must have shape \(N,\), got \(1, 1\)$"),
     ],
 )
@@ -257,3 +293,16 @@ def test_what_makes_no_search(options: dict[str, object], message: str) -> None:
     arguments |= options
     with pytest.raises(ValueError, match=message):
         beam_search(Storyteller(2), **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lookahead", [True, 1.5, "never"])
+def test_a_lookahead_of_another_kind_is_refused(lookahead: Any) -> None:
+    with pytest.raises(TypeError, match=r"^lookahead must be an int or None, got lookahead="):
+        beam_search(
+            Storyteller(1),
+            torch.tensor([1]),
+            beam_size=2,
+            end_id=END,
+            max_length=3,
+            lookahead=lookahead,
+        )

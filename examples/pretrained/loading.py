@@ -131,12 +131,14 @@ class Config:
             )
         return value
 
-    def number(self, name: str, default: float) -> float:
-        """Read a number above 0."""
-        value = self.values.get(name, default)
+    def number(self, name: str, default: float, *, zero: bool = False) -> float:
+        """Read a number above 0; or 0 itself, if ``zero`` allows that."""
+        value = self.values.get(name)
+        value = default if value is None else value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 < value < float("inf"):
-            raise UserError(f"{self.path}: {name} must be a number above 0, got {value!r}")
+        if not is_number or not 0 <= value < 1e9 or (value == 0 and not zero):
+            rule = "a number from 0 up" if zero else "a number above 0"
+            raise UserError(f"{self.path}: {name} must be {rule}, got {value!r}")
         return float(value)
 
     def heads(self, name: str, width: int) -> int:

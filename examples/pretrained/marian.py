@@ -12,12 +12,14 @@ Next: ``gpt2.py``, a decoder alone.
 """
 
 import argparse
+import json
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,12 +49,18 @@ class PublishedTranslator:
     Attributes:
         model: In eval mode.
         tokenizer: Cuts what is read, and puts together what is written.
-        beams: How many beginnings its makers advise to follow.
+        beams: The beam size that the published settings ask for.
+        length_penalty: The exponent of the length that they ask for; see :func:`write`.
+        lookahead: Their stopping rule, as :func:`~transformer_blocks.beam_search` takes it.
+        max_length: The most tokens of a translation that they ask for, if they ask for any.
     """
 
     model: Marian
     tokenizer: SentencePieces
     beams: int = 4
+    length_penalty: float = 1.0
+    lookahead: int | None = 0
+    max_length: int | None = None
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "PublishedTranslator":
@@ -75,17 +83,14 @@ class PublishedTranslator:
                 f"{folder / 'vocab.json'} has numbers beyond the {len(model.embedding.weight)} "
                 "pieces of config.json"
             )
-        advice = folder / "generation_config.json"
-        advice = advice if advice.exists() else folder / "config.json"
-        beams = Config(advice, "marian").size("num_beams", cls.beams)
-        return cls(model, tokenizer, beams)
+        return cls(model, tokenizer, **read_search(folder, model))
 
     def translate(
         self,
         sentences: Sequence[str],
         *,
         beams: int | None = None,
-        length_penalty: float = 1.0,
+        length_penalty: float | None = None,
         max_length: int | None = None,
         batch_tokens: int = 1024,
     ) -> list[str]:
@@ -94,10 +99,10 @@ class PublishedTranslator:
         Args:
             sentences: What to translate. A blank one gives an empty translation; what is longer
                 than the model's ``max_length`` is cut there.
-            beams: How many beginnings to follow; what the model's makers advise if not given.
-            length_penalty: See :func:`best`.
-            max_length: Most tokens of a translation, end mark included; about twice those of the
-                longest source in its batch if not given.
+            beams: The beam size; the published one if not given.
+            length_penalty: See :func:`write`; the published one if not given.
+            max_length: Most tokens of a translation, end mark included. If not given, the published
+                one, or else about twice the tokens of the longest source in its batch.
             batch_tokens: Most source tokens of a batch, padding included.
         """
         model, most = self.model, self.model.max_length
@@ -112,12 +117,13 @@ class PublishedTranslator:
         for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
             rows = [torch.tensor(encoded[place]) for place in chosen]
             source = pad_sequence(rows, batch_first=True, padding_value=model.padding_id)
-            length = min(max_length or 2 * source.shape[1] + 10, most)
+            length = min(max_length or self.max_length or 2 * source.shape[1] + 10, most)
             found = write(
                 model,
                 source.to(device),
                 beams=self.beams if beams is None else beams,
-                length_penalty=length_penalty,
+                length_penalty=self.length_penalty if length_penalty is None else length_penalty,
+                lookahead=self.lookahead,
                 max_length=length,
             )
             for place, sentence in zip(chosen, found, strict=True):
@@ -125,21 +131,77 @@ class PublishedTranslator:
         return translations
 
 
+def read_search(folder: Path, model: Marian) -> dict[str, Any]:
+    """Read the published settings of the search.
+
+    They stand in ``generation_config.json``, or in ``config.json`` of older folders.
+
+    Returns:
+        Arguments of :class:`PublishedTranslator`.
+
+    Raises:
+        UserError: If they ask for a search that is not implemented here.
+    """
+    path = folder / "generation_config.json"
+    config = Config(path if path.exists() else folder / "config.json", "marian")
+    config.values = {name: each for name, each in config.values.items() if each is not None}
+    config.expect(
+        do_sample=False,
+        num_beam_groups=1,
+        min_length=0,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        encoder_no_repeat_ngram_size=0,
+        forced_eos_token_id=model.end_id,
+        eos_token_id=model.end_id,
+        decoder_start_token_id=model.padding_id,
+        bad_words_ids=[[model.padding_id]],
+        forced_bos_token_id=None,
+        min_new_tokens=None,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+        exponential_decay_length_penalty=None,
+    )
+    found: dict[str, Any] = {
+        "beams": config.size("num_beams", PublishedTranslator.beams),
+        "length_penalty": config.number("length_penalty", 1.0, zero=True),
+    }
+    if found["length_penalty"] > 10.0:
+        raise UserError(f"{config.path}: length_penalty must be in [0, 10]")
+    rules = {"true": None, "false": 0, '"never"': model.max_length}
+    early_stopping = json.dumps(config.values.get("early_stopping", False))
+    if early_stopping not in rules:
+        raise UserError(
+            f"{config.path}: early_stopping must be one of {', '.join(rules)}, got {early_stopping}"
+        )
+    found["lookahead"] = rules[early_stopping]
+    if "max_new_tokens" in config.values:
+        found["max_length"] = config.size("max_new_tokens")
+    elif "max_length" in config.values:  # which counts the first token, too
+        found["max_length"] = config.size("max_length", least=2) - 1
+    return found
+
+
 @torch.inference_mode()
 def write(
-    model: Marian, source: Tensor, *, beams: int, length_penalty: float, max_length: int
+    model: Marian,
+    source: Tensor,
+    *,
+    beams: int,
+    length_penalty: float,
+    max_length: int,
+    lookahead: int | None = 0,
 ) -> list[Generation]:
-    """Write the best translation of each sentence.
-
-    The search is over once as many translations have ended as there are beams, as ``generate`` of
-    Hugging Face's transformers does with ``early_stopping=True``.
+    """Write the best translation of each sentence, as ``generate`` of transformers does.
 
     Args:
         model: In eval mode.
         source: Padded ids, each sentence closed by the end mark. Shape (N, S).
-        beams: How many beginnings to follow.
-        length_penalty: See :func:`best`.
+        beams: The beam size.
+        length_penalty: The log-probability is divided by the length, end mark included, raised to
+            this power: 0 takes the likeliest translation, more favours longer ones.
         max_length: Most tokens of a translation, end mark included.
+        lookahead: When the search is over; see :func:`~transformer_blocks.beam_search`.
     """
     start = torch.full((len(source),), model.padding_id, device=source.device)
     found = beam_search(
@@ -148,21 +210,10 @@ def write(
         beam_size=beams,
         end_id=model.end_id,
         max_length=max_length,
-        length_penalty=length_penalty,
-        n_best=beams,  # all, for their ranks here are others
+        length_penalty=lambda length: float(length**length_penalty),
+        lookahead=lookahead,
     )
-    return [best(sentences, length_penalty) for sentences in found]
-
-
-def best(sentences: Sequence[Generation], length_penalty: float) -> Generation:
-    """Choose a translation as Marian does: by log-probability over length, end mark included.
-
-    Args:
-        sentences: What was found for one source.
-        length_penalty: The power that the length is raised to; 0 takes the likeliest, 1 the one
-            with the likeliest words, more favours longer ones.
-    """
-    return max(sentences, key=lambda each: each.score / (len(each.tokens) + 1) ** length_penalty)
+    return [best for (best,) in found]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,7 +228,9 @@ def translate_lines(arguments: Sequence[str] | None) -> None:
     parser.add_argument("sentences", nargs="*", help="what to translate")
     parser.add_argument("--file", type=Path, help="sentences, one a line")
     parser.add_argument("--beams", type=number(int, "above 0"), help="default: the model's")
-    parser.add_argument("--length-penalty", type=number(float, "in [0, 10]"), default=1.0)
+    parser.add_argument(
+        "--length-penalty", type=number(float, "in [0, 10]"), help="default: the model's"
+    )
     parser.add_argument("--revision", help="on the hub (default: its main branch)")
     options = parser.parse_args(arguments)
     if bool(options.sentences) == bool(options.file):

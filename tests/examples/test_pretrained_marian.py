@@ -2,6 +2,7 @@
 
 import io
 import json
+import operator
 import shutil
 import warnings
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from tests.examples.published import TOLERANCE, change_tensors, one_error_line, 
 from torch import Tensor
 
 from pretrained import marian
-from pretrained.marian import PublishedTranslator, write
+from pretrained.marian import PublishedTranslator, read_search, write
 from pretrained.marian_model import Marian, MarianSteps
 from pretrained.sentence_pieces import SentencePieces
 from transformer_blocks import pack
@@ -153,39 +154,82 @@ def test_every_score_is_that_of_transformers(tmp_path: Path, dtype: torch.dtype)
         torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance)
 
 
+STOPPING: list[dict[str, Any]] = [
+    {},  # the rule that holds where nothing is said
+    *({"early_stopping": rule} for rule in (True, False, "never")),
+]
+
+
+def publish_search(theirs: Any, folder: Path, **search: Any) -> None:
+    """Save the settings of the search beside the weights, as published folders have them."""
+    settings = {"num_beams": 4, "max_length": 15, "forced_eos_token_id": 0}
+    settings |= {"bad_words_ids": [[theirs.config.pad_token_id]], "renormalize_logits": True}
+    theirs.generation_config = transformers.GenerationConfig(
+        **settings | search,
+        pad_token_id=theirs.config.pad_token_id,
+        decoder_start_token_id=theirs.config.pad_token_id,
+        eos_token_id=0,
+    )
+    theirs.generation_config.save_pretrained(folder)
+
+
+def translate(folder: Path, source: Tensor, *, packed: bool = False) -> list[list[int]]:
+    """Translate as the program does, by the settings of the folder."""
+    model = Marian.load(folder)
+    ours = pack(model) if packed else model
+    padding, end = model.padding_id, model.end_id
+    found = write(ours, source, **read_search(folder, model))
+    assert all(sentence.ended for sentence in found)
+    return [[padding, *sentence.tokens, end] for sentence in found]
+
+
+def generate(theirs: Any, source: Tensor) -> list[list[int]]:
+    """Translate as transformers does, by the settings of the folder."""
+    padding = theirs.config.pad_token_id
+    rows = theirs.generate(source, attention_mask=(source != padding).long()).tolist()
+    return [[padding, *row[1 : row.index(0, 1)], 0] for row in rows]
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_translations_are_those_of_transformers_token_by_token(
     tmp_path: Path, packed: bool
 ) -> None:
-    size, max_length, lengths = 37, 14, set()
-    for seed in range(2 if packed else 4):
+    size, lengths = 37, set()
+    for seed in range(3 if packed else 4):
         torch.manual_seed(seed)
-        theirs = save_marian(tmp_path, size)
-        ours = Marian.load(tmp_path)
-        ours = pack(ours) if packed else ours
-        source = ragged(size, 12)
-        for beams, penalty in ((1, 1.0), (2, 1.0), (4, 0.0), (4, 1.0), (6, 1.5)):
-            expected = theirs.generate(
-                source,
-                attention_mask=(source != size - 1).long(),
-                num_beams=beams,
-                early_stopping=beams > 1,
-                length_penalty=penalty,
-                do_sample=False,
-                max_new_tokens=max_length,
-                bad_words_ids=[[size - 1]],
-                renormalize_logits=True,
-                forced_eos_token_id=0,
+        theirs, source = save_marian(tmp_path, size), ragged(size, 12)
+        for beams, penalty, rule in (
+            *((1, 1.0, None), (2, 1.0, True), (4, 0.0, False)),
+            *((4, 1.0, False), (6, 1.5, "never")),
+        ):
+            publish_search(
+                theirs, tmp_path, num_beams=beams, length_penalty=penalty, early_stopping=rule
             )
-            found = write(ours, source, beams=beams, length_penalty=penalty, max_length=max_length)
-            for sentence, row in zip(found, expected.tolist(), strict=True):
-                assert sentence.ended
-                written = [size - 1, *sentence.tokens, 0]
-                assert written == row[: len(written)]
-                assert set(row[len(written) :]) <= {size - 1}
-                lengths.add(len(sentence.tokens))
-    assert max(lengths) == max_length - 1  # some had to be ended ...
-    assert len(lengths) > 3  # ... and others ended themselves
+            found = translate(tmp_path, source, packed=packed)
+            assert found == generate(theirs, source)
+            lengths |= {len(each) for each in found}
+    assert max(lengths) == 15  # some had to be ended ...
+    assert len(lengths) > 2  # ... and others ended themselves
+
+
+@pytest.mark.parametrize(
+    "penalty", [1.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.0, 2.0))]
+)
+def test_the_published_stopping_rule_is_obeyed(tmp_path: Path, penalty: float) -> None:
+    differing = torch.zeros(2, dtype=torch.int64)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        theirs, source = save_marian(tmp_path, 37), ragged(37, 48)
+        found = []
+        for rule in STOPPING:
+            publish_search(theirs, tmp_path, length_penalty=penalty, **rule)
+            found.append(translate(tmp_path, source))
+            assert found[-1] == generate(theirs, source)
+        unsaid, true, false, never = found
+        assert unsaid == false
+        for place, others in enumerate((true, never)):
+            differing[place] += sum(map(operator.ne, false, others))
+    assert differing.tolist() == [0, 0] if penalty == 0 else differing.min() > 0
 
 
 def test_padding_is_never_written(folder: Path, tmp_path: Path) -> None:

@@ -12,9 +12,14 @@ Translation System", Wu et al. 2016, https://arxiv.org/abs/1609.08144, equation 
 
 where :math:`|Y|` counts the end token. With :math:`\alpha = 0` nothing is corrected. The paper of
 the Transformer takes 4 beams and 0.6 (section 6.1).
+
+When K hypotheses have ended, one that is still running may yet become better than all of them. By
+default the search is over all the same; ``lookahead`` lets it go on while there is hope ("A Call
+for Clarity in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares both).
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,7 +44,8 @@ def beam_search(
     beam_size: int,
     end_id: int,
     max_length: int,
-    length_penalty: float = 0.6,
+    length_penalty: float | Callable[[int], float] = 0.6,
+    lookahead: int | None = None,
     n_best: int = 1,
 ) -> list[list[Generation]]:
     """Write the best sentences that are found by following several beginnings at once.
@@ -50,11 +56,19 @@ def beam_search(
         model: What scores the next token; at its beginning. It is asked for ``beam_size`` rows
             a sentence, which stand together.
         start: First token of each sentence. Shape (N,).
-        beam_size: K, how many beginnings are followed; with 1 the search is greedy (words that
-            are equally likely may fall differently).
+        beam_size: K, how many beginnings are followed; with 1 and no ``lookahead``, the search is
+            greedy (words that are equally likely may fall differently).
         end_id: The token that ends a sentence.
         max_length: Most tokens to write, the end token included.
-        length_penalty: The exponent alpha above, in [0, 10]; larger favours longer sentences.
+        length_penalty: The exponent alpha above, in [0, 10]; larger favours longer sentences. Or a
+            function from a length, the end token included, to the positive number by which the
+            log-probability is divided.
+        lookahead: When the search of a sentence is over. If not given, as soon as ``beam_size``
+            hypotheses have ended. Otherwise, once ``beam_size`` have ended and the likeliest
+            running hypothesis would not be better than the worst of the best ``beam_size`` if it
+            became longer by so many tokens, up to ``max_length``, at its present log-probability.
+            With 0 that is a heuristic; with ``max_length`` no better hypothesis is missed. Hugging
+            Face's transformers calls the three ``early_stopping=True``, ``False`` and ``"never"``.
         n_best: How many sentences to return for each start; at most ``beam_size``.
 
     Returns:
@@ -86,9 +100,12 @@ def beam_search(
         raise ValueError(
             f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
         )
-    if not 0.0 <= length_penalty <= 10.0:
-        raise ValueError(f"length_penalty must be in [0, 10], got length_penalty={length_penalty}")
-    searches = [_Search(beam_size) for _ in start]
+    if lookahead is not None and (not isinstance(lookahead, int) or isinstance(lookahead, bool)):
+        raise TypeError(f"lookahead must be an int or None, got lookahead={lookahead!r}")
+    if lookahead is not None and lookahead < 0:
+        raise ValueError(f"lookahead must be at least 0, got lookahead={lookahead}")
+    penalty = _penalty(length_penalty)
+    searches = [_Search(beam_size, penalty, lookahead, max_length) for _ in start]
     alive = searches
     tokens = start
     for step in range(max_length):
@@ -118,7 +135,17 @@ def beam_search(
         tokens = start.new_tensor([token for search in alive for _, token in search.paths])
         if alive and origins != list(range(rows)):
             model.select(torch.tensor(origins))
-    return [search.results(length_penalty)[:n_best] for search in searches]
+    return [search.results()[:n_best] for search in searches]
+
+
+def _penalty(length_penalty: float | Callable[[int], float]) -> Callable[[int], float]:
+    """Make the function that ``length_penalty`` stands for."""
+    if callable(length_penalty):
+        return length_penalty
+    if not 0.0 <= length_penalty <= 10.0:
+        raise ValueError(f"length_penalty must be in [0, 10], got length_penalty={length_penalty}")
+    alpha = length_penalty
+    return lambda length: ((5 + length) / 6) ** alpha
 
 
 class _Search:
@@ -128,19 +155,35 @@ class _Search:
         paths: What each beam has written, as (all but the last token, the last one), and so on.
         scores: The log-probability of each.
         parents: The beam of the step before that each goes on from.
-        ended: Sentences that are set aside.
+        length: How many tokens each has written.
+        ended: The best hypotheses that have ended, at most ``beam_size``, best first.
     """
 
-    def __init__(self, beam_size: int) -> None:
-        self.beam_size = beam_size
+    def __init__(
+        self,
+        beam_size: int,
+        penalty: Callable[[int], float],
+        lookahead: int | None,
+        max_length: int,
+    ) -> None:
+        self.beam_size, self.penalty = beam_size, penalty
+        self.lookahead, self.max_length = lookahead, max_length
         self.paths: list[Any] = [None]
         self.scores = [0.0]
         self.parents = [0]
+        self.length = 0
         self.ended: list[Generation] = []
 
     @property
     def is_over(self) -> bool:
-        return len(self.ended) >= self.beam_size or not self.scores
+        if not self.scores:
+            return True
+        if len(self.ended) < self.beam_size:
+            return False
+        if self.lookahead is None:
+            return True
+        length = min(self.length + self.lookahead, self.max_length)
+        return max(self.scores) / self.penalty(length) <= self.rank(self.ended[-1])[1]
 
     def extend(
         self, scores: list[float], parents: list[int], tokens: list[int], *, end_id: int
@@ -153,24 +196,28 @@ class _Search:
             for score, parent, token in candidates[: self.beam_size]:
                 if token == end_id:
                     self.ended.append(Generation(_spell(self.paths[parent]), score, ended=True))
+            self.ended = sorted(self.ended, key=self.rank, reverse=True)[: self.beam_size]
             candidates = [each for each in candidates if each[2] != end_id]
         beams = _keep_places(candidates[: self.beam_size], self.beam_size) if candidates else []
         self.paths = [(self.paths[parent], token) for _, parent, token in beams]
         self.scores = [score for score, _, _ in beams]
         self.parents = [parent for _, parent, _ in beams]
+        self.length += 1
 
-    def results(self, alpha: float) -> list[Generation]:
+    def results(self) -> list[Generation]:
         """Return what was found, best first."""
         found = list(self.ended)
         if not self.is_over:
             beams = zip(self.paths, self.scores, strict=True)
             found += [Generation(_spell(path), score, ended=False) for path, score in beams]
+        return sorted(
+            (each for each in found if each.score > -math.inf), key=self.rank, reverse=True
+        )
 
-        def rank(sentence: Generation) -> tuple[bool, float]:
-            length = len(sentence.tokens) + sentence.ended
-            return sentence.ended, sentence.score / ((5 + length) / 6) ** alpha
-
-        return sorted((each for each in found if each.score > -math.inf), key=rank, reverse=True)
+    def rank(self, sentence: Generation) -> tuple[bool, float]:
+        """Tell what hypotheses are compared by: those that ended win, then the score counts."""
+        length = len(sentence.tokens) + sentence.ended
+        return sentence.ended, sentence.score / self.penalty(length)
 
 
 def _spell(path: Any) -> list[int]:
