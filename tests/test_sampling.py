@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.storyteller import END, VOCABULARY, Storyteller
@@ -45,6 +46,7 @@ def seeded(seed: int = 0) -> torch.Generator:
         ({"top_p": 1.0}, [0.05, 0.4, 0.25, 0.2, 0.1]),
         ({"top_p": 0.01}, [0, 1, 0, 0, 0]),
         ({"top_p": 0.86, "top_k": 3}, [0, 0.4, 0.25, 0.2, 0]),
+        ({"top_p": 0.7, "top_k": 3}, [0, 0.4, 0.25, 0, 0]),
         ({"temperature": 1e-300}, [0, 1, 0, 0, 0]),
     ],
 )
@@ -64,6 +66,36 @@ def test_tokens_come_as_often_as_their_odds_say(
         chance = odds / sum(expected)
         spread = math.sqrt(chance * (1 - chance) / draws)
         assert abs(drawn.tokens.count(token) / draws - chance) <= 4 * spread
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 3, 7, 99])
+@pytest.mark.parametrize("top_p", [None, 0.2, 0.5, 0.8, 0.95])
+def test_top_k_and_top_p_leave_the_tokens_that_transformers_leaves(
+    top_k: int | None, top_p: float | None
+) -> None:
+    warpers = [transformers.TemperatureLogitsWarper(1.5)]
+    warpers += [transformers.TopKLogitsWarper(top_k)] if top_k else []
+    warpers += [transformers.TopPLogitsWarper(top_p)] if top_p else []
+    for seed in range(5):
+        odds = (2 * torch.randn(10, generator=seeded(seed))).softmax(-1)
+        left = odds.log()[None]
+        for warper in warpers:
+            left = warper(torch.zeros(1, 1, dtype=torch.int64), left)
+        expected = left.softmax(-1)[0]
+        drawn = sample(
+            Urn(odds),
+            torch.zeros(draws := 3000, dtype=torch.int64),
+            end_id=NEVER + VOCABULARY,
+            max_length=1,
+            temperature=1.5,
+            top_k=top_k,
+            top_p=top_p,
+            generator=seeded(),
+        )
+        counts = torch.tensor([each.tokens[0] for each in drawn]).bincount(minlength=10)
+        assert not counts[expected == 0].any()
+        spread = (expected * (1 - expected) / draws).sqrt()
+        assert ((counts / draws - expected).abs() <= 4.5 * spread).all()
 
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))

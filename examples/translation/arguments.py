@@ -227,7 +227,8 @@ def search_options() -> Parser:
     group.add_argument(
         "--top-p",
         type=number(float, "in (0, 1]"),
-        help="draw from the fewest words that have this probability together",
+        help="draw from the fewest words that have this probability together; with --top-k, among "
+        "those words",
     )
     group.add_argument(
         "--seed", type=number(int, "at least 0"), help="of the draws; every run differs without"

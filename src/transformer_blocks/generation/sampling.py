@@ -46,7 +46,7 @@ def sample(
         temperature: T, by which the logits are divided; above 0.
         top_k: Draw from so many tokens only, the likeliest; from all if not given.
         top_p: Draw from the fewest tokens that have this probability together, in (0, 1]. With
-            ``top_k`` too, from the smaller set.
+            ``top_k`` too, the probability is that among the ``top_k`` likeliest.
         generator: Where the dice come from; torch's own on the CPU if not given.
 
     Returns:
@@ -83,11 +83,12 @@ def sample(
     def choose(log_probabilities: Tensor, alive: list[int], step: int) -> Tensor:
         below_best = log_probabilities - log_probabilities.amax(dim=-1, keepdim=True)
         likely, tokens = (below_best.double() / temperature).softmax(-1).sort(descending=True)
-        if top_p is not None:
-            mass_before = likely.cumsum(dim=-1) - likely  # of all likelier tokens
-            likely = likely.masked_fill(mass_before >= top_p, 0.0)
         if top_k is not None:
             likely[:, top_k:] = 0.0
+        if top_p is not None:
+            reached = likely.cumsum(dim=-1)
+            mass_before = reached - likely  # of all likelier tokens
+            likely = likely.masked_fill(mass_before >= top_p * reached[:, -1:], 0.0)
         reached = likely.cumsum(dim=-1)  # (M, V)
         thrown = dice[step][alive][:, None] * reached[:, -1:]
         places = torch.searchsorted(reached, thrown).clamp(
