@@ -87,7 +87,9 @@ class Writer:
                 f"to go on from and {length} to write"
             )
         begun = torch.tensor([ids], device=self.model.words.weight.device)  # (1, L)
-        steps = Gpt2Steps(self.model, begun[:, :-1])
+        rows = range(len(self.model.words.weight))
+        suppressed = [number for number in rows if number not in self.tokenizer.pieces]
+        steps = Gpt2Steps(self.model, begun[:, :-1], suppressed=suppressed)
         (found,) = search(steps, begun[:, -1], end_id=self.model.end_id, max_length=length)
         return [self.tokenizer.decode(each.tokens) for each in found]
 
@@ -113,7 +115,8 @@ def write(arguments: Sequence[str] | None) -> None:
     parser.add_argument(
         "--top-p",
         type=number(float, "in (0, 1]"),
-        help="draw from the fewest words that have this probability together",
+        help="draw from the fewest words that have this probability together; with --top-k, among "
+        "those words",
     )
     parser.add_argument("--seed", type=number(int, "at least 0"), help="of the draws")
     parser.add_argument("--revision", help="on the hub (default: its main branch)")

@@ -10,7 +10,8 @@ and one table embeds words and scores them.
 Next: ``byte_pairs.py``, how GPT-2 reads, and ``gpt2.py``, which writes.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -189,10 +190,11 @@ class Gpt2Steps:
     Args:
         model: In eval mode.
         begun: Ids that stand before the first token of the search; may be none. Shape (N, L).
+        suppressed: Ids that are never written, as rows of the embedding beyond the vocabulary.
     """
 
-    def __init__(self, model: Gpt2, begun: Tensor) -> None:
-        self.model = model
+    def __init__(self, model: Gpt2, begun: Tensor, *, suppressed: Sequence[int] = ()) -> None:
+        self.model, self.suppressed = model, list(suppressed)
         self.cache = model.encoder.new_cache()
         if begun.shape[1]:
             model.hidden(begun, cache=self.cache)
@@ -200,7 +202,10 @@ class Gpt2Steps:
     def step(self, tokens: Tensor) -> Tensor:
         """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
         hidden = self.model.hidden(tokens[:, None], cache=self.cache)  # (N, 1, d_model)
-        return self.model.output(hidden[:, 0])
+        logits = self.model.output(hidden[:, 0])
+        if self.suppressed:
+            logits[:, self.suppressed] = -math.inf
+        return logits
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows, shape (M,), only."""

@@ -113,6 +113,8 @@ class PublishedTranslator:
             encoded = [
                 [*ids[: most - 1], model.end_id] if len(ids) > most else ids for ids in encoded
             ]
+        rows_of_words = range(len(model.embedding.weight))
+        suppressed = [number for number in rows_of_words if number not in self.tokenizer.pieces]
         translations = ["" for _ in encoded]
         for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
             rows = [torch.tensor(encoded[place]) for place in chosen]
@@ -125,6 +127,7 @@ class PublishedTranslator:
                 length_penalty=self.length_penalty if length_penalty is None else length_penalty,
                 lookahead=self.lookahead,
                 max_length=length,
+                suppressed=suppressed,
             )
             for place, sentence in zip(chosen, found, strict=True):
                 translations[place] = self.tokenizer.decode(sentence.tokens)
@@ -191,6 +194,7 @@ def write(
     length_penalty: float,
     max_length: int,
     lookahead: int | None = 0,
+    suppressed: Sequence[int] = (),
 ) -> list[Generation]:
     """Write the best translation of each sentence, as ``generate`` of transformers does.
 
@@ -202,10 +206,11 @@ def write(
             this power: 0 takes the likeliest translation, more favours longer ones.
         max_length: Most tokens of a translation, end mark included.
         lookahead: When the search is over; see :func:`~transformer_blocks.beam_search`.
+        suppressed: Ids that are never written besides padding.
     """
     start = torch.full((len(source),), model.padding_id, device=source.device)
     found = beam_search(
-        MarianSteps(model, source, max_length=max_length),
+        MarianSteps(model, source, max_length=max_length, suppressed=suppressed),
         start,
         beam_size=beams,
         end_id=model.end_id,

@@ -11,7 +11,7 @@ Next: ``sentence_pieces.py``, how Marian reads, and ``marian.py``, which transla
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -232,10 +232,15 @@ class MarianSteps:
         model: In eval mode.
         source: Padded source ids. Shape (N, S).
         max_length: Most tokens to write; the last of them is the end mark.
+        suppressed: Ids that are never written besides padding, as rows of the embedding beyond the
+            vocabulary.
     """
 
-    def __init__(self, model: Marian, source: Tensor, *, max_length: int) -> None:
+    def __init__(
+        self, model: Marian, source: Tensor, *, max_length: int, suppressed: Sequence[int] = ()
+    ) -> None:
         self.model, self.max_length = model, max_length
+        self.suppressed = [model.padding_id, *suppressed]
         memory, memory_mask = model.encode(source)
         self.cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
 
@@ -243,7 +248,7 @@ class MarianSteps:
         """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
         logits = self.model.decode(tokens[:, None], self.cache)[:, 0]
         # Before the softmax, as in training: the row of padding means nothing, its score neither.
-        logits[:, self.model.padding_id] = -math.inf
+        logits[:, self.suppressed] = -math.inf
         if self.cache.length == self.max_length:
             logits.fill_(-math.inf)
             logits[:, self.model.end_id] = 0.0  # certain

@@ -218,6 +218,32 @@ def test_a_text_goes_on_from_an_empty_one_too(folder: Path) -> None:
     assert found
 
 
+def test_rows_beyond_the_vocabulary_are_never_written(folder: Path, tmp_path: Path) -> None:
+    larger = shutil.copytree(folder, tmp_path / "larger")
+    size = len(BytePairs.load(folder).vocabulary)
+    update("config.json", vocab_size=size + 50)(larger)
+
+    def widen(tensors: dict[str, Tensor]) -> None:
+        words = tensors["transformer.wte.weight"]
+        tensors["transformer.wte.weight"] = torch.cat((words, 3 * words[:50]))  # likelier, too
+
+    change_tensors(larger, widen)
+    writer, wide = Writer.load(folder), Writer.load(larger)
+    for temperature in (1.0, 5.0):
+        expected, found = (
+            each.go_on(
+                "the cat",
+                length=5,
+                search=Sample(temperature, None, None, torch.Generator().manual_seed(1), n_best=20),
+            )
+            for each in (writer, wide)
+        )
+        assert found == expected
+    assert wide.go_on("the", length=9, search=Greedy()) == writer.go_on(
+        "the", length=9, search=Greedy()
+    )
+
+
 def test_several_continuations_are_drawn_from_one_beginning(folder: Path) -> None:
     writer = Writer.load(folder)
     draws = [

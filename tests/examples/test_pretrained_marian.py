@@ -15,7 +15,7 @@ import torch
 import transformers
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from pretrained import marian
 from pretrained.marian import PublishedTranslator, read_search, write
@@ -242,6 +242,22 @@ def test_padding_is_never_written(folder: Path, tmp_path: Path) -> None:
         chances = steps.step(start).softmax(-1)
     assert not chances[:, model.padding_id].any()
     torch.testing.assert_close(chances.sum(-1), torch.ones(4))
+
+
+def test_rows_beyond_the_vocabulary_are_never_written(folder: Path, tmp_path: Path) -> None:
+    larger = shutil.copytree(folder, tmp_path / "larger")
+    translator = PublishedTranslator.load(folder)
+    size = len(translator.tokenizer.vocabulary) + 9
+    update("config.json", vocab_size=size, decoder_vocab_size=size)(larger)
+
+    def widen(tensors: dict[str, Tensor]) -> None:
+        words, bias = "model.shared.weight", "final_logits_bias"
+        tensors[words] = nn.functional.pad(tensors[words], (0, 0, 0, 9), value=0.5)
+        tensors[bias] = nn.functional.pad(tensors[bias], (0, 9), value=9.0)  # likely, too
+
+    change_tensors(larger, widen)
+    wide = PublishedTranslator.load(larger)
+    assert wide.translate(JAPANESE[:6]) == translator.translate(JAPANESE[:6])
 
 
 def test_texts_are_cut_and_joined_as_by_transformers(folder: Path) -> None:
