@@ -8,7 +8,7 @@ bend by GELU.
 Next: ``wordpiece.py``, how BERT reads, and ``bert.py``, what it is good for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -144,18 +144,20 @@ class Bert(nn.Module):
         )
 
 
-def origins(num_layers: int) -> dict[str, Origin]:
-    """Tell where each of our parameters stands in a published file."""
-    modules = dict(OUTSIDE)
-    for layer in range(num_layers):
-        for ours, theirs in INSIDE.items():
-            modules[f"encoder.layers.{layer}.{ours}"] = f"encoder.layer.{layer}.{theirs}"
-    found = {}
-    for ours, theirs in modules.items():
-        for name, old_name in (("weight", "gamma"), ("bias", "beta")):
+def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
+    """Tell where each of our parameters stands in a published file, layer by layer."""
+    for ours, theirs in _modules(num_layers):
+        is_table = theirs.endswith("_embeddings")  # which has no bias
+        for name, old_name in (("weight", "gamma"), ("bias", "beta"))[: 1 if is_table else 2]:
             names = [f"{theirs}.{name}"]
             if theirs.endswith("LayerNorm"):
                 names.append(f"{theirs}.{old_name}")
             # A BERT that was saved with what guesses words stands one level deeper.
-            found[f"{ours}.{name}"] = Origin((*names, *(f"bert.{each}" for each in names)))
-    return found
+            yield f"{ours}.{name}", Origin((*names, *(f"bert.{each}" for each in names)))
+
+
+def _modules(num_layers: int) -> Iterator[tuple[str, str]]:
+    yield from OUTSIDE.items()
+    for layer in range(num_layers):
+        for ours, theirs in INSIDE.items():
+            yield f"encoder.layers.{layer}.{ours}", f"encoder.layer.{layer}.{theirs}"

@@ -18,7 +18,7 @@ import unicodedata
 from itertools import pairwise
 from pathlib import Path
 
-from pretrained.loading import read_json
+from pretrained.loading import check_vocabulary, read_json, shown
 from translation.corpus import read_lines
 from translation.errors import UserError
 
@@ -73,6 +73,12 @@ class BytePairs:
         self.pieces = {number: piece for piece, number in vocabulary.items()}
         if len(self.pieces) < len(vocabulary):
             raise UserError("the vocabulary of a GPT-2 tokenizer must not repeat a number")
+        for piece in vocabulary:
+            if piece != END and not NUMBERS.keys() >= set(piece):
+                raise UserError(
+                    "the vocabulary of a GPT-2 tokenizer must spell its pieces by the characters "
+                    f"that stand for bytes, got {shown(piece)}"
+                )
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
 
     @classmethod
@@ -83,10 +89,7 @@ class BytePairs:
             UserError: If a file is missing or damaged.
         """
         table, path = folder / "vocab.json", folder / "merges.txt"
-        vocabulary = read_json(table)
-        for piece, number in vocabulary.items():
-            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise UserError(f"{table}: the number of {piece!r} must be at least 0: {number!r}")
+        vocabulary = check_vocabulary(read_json(table), table)
         merges = []
         for number, line in enumerate(read_lines(path), start=1):
             match line.split(" "):

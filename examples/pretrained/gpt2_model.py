@@ -11,7 +11,7 @@ Next: ``byte_pairs.py``, how GPT-2 reads, and ``gpt2.py``, which writes.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -155,8 +155,8 @@ class Gpt2(nn.Module):
         )
 
 
-def origins(num_layers: int) -> dict[str, Origin]:
-    """Tell where each of our parameters stands in a published file.
+def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
+    """Tell where each of our parameters stands in a published file, layer by layer.
 
     GPT-2's linear maps were written down as columns of inputs: x W instead of x W^T.
     """
@@ -166,22 +166,19 @@ def origins(num_layers: int) -> dict[str, Origin]:
         return Origin((name, f"transformer.{name}"), transposed=is_matrix, **options)
 
     table = Origin(("wte.weight", "transformer.wte.weight", "lm_head.weight"))
-    found = {
-        "words.weight": table,
-        "output.weight": table,
-        "positions.weight": Origin(("wpe.weight", "transformer.wpe.weight")),
-        "encoder.norm.weight": Origin(("ln_f.weight", "transformer.ln_f.weight")),
-        "encoder.norm.bias": Origin(("ln_f.bias", "transformer.ln_f.bias")),
-    }
+    yield "words.weight", table
+    yield "output.weight", table
+    yield "positions.weight", Origin(("wpe.weight", "transformer.wpe.weight"))
+    yield "encoder.norm.weight", Origin(("ln_f.weight", "transformer.ln_f.weight"))
+    yield "encoder.norm.bias", Origin(("ln_f.bias", "transformer.ln_f.bias"))
     for layer in range(num_layers):
         for kind in ("weight", "bias"):
             here, there = f"encoder.layers.{layer}", f"h.{layer}"
             for ours, theirs in INSIDE.items():
-                found[f"{here}.{ours}.{kind}"] = origin(f"{there}.{theirs}.{kind}")
+                yield f"{here}.{ours}.{kind}", origin(f"{there}.{theirs}.{kind}")
             for part, ours in enumerate(("query", "key", "value")):  # three maps side by side
                 name = f"{here}.self_attention.{ours}_projection.{kind}"
-                found[name] = origin(f"{there}.attn.c_attn.{kind}", part=part, parts=3)
-    return found
+                yield name, origin(f"{there}.attn.c_attn.{kind}", part=part, parts=3)
 
 
 class Gpt2Steps:

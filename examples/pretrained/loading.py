@@ -6,14 +6,16 @@ and is not known here is refused, and so is a file with a tensor too few, too ma
 shape, or with NaN in it. Nothing is made before all of it is known to fit.
 
 Weights come as safetensors only. The older ``pytorch_model.bin`` is a pickle, and a pickle is a
-program that runs when it is opened.
+program that runs when it is opened; ``convert.py`` turns one into safetensors without running it.
 
 Next: ``bert.py``, an encoder.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +23,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from translation.errors import UserError
@@ -38,6 +39,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """What the bends are called in a config.json."""
 
 WEIGHTS = "model.safetensors"
+LARGEST = 2**28
+"""No size of a published model is larger, and the product of two is still a size to torch."""
+
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -54,10 +58,17 @@ def find_folder(name: str, files: Sequence[str], *, revision: str | None = None)
         The folder.
 
     Raises:
-        UserError: If there is no such folder and it cannot be fetched.
+        UserError: If there is no such folder and it cannot be fetched, or if something else stands
+            in place of a file.
     """
-    if Path(name).is_dir():
-        return Path(name)
+    folder = Path(name) if Path(name).is_dir() else _fetch(name, files, revision)
+    for pattern in files:
+        for path in folder.glob(pattern):
+            _check_substitute(path)
+    return folder
+
+
+def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith(".") or Path(name).exists():
         raise UserError(f"{name} is neither a folder nor the name of a model, such as owner/model")
     try:
@@ -76,21 +87,81 @@ def find_folder(name: str, files: Sequence[str], *, revision: str | None = None)
         ) from error
 
 
+def _check_substitute(path: Path) -> None:
+    """Raise if a file holds what git or a web server gave in its place."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(64).lstrip().lower()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if beginning.startswith(b"version https://git-lfs"):
+        raise UserError(f"{path} is a pointer of git-lfs, not the file: run git lfs pull")
+    if beginning.startswith((b"<!doctype html", b"<html")):
+        raise UserError(f"{path} is a web page, not the file: download it again")
+
+
+def shown(value: object) -> str:
+    """Write a value that stands in a published file into an error, however long or deep it is."""
+    return _SHOWN.repr(value)
+
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds an object.
 
     Raises:
         UserError: If the file is missing, or holds something else.
     """
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # neither JSON nor UTF-8
-        raise UserError(f"{path} is not JSON: {error}") from error
+    content = _parse(path)
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold a JSON object, got a {type(content).__name__}")
     return content
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """Read a JSON file that holds an array.
+
+    Raises:
+        UserError: If the file is missing, or holds something else.
+    """
+    content = _parse(path)
+    if not isinstance(content, list):
+        raise UserError(f"{path} must hold a JSON array, got a {type(content).__name__}")
+    return content
+
+
+def _parse(path: Path) -> object:
+    try:
+        content = json.loads(path.read_bytes())
+        json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate is no text
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except RecursionError as error:
+        raise UserError(f"{path} is not JSON that can be read: too many nested levels") from error
+    except UnicodeEncodeError as error:
+        raise UserError(f"{path} holds a lone surrogate, which is no character") from error
+    except ValueError as error:  # neither JSON nor UTF-8
+        raise UserError(f"{path} is not JSON: {error}") from error
+    return content
+
+
+def check_vocabulary(vocabulary: object, where: Path) -> dict[str, int]:
+    """Return a vocabulary, the id of each piece, once it is known to be one.
+
+    Raises:
+        UserError: If it is no object, or an id is no whole number from 0 up.
+    """
+    if not isinstance(vocabulary, dict):
+        raise UserError(f"{where} must hold an object as vocabulary, got {shown(vocabulary)}")
+    for piece, number in vocabulary.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise UserError(
+                f"{where}: the number of {shown(piece)} must be at least 0: {shown(number)}"
+            )
+    return vocabulary
 
 
 class Config:
@@ -98,16 +169,17 @@ class Config:
 
     Args:
         path: A ``config.json``.
-        kind: The ``model_type`` that it must name.
+        kind: The ``model_type`` that it must name; files of a part of a model name none.
 
     Raises:
         UserError: If the file cannot be read, or is of another kind of model.
     """
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, path: Path, kind: str | None = None) -> None:
         self.path = path
         self.values = read_json(path)
-        self.expect(model_type=kind)
+        if kind is not None:
+            self.expect(model_type=kind)
 
     def expect(self, **settings: object) -> None:
         """Raise unless every setting that is there has the value that this program implements.
@@ -118,16 +190,19 @@ class Config:
         for name, wanted in settings.items():
             if (found := self.values.get(name, wanted)) != wanted:
                 raise UserError(
-                    f"{self.path}: {name} must be {wanted!r} for this program, got {found!r}"
+                    f"{self.path}: {name} must be {wanted!r} for this program, got {shown(found)}"
                 )
 
-    def size(self, name: str, default: int | None = None, *, least: int = 1) -> int:
-        """Read a whole number of at least ``least``."""
+    def size(
+        self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST
+    ) -> int:
+        """Read a whole number from ``least`` to ``most``."""
         value = self.values.get(name)
         value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise UserError(
-                f"{self.path}: {name} must be a whole number from {least} up, got {value!r}"
+                f"{self.path}: {name} must be a whole number from {least} to {most}, "
+                f"got {shown(value)}"
             )
         return value
 
@@ -138,7 +213,7 @@ class Config:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= value < 1e9 or (value == 0 and not zero):
             rule = "a number from 0 up" if zero else "a number above 0"
-            raise UserError(f"{self.path}: {name} must be {rule}, got {value!r}")
+            raise UserError(f"{self.path}: {name} must be {rule}, got {shown(value)}")
         return float(value)
 
     def heads(self, name: str, width: int) -> int:
@@ -153,7 +228,7 @@ class Config:
         value = self.values.get(name)
         if not isinstance(value, str) or value not in ACTIVATIONS:
             raise UserError(
-                f"{self.path}: {name} must be one of {', '.join(ACTIVATIONS)}, got {value!r}"
+                f"{self.path}: {name} must be one of {', '.join(ACTIVATIONS)}, got {shown(value)}"
             )
         return ACTIVATIONS[value]
 
@@ -189,18 +264,21 @@ class Origin:
 def load_model(
     make: Callable[[], Model],
     path: Path,
-    origins: Mapping[str, Origin],
+    origins: Iterable[tuple[str, Origin]],
     *,
     left_out: str,
     dtype: torch.dtype,
 ) -> Model:
     """Make a model and give it the weights of a file, once they are known to fit.
 
+    First the names are compared, so that a ``config.json`` that asks for more layers than the file
+    holds costs nothing; then the shapes; then the tensors are read.
+
     Args:
         make: Makes the model. It is called twice: first on torch's device "meta", where tensors
             have a shape and take no memory, to see what is wanted.
         path: A safetensors file.
-        origins: Where each parameter comes from.
+        origins: The name of each parameter, and where it comes from.
         left_out: A regular expression: the tensors of the file that the model can do without.
         dtype: What to compute in.
 
@@ -211,57 +289,78 @@ def load_model(
         UserError: If the file cannot be read, or a tensor in it is missing, unknown, of another
             shape, or NaN or infinite.
     """
-    with torch.device("meta"):
-        wanted = make().state_dict()
-    tensors = _read_tensors(path)
-    known = {name for ours in wanted for name in origins[ours].names}
-    for name in tensors:
-        if name not in known and not re.fullmatch(left_out, name):
-            raise UserError(f"{path} holds tensor {name!r}, for which the model has no use")
-    weights = {}
-    for ours, target in wanted.items():
-        origin = origins[ours]
-        found = {name: tensors[name] for name in origin.names if name in tensors}
-        if not found:
-            raise UserError(f"{path} lacks tensor {origin.names[0]!r}")
-        for name, tensor in found.items():
-            shape = origin.shape(target.shape)
-            if tensor.shape != shape or tensor.dtype not in FLOATS:
+    with _open_weights(path) as file:
+        unused = set(file.keys())
+        found: dict[str, tuple[Origin, list[str]]] = {}
+        there = frozenset(unused)
+        for ours, origin in origins:
+            names = [name for name in origin.names if name in there]
+            if not names:
+                raise UserError(f"{path} lacks tensor {origin.names[0]!r}")
+            unused.difference_update(names)
+            found[ours] = origin, names
+        for name in sorted(unused):
+            if not re.fullmatch(left_out, name):
                 raise UserError(
-                    f"{path}: tensor {name!r} must hold numbers of shape {shape} by config.json, "
-                    f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
+                    f"{path} holds tensor {shown(name)}, for which the model has no use"
                 )
-            found[name] = tensor.to(dtype)
-            if not found[name].isfinite().all():
-                raise UserError(f"{path}: tensor {name!r} holds NaN or infinity")
-        first, *others = found
-        for name in others:
-            if not torch.equal(found[first], found[name]):
-                raise UserError(f"{path}: {first!r} and {name!r} must be equal, but differ")
-        weights[ours] = origin.read(found[first])
+        with torch.device("meta"):
+            wanted = make().state_dict()
+        for ours, target in wanted.items():
+            origin, names = found[ours]
+            for name in names:
+                _check_shape(path, name, file.get_slice(name).get_shape(), origin, target)
+        weights = {}
+        for ours in wanted:
+            origin, names = found[ours]
+            first, *others = [_read_tensor(file, path, name).to(dtype) for name in names]
+            if not first.isfinite().all():
+                raise UserError(f"{path}: tensor {names[0]!r} holds NaN or infinity")
+            for name, other in zip(names[1:], others, strict=True):
+                if not torch.equal(first, other):
+                    raise UserError(f"{path}: {names[0]!r} and {name!r} must be equal, but differ")
+            weights[ours] = origin.read(first)
     model = make().to(dtype)
     model.load_state_dict(weights)
     return model.eval()
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def _check_shape(path: Path, name: str, found: list[int], origin: Origin, target: Tensor) -> None:
+    wanted = origin.shape(target.shape)
+    if tuple(found) != wanted:
+        raise UserError(
+            f"{path}: tensor {name!r} must have shape {wanted} by config.json, got {tuple(found)}"
+        )
+
+
+def _read_tensor(file: Any, path: Path, name: str) -> Tensor:
+    tensor: Tensor = file.get_tensor(name)
+    if tensor.dtype not in FLOATS:
+        raise UserError(f"{path}: tensor {name!r} must hold numbers, got {tensor.dtype}")
+    return tensor
+
+
+@contextmanager
+def _open_weights(path: Path) -> Iterator[Any]:
+    """Open a safetensors file; its errors are told in one line."""
     if not path.is_file():
         there = {other.name for other in path.parent.glob("*")}
-        if "pytorch_model.bin" in there:
-            raise UserError(
-                f"{path} is missing; pytorch_model.bin, which is there, is a pickle that could run "
-                "code when opened, and is never read: look for a revision with safetensors"
-            )
         if f"{path.name}.index.json" in there:
             raise UserError(f"{path} is missing; weights in several files are not supported")
+        reason = "on the hub, some models have a revision with safetensors, which --revision names"
+        if "pytorch_model.bin" in there:
+            reason = (
+                "pytorch_model.bin, which is there, is a pickle that could run code when opened"
+            )
         raise UserError(
-            f"{path} is missing; on the hub, some models have a revision with safetensors, which "
-            "--revision names"
+            f"{path} is missing; {reason}; examples/pretrained/convert.py writes one from "
+            "pytorch_model.bin without running anything in it"
         )
+    _check_substitute(path)
     try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} cannot be read as safetensors ({error}); download it again"
         ) from error
-    return tensors

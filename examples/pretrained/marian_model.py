@@ -11,7 +11,7 @@ Next: ``sentence_pieces.py``, how Marian reads, and ``marian.py``, which transla
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -184,7 +184,8 @@ class Marian(nn.Module):
             normalize_embedding=False,
             add_final_layer_norm=False,
         )
-        vocabulary_size, d_model = config.size("vocab_size"), config.size("d_model")
+        # The table of positions is computed, before and whether or not the file's tensors fit.
+        vocabulary_size, d_model = config.size("vocab_size"), config.size("d_model", most=2**13)
         padding_id = config.size("pad_token_id", least=0)
         config.expect(decoder_vocab_size=vocabulary_size, decoder_start_token_id=padding_id)
         num_layers = config.size("encoder_layers"), config.size("decoder_layers")
@@ -198,7 +199,7 @@ class Marian(nn.Module):
                 config.heads("decoder_attention_heads", d_model),
             ),
             d_ff=(config.size("encoder_ffn_dim"), config.size("decoder_ffn_dim")),
-            max_length=config.size("max_position_embeddings"),
+            max_length=config.size("max_position_embeddings", most=2**12),
             padding_id=padding_id,
             end_id=config.size("eos_token_id", least=0),
             activation=config.activation("activation_function"),
@@ -208,21 +209,18 @@ class Marian(nn.Module):
         )
 
 
-def origins(num_layers: tuple[int, int]) -> dict[str, Origin]:
-    """Tell where each of our parameters stands in a published file."""
-    found = {
-        "embedding.weight": Origin(SHARED),
-        "output.weight": Origin(SHARED),
-        "final_bias": Origin(("final_logits_bias",)),
-    }
+def origins(num_layers: tuple[int, int]) -> Iterator[tuple[str, Origin]]:
+    """Tell where each of our parameters stands in a published file, layer by layer."""
+    yield "embedding.weight", Origin(SHARED)
+    yield "output.weight", Origin(SHARED)
+    yield "final_bias", Origin(("final_logits_bias",))
     sides = ("encoder", num_layers[0], INSIDE), ("decoder", num_layers[1], INSIDE_DECODER)
     for side, count, modules in sides:
         for layer in range(count):
             for ours, theirs in modules.items():
                 for kind in ("weight", "bias"):
                     name = f"model.{side}.layers.{layer}.{theirs}.{kind}"
-                    found[f"{side}.layers.{layer}.{ours}.{kind}"] = Origin((name,))
-    return found
+                    yield f"{side}.layers.{layer}.{ours}.{kind}", Origin((name,))
 
 
 class MarianSteps:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from pretrained.loading import read_json
+from pretrained.loading import check_vocabulary, read_json
 from translation.errors import UserError
 
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
@@ -48,10 +48,7 @@ class SentencePieces:
             UserError: If a file is missing or damaged.
         """
         path, table = folder / "source.spm", folder / "vocab.json"
-        vocabulary = read_json(table)
-        for piece, number in vocabulary.items():
-            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise UserError(f"{table}: the number of {piece!r} must be at least 0: {number!r}")
+        vocabulary = check_vocabulary(read_json(table), table)
         try:
             data = path.read_bytes()
             # An empty file is to sentencepiece a model that is still to come.

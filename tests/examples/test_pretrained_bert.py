@@ -257,7 +257,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lose("config.json"), "config.json: No such file"),
     "no vocabulary": (lose("vocab.txt"), "vocab.txt: No such file"),
     "no weights": (lose("model.safetensors"), "model.safetensors is missing"),
-    "a pickle": (only_pickle, "is a pickle that could run code when opened, and is never read"),
+    "a pickle": (
+        only_pickle,
+        "pytorch_model.bin, which is there, is a pickle that could run code when opened; "
+        "examples/pretrained/convert.py writes one from pytorch_model.bin without running anything",
+    ),
     "shards": (
         lambda folder: (folder / "model.safetensors").rename(
             folder / "model.safetensors.index.json"
@@ -278,12 +282,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another shape": (
         set_tensor(QUERY, lambda tensor: tensor[:8].clone()),
-        f"tensor '{QUERY}' must hold numbers of shape (32, 32) by config.json, got "
-        "torch.float32 of shape (8, 32)",
+        f"tensor '{QUERY}' must have shape (32, 32) by config.json, got (8, 32)",
     ),
     "whole numbers": (
         set_tensor(QUERY, lambda tensor: tensor.long()),
-        f"tensor '{QUERY}' must hold numbers of shape (32, 32) by config.json, got torch.int64",
+        f"tensor '{QUERY}' must hold numbers, got torch.int64",
     ),
     "NaN": (
         set_tensor(QUERY, lambda tensor: tensor.index_fill(0, torch.tensor([3]), torch.nan)),
@@ -300,7 +303,50 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "model.safetensors cannot be read as safetensors",
     ),
     "an empty file": (rewrite("model.safetensors", b""), "cannot be read as safetensors"),
-    "a web page": (rewrite("model.safetensors", b"<html>" * 9), "cannot be read as safetensors"),
+    "a web page": (
+        rewrite("model.safetensors", b"\n<!DOCTYPE html><html>"),
+        "model.safetensors is a web page, not the file: download it again",
+    ),
+    **{
+        f"a pointer for {name}": (
+            rewrite(name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+            f"{name} is a pointer of git-lfs, not the file: run git lfs pull",
+        )
+        for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json")
+    },
+    "deep nesting": (
+        rewrite("config.json", b'{"model_type":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        "config.json is not JSON that can be read: too many nested levels",
+    ),
+    "deep nesting that can be read": (
+        rewrite("config.json", b'{"model_type":' + b"[" * 900 + b"]" * 900 + b"}"),
+        "model_type must be 'bert' for this program, got [[[[[[[...]]]]]]]",
+    ),
+    "half a character": (
+        rewrite("config.json", b'{"model_type": "bert", "\\ud800": 1}'),
+        "config.json holds a lone surrogate, which is no character",
+    ),
+    "half a character in bytes": (
+        rewrite("config.json", b'{"model_type": "bert", "\xed\xa0\x80": 1}'),
+        "config.json holds a lone surrogate, which is no character",
+    ),
+    "a long value": (set_config(model_type="x" * 10**6), "xxx...xxx"),
+    "a long number": (rewrite("config.json", b'{"n": ' + b"9" * 5000 + b"}"), "is not JSON"),
+    "a million layers": (
+        set_config(num_hidden_layers=10**6),
+        "lacks tensor 'encoder.layer.3.attention.self.query.weight'",
+    ),
+    "too many layers to count": (
+        set_config(num_hidden_layers=10**12),
+        "num_hidden_layers must be a whole number from 1 to 268435456, got 1000000000000",
+    ),
+    **{
+        f"a large {name}": (set_config(**{name: 2**28}), "by config.json, got (")
+        for name in (
+            *("vocab_size", "hidden_size", "intermediate_size"),
+            *("max_position_embeddings", "type_vocab_size"),
+        )
+    },
     "no JSON": (rewrite("config.json", b"{"), "config.json is not JSON"),
     "a list": (rewrite("config.json", b"[]"), "must hold a JSON object, got a list"),
     "another model": (set_config(model_type="gpt2"), "model_type must be 'bert' for this program"),
@@ -314,15 +360,19 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a layer fewer": (set_config(num_hidden_layers=2), "holds tensor 'encoder.layer.2."),
     "more than any memory": (
         set_config(vocab_size=10**13),
-        "must hold numbers of shape (10000000000000, 32) by config.json",
+        "vocab_size must be a whole number from 1 to 268435456, got 10000000000000",
     ),
     "numbers of one byte": (
         set_tensor(QUERY, lambda tensor: tensor.to(torch.float8_e4m3fn)),
-        f"tensor '{QUERY}' must hold numbers of shape (32, 32) by config.json, got torch.float8",
+        f"tensor '{QUERY}' must hold numbers, got torch.float8",
     ),
     "odd heads": (
         set_config(num_attention_heads=5),
         "num_attention_heads must divide the width 32, got 5",
+    ),
+    "an endless epsilon": (
+        set_config(layer_norm_eps=10**400),
+        "layer_norm_eps must be a number above 0",
     ),
     "no epsilon": (set_config(layer_norm_eps="0"), "layer_norm_eps must be a number above 0"),
     "true epsilon": (set_config(layer_norm_eps=True), "layer_norm_eps must be a number above 0"),

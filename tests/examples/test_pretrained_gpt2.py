@@ -315,8 +315,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change_tensors(
             folder, lambda tensors: tensors.update({WEIGHT: tensors[WEIGHT].t().contiguous()})
         ),
-        f"tensor '{WEIGHT}' must hold numbers of shape (32, 96) by config.json, got torch.float32 "
-        "of shape (96, 32)",
+        f"tensor '{WEIGHT}' must have shape (32, 96) by config.json, got (96, 32)",
     ),
     "NaN": (
         lambda folder: change_tensors(folder, lambda tensors: tensors[WEIGHT].fill_(torch.nan)),
@@ -347,6 +346,27 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a number twice": (update("vocab.json", new=7), "must not repeat a number"),
     "no number": (update("vocab.json", new="x"), "number of 'new' must be at least 0: 'x'"),
     "a large number": (update("vocab.json", new=9999), "has numbers beyond the"),
+    "a piece of no bytes": (
+        update("vocab.json", 猫=9999),
+        "must spell its pieces by the characters that stand for bytes, got '猫'",
+    ),
+    "half a character": (update("vocab.json", **{"\ud800": 5}), "holds a lone surrogate"),
+    "a million layers": (
+        update("config.json", n_layer=10**6),
+        "lacks tensor 'h.3.ln_1.weight'",
+    ),
+    **{
+        f"a large {name}": (update("config.json", **{name: 2**28}), "by config.json, got (")
+        for name in ("n_embd", "n_inner", "n_positions", "vocab_size")
+    },
+    "no inner size beside a large one": (
+        update("config.json", n_embd=2**28, n_inner=None),
+        "n_inner must be a whole number from 1 to 268435456, got 1073741824",
+    ),
+    "a web page for merges": (
+        lambda folder: (folder / "merges.txt").write_bytes(b"<html>"),
+        "merges.txt is a web page, not the file: download it again",
+    ),
     "a merge of one": (append("merges.txt", "abc\n"), "must hold two pieces, got 'abc'"),
     "a merge with nothing": (append("merges.txt", "a \n"), "must hold two pieces, got 'a '"),
     "an unknown merge": (append("merges.txt", "x z\n"), "must hold 'xz'"),

@@ -353,7 +353,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "lacks tensor 'final_logits_bias'",
     ),
     "a layer too many": (update("config.json", decoder_layers=1), f"holds tensor '{WEIGHT[:24]}"),
-    "another shape": (update("config.json", decoder_ffn_dim=41), "of shape (41, 32) by config"),
+    "another shape": (
+        update("config.json", decoder_ffn_dim=41),
+        "must have shape (41, 32) by config",
+    ),
     "NaN": (
         lambda folder: change_tensors(folder, lambda tensors: tensors[WEIGHT].fill_(torch.nan)),
         f"'{WEIGHT}' holds NaN or infinity",
@@ -383,6 +386,55 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a number twice": (update("vocab.json", **{">>jpn<<": 1}), "must not repeat a number"),
     "no number": (update("vocab.json", **{">>jpn<<": "x"}), "number of '>>jpn<<' must be"),
     "a large number": (update("vocab.json", new=9999), "has numbers beyond the"),
+    "half a character": (
+        update("vocab.json", **{"\ud800": 5}),
+        "vocab.json holds a lone surrogate, which is no character",
+    ),
+    "a million layers": (
+        update("config.json", encoder_layers=10**6),
+        "lacks tensor 'model.encoder.layers.3.self_attn.q_proj.weight'",
+    ),
+    "a table of positions beyond any memory": (
+        update("config.json", max_position_embeddings=10**8),
+        "max_position_embeddings must be a whole number from 1 to 4096, got 100000000",
+    ),
+    **{
+        f"a large {name}": (update("config.json", **{name: 2**28}), "by config.json, got (")
+        for name in ("encoder_ffn_dim", "decoder_ffn_dim")
+    },
+    "a large d_model": (
+        update("config.json", d_model=2**14),
+        "d_model must be a whole number from 1 to 8192, got 16384",
+    ),
+    "a pointer for pieces": (
+        lambda folder: (folder / "source.spm").write_bytes(b"version https://git-lfs"),
+        "source.spm is a pointer of git-lfs, not the file: run git lfs pull",
+    ),
+    "another rule to stop": (
+        update("generation_config.json", early_stopping="soon"),
+        'generation_config.json: early_stopping must be one of true, false, "never", got "soon"',
+    ),
+    "a rule that is a number": (
+        update("generation_config.json", early_stopping=1),
+        'early_stopping must be one of true, false, "never", got 1',
+    ),
+    **{
+        f"a search with {name}": (
+            update("generation_config.json", **{name: value}),
+            f"generation_config.json: {name} must be",
+        )
+        for name, value in {
+            "do_sample": True,
+            "num_beam_groups": 2,
+            "no_repeat_ngram_size": 3,
+            "repetition_penalty": 1.2,
+            "min_length": 5,
+            "forced_bos_token_id": 4,
+            "length_penalty": -1.0,
+            "max_length": 1,
+            "bad_words_ids": [[5]],
+        }.items()
+    },
     "no beams": (update("generation_config.json", num_beams=0), "num_beams must be a whole number"),
 }
 
