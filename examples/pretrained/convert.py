@@ -1,0 +1,130 @@
+r"""Convert: write ``model.safetensors`` from a ``pytorch_model.bin``.
+
+    python examples/pretrained/convert.py FOLDER
+    python examples/pretrained/convert.py Helsinki-NLP/opus-mt-en-fr
+
+Older models are published only as a pickle: a list of instructions that may call any function.
+Here torch reads it with ``weights_only=True``. Only calls that make tensors, dictionaries and
+numbers are carried out, and a file with any other is refused. What is read must then be named
+tensors that together are no larger than the file.
+
+The new file is written beside the pickle, in the folder or in the hub's cache; the other programs
+find it there. An existing one is left alone.
+"""
+
+import argparse
+import pickle
+import sys
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
+
+from pretrained.loading import PICKLE, WEIGHTS, find_folder, shown
+from translation.arguments import Parser
+from translation.errors import UserError
+from translation.program import run_program
+
+
+def convert(folder: Path) -> Path:
+    """Write ``model.safetensors`` from the ``pytorch_model.bin`` of a folder.
+
+    Of several names for one tensor the first is kept, for a safetensors file holds no tensor twice.
+
+    Returns:
+        The path of the new file.
+
+    Raises:
+        UserError: If the pickle is missing, damaged, or holds anything but tensors, or if the new
+            file exists already or cannot be written.
+    """
+    source, target = folder / PICKLE, folder / WEIGHTS
+    if target.exists():
+        raise UserError(f"{target} exists already")
+    tensors = _distinct(read_pickle(source), source)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f"{WEIGHTS}.") as temporary:
+            written = Path(temporary) / WEIGHTS
+            save_file(tensors, written, metadata={"format": "pt"})
+            written.replace(target)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot write {target}: {error}") from error
+    return target
+
+
+def read_pickle(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a pickle without calling anything but what makes tensors.
+
+    Raises:
+        UserError: If the file cannot be read, or holds anything else.
+    """
+    try:
+        size = path.stat().st_size
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > size:
+                    raise UserError(f"{path} is a compressed archive, which torch never writes")
+        with warnings.catch_warnings(action="ignore"):  # old files hold deprecated storages
+            # weights_only is the default; but an environment variable can change the default.
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{path} holds more than tensors, or is damaged: refused") from error
+    except UserError:
+        raise
+    except Exception as error:  # the instructions may be nonsense in dozens of ways
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(f"{path} cannot be read as a file of tensors: {reason}") from error
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path} must hold named tensors, got a {type(content).__name__}")
+    for name, tensor in content.items():
+        if not isinstance(name, str) or type(tensor) is not Tensor:
+            kind = type(tensor).__name__
+            raise UserError(f"{path} must hold named tensors, got {shown(name)}: {kind}")
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+            raise UserError(f"{path}: tensor {shown(name)} must hold plain numbers")
+    return dict(content)
+
+
+def _distinct(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Keep one name of each tensor, and give each its own memory, which the file's size bounds."""
+    kept: dict[str, Tensor] = {}
+    seen: set[object] = set()
+    size = path.stat().st_size
+    for name, tensor in tensors.items():
+        place = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+        if place in seen and tensor.numel():
+            continue
+        seen.add(place)
+        size -= tensor.nbytes
+        if size < 0:
+            raise UserError(f"{path}: its tensors must not be larger than the file")
+        kept[name] = tensor.clone(memory_format=torch.contiguous_format)
+    return kept
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+    return run_program(lambda: convert_folder(arguments))
+
+
+def convert_folder(arguments: Sequence[str] | None) -> None:
+    """Convert the weights of a folder, or of a model of the hub, and print where they are."""
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a folder, or a name on the Hugging Face hub")
+    parser.add_argument("--revision", help="on the hub (default: its main branch)")
+    options = parser.parse_args(arguments)
+    print(convert(find_folder(options.model, (PICKLE,), revision=options.revision)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Pickles of tensors become safetensors; nothing in a pickle is ever run."""
+
+import os
+import pickle
+import warnings
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tests.examples.published import one_error_line, save
+from torch import Tensor
+
+from pretrained import convert
+from pretrained.bert_model import Bert
+
+
+def bert(folder: Path) -> Any:
+    config = transformers.BertConfig(
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=10,
+    )
+    return save(transformers.BertModel(config), folder)
+
+
+def to_pickle(folder: Path, *, zipped: bool = True) -> dict[str, Tensor]:
+    weights = folder / "model.safetensors"
+    tensors = load_file(weights)
+    torch.save(
+        OrderedDict(tensors),
+        folder / "pytorch_model.bin",
+        _use_new_zipfile_serialization=zipped,
+    )
+    weights.unlink()
+    return tensors
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_becomes_safetensors_with_the_same_numbers(
+    tmp_path: Path, zipped: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bert(tmp_path)
+    expected = Bert.load(tmp_path).state_dict()
+    tensors = to_pickle(tmp_path, zipped=zipped)
+    before = {path.name for path in tmp_path.iterdir()}
+    assert convert.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'model.safetensors'}\n"
+    assert {path.name for path in tmp_path.iterdir()} == before | {"model.safetensors"}
+    found = load_file(tmp_path / "model.safetensors")
+    assert found.keys() == tensors.keys()
+    loaded = Bert.load(tmp_path).state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+
+
+def test_of_tied_tensors_one_is_kept_and_views_are_made_whole(tmp_path: Path) -> None:
+    table, stack = torch.randn(5, 4), torch.randn(3, 4, 4)
+    content = {
+        "shared": table,
+        "output": table,
+        "turned": table.t(),
+        **{f"layer.{number}": part for number, part in enumerate(stack)},
+        "empty": torch.empty(0),
+        "nothing": torch.empty(0),
+        "numbers": torch.arange(5),
+    }
+    torch.save(content, tmp_path / "pytorch_model.bin")
+    found = load_file(convert.convert(tmp_path))
+    assert found.keys() == content.keys() - {"output"}
+    assert all(torch.equal(found[name], content[name]) for name in found)
+
+
+class Hostile:
+    def __init__(self, call: Callable[..., object], *arguments: object) -> None:
+        self.call, self.arguments = call, arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call, self.arguments
+
+
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("kind", ["torch", "legacy", "plain", "inside a tensor"])
+def test_nothing_in_a_pickle_is_run(
+    tmp_path: Path,
+    kind: str,
+    forced: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if forced:
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    mark = tmp_path / "run"
+    hostile = Hostile(os.mkdir, str(mark))
+    content: object = {"weight": torch.ones(2), "x": hostile}
+    if kind == "inside a tensor":
+        rest = 0, (2,), (1,), False, OrderedDict()
+        content = {"weight": Hostile(torch._utils._rebuild_tensor_v2, hostile, *rest)}
+    path = tmp_path / "pytorch_model.bin"
+    if kind == "plain":
+        path.write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, path, _use_new_zipfile_serialization=kind != "legacy")
+    assert convert.main([str(tmp_path)]) == 2
+    assert "holds more than tensors, or is damaged: refused" in one_error_line(capsys)
+    assert sorted(tmp_path.iterdir()) == [path]
+    # The attack itself works; its result makes no tensor.
+    with warnings.catch_warnings(action="ignore"), suppress(AttributeError):
+        data = path.read_bytes()
+        torch.load(path, weights_only=False) if kind != "plain" else pickle.loads(data)
+    assert mark.is_dir()
+
+
+def huge_view(path: Path) -> None:
+    torch.save({"weight": torch.ones(1).expand(10**12)}, path)
+
+
+def many_views(path: Path) -> None:
+    row = torch.ones(1)
+    torch.save({f"{length}": row.expand(length) for length in range(1, 300)}, path)
+
+
+def compressed(path: Path) -> None:
+    torch.save({"weight": torch.zeros(10**5)}, path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+
+
+def truncated(path: Path) -> None:
+    torch.save({"weight": torch.zeros(10**4)}, path)
+    path.write_bytes(path.read_bytes()[:-500])
+
+
+def truncated_legacy(path: Path) -> None:
+    torch.save({"weight": torch.zeros(10**4)}, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes()[:-500])
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing there": (lambda path: None, "pytorch_model.bin: No such file"),
+    "an empty file": (lambda path: path.touch(), "pytorch_model.bin cannot be read as a file of"),
+    "a pointer": (
+        lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n"),
+        "pytorch_model.bin is a pointer of git-lfs, not the file: run git lfs pull",
+    ),
+    "a web page": (lambda path: path.write_bytes(b"<html>"), "is a web page, not the file"),
+    "noise": (lambda path: path.write_bytes(bytes(range(255, 0, -1))), "pytorch_model.bin"),
+    "a truncated archive": (truncated, "cannot read"),
+    "a truncated file of older versions": (truncated_legacy, "cannot be read as a file of tensors"),
+    "a list": (lambda path: torch.save([1], path), "must hold named tensors, got a list"),
+    "numbers": (lambda path: torch.save({"a": 1}, path), "named tensors, got 'a': int"),
+    "a level": (
+        lambda path: torch.save({"state_dict": {"a": torch.ones(1)}}, path),
+        "must hold named tensors, got 'state_dict': dict",
+    ),
+    "a number for a name": (
+        lambda path: torch.save({1: torch.ones(1)}, path),
+        "must hold named tensors, got 1: Tensor",
+    ),
+    "a sparse tensor": (
+        lambda path: torch.save({"a": torch.eye(3).to_sparse()}, path),
+        "tensor 'a' must hold plain numbers",
+    ),
+    "a tensor on meta": (
+        lambda path: torch.save({"a": torch.ones(10**12, device="meta")}, path),
+        "tensor 'a' must hold plain numbers",
+    ),
+    "a tensor of one number": (huge_view, "its tensors must not be larger than the file"),
+    "views without end": (many_views, "its tensors must not be larger than the file"),
+    "a compressed archive": (compressed, "is a compressed archive, which torch never writes"),
+    "a folder": (lambda path: path.mkdir(), "pytorch_model.bin: Is a directory"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_no_file_of_tensors_is_told_in_one_line(
+    bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, message = BAD[bad]
+    make(tmp_path / "pytorch_model.bin")
+    before = sorted(tmp_path.iterdir())
+    assert convert.main([str(tmp_path)]) == 2
+    assert message in one_error_line(capsys)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_that_is_there_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"weight": torch.ones(2)}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").write_bytes(b"mine")
+    assert convert.main([str(tmp_path)]) == 2
+    assert "model.safetensors exists already" in one_error_line(capsys)
+    assert (tmp_path / "model.safetensors").read_bytes() == b"mine"
