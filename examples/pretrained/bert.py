@@ -5,11 +5,12 @@ r"""BERT: an encoder that was taught what sentences mean.
 
 Each line of the file becomes a vector, and so does the query; the lines whose vectors point most
 nearly where the query's does are printed, with the cosine of the angle. The model is a folder, or a
-name on the Hugging Face hub, as ``sentence-transformers`` publishes it.
+name on the Hugging Face hub, as ``sentence-transformers`` publishes it. A model that was trained to
+be compared by dot products is compared by them.
 
 BERT (``bert_model.py``) makes a vector of each token. Sentence-BERT (Reimers and Gurevych 2019,
-https://arxiv.org/abs/1908.10084) makes one of a sentence, the mean over its tokens, and trains so
-that the cosine tells how alike two sentences are.
+https://arxiv.org/abs/1908.10084) makes one of a sentence, often the mean over its tokens
+(``pooling.py``), and trains so that the cosine tells how alike two sentences are.
 
 Next: ``marian.py``, an encoder and a decoder.
 """
@@ -17,9 +18,10 @@ Next: ``marian.py``, an encoder and a decoder.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +31,9 @@ from torch.nn.utils.rnn import pad_sequence
 sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
 
 from pretrained.bert_model import Bert
-from pretrained.loading import WEIGHTS, find_folder, read_json
+from pretrained.loading import WEIGHTS, Config, find_folder, shown
+from pretrained.pooling import Pooling, read_modules
+from pretrained.wordpiece import FILES as TOKENIZER_FILES
 from pretrained.wordpiece import WordPiece
 from transformer_blocks import pack
 from translation.arguments import Parser, number
@@ -38,9 +42,11 @@ from translation.decoding import by_length
 from translation.errors import UserError
 from translation.program import run_program
 
+PARTS = ("", "[0-9]_*/")  # the folder, and those of the modules in it
 FILES = (
-    *("config.json", WEIGHTS, "vocab.txt", "tokenizer_config.json"),
-    *("sentence_bert_config.json", "1_Pooling/config.json"),
+    *("modules.json", "config_sentence_transformers.json"),
+    *(f"{part}{name}" for part in PARTS for name in ("config.json", WEIGHTS, *TOKENIZER_FILES)),
+    *(f"{part}sentence_bert_config.json" for part in PARTS),
 )
 
 
@@ -51,12 +57,19 @@ class SentenceEncoder:
     Attributes:
         model: The encoder, in eval mode.
         tokenizer: Cuts sentences into its tokens.
+        pooling: Makes a sentence's vector of its tokens'.
         max_length: Most tokens of a sentence, marks included; what is longer is cut at its end.
+        prompts: What is written before texts of a kind, as queries; of "" before all others.
+        by_cosine: Whether vectors are compared by the cosine of their angle, or else by their dot
+            product.
     """
 
     model: Bert
     tokenizer: WordPiece
+    pooling: Pooling
     max_length: int
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    by_cosine: bool = True
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "SentenceEncoder":
@@ -65,58 +78,125 @@ class SentenceEncoder:
         Raises:
             UserError: If a file is missing or damaged, or asks for what this program cannot do.
         """
-        pooling = folder / "1_Pooling" / "config.json"
-        if pooling.exists():
-            chosen = [name for name, value in read_json(pooling).items() if value is True]
-            modes = [name for name in chosen if name.startswith("pooling_mode_")]
-            if modes and modes != ["pooling_mode_mean_tokens"]:
-                raise UserError(f"{pooling}: only the mean over tokens is known here, got {modes}")
-        tokenizer = WordPiece.load(folder)
-        model = Bert.load(folder, dtype=dtype)
-        vocabulary_size = len(model.words.weight)
+        encoder = folder / read_modules(folder)[0][1]
+        tokenizer = WordPiece.load(encoder)
+        model = Bert.load(encoder, dtype=dtype)
+        vocabulary_size, d_model = model.words.weight.shape
         if max(tokenizer.vocabulary.values()) >= vocabulary_size:
             raise UserError(
-                f"{folder / 'vocab.txt'} has more pieces than the {vocabulary_size} of config.json"
+                f"{encoder}: the vocabulary has more pieces than the {vocabulary_size} of "
+                "config.json"
             )
         if tokenizer.padding_id != model.padding_id:
             raise UserError(
-                f"{folder}: [PAD] is {tokenizer.padding_id} in vocab.txt but {model.padding_id} "
-                "in config.json"
+                f"{encoder}: [PAD] is {tokenizer.padding_id} in the vocabulary but "
+                f"{model.padding_id} in config.json"
             )
-        most = model.max_length
-        settings = folder / "sentence_bert_config.json"
-        if settings.exists() and (wanted := read_json(settings).get("max_seq_length")):
-            if not isinstance(wanted, int) or wanted < 2:
-                raise UserError(f"{settings}: max_seq_length must be at least 2, got {wanted!r}")
-            most = min(most, wanted)
-        return cls(model, tokenizer, most)
+        return cls(
+            model,
+            tokenizer,
+            Pooling.load(folder, d_model, dtype=dtype),
+            min(model.max_length, read_max_length(encoder, default=model.max_length)),
+            **read_comparison(folder),
+        )
 
     @torch.inference_mode()
-    def embed(self, sentences: Sequence[str], *, batch_tokens: int = 4096) -> Tensor:
-        """Make a vector of length one of each sentence.
+    def embed(
+        self, sentences: Sequence[str], *, kind: str = "", batch_tokens: int = 4096
+    ) -> Tensor:
+        """Make a vector of each sentence, as ``encode`` of ``sentence-transformers`` does.
 
         Args:
             sentences: Any texts. Those of like length share a batch.
+            kind: What the texts are, "query" or "document": some models want another prompt
+                before each kind.
             batch_tokens: Most tokens of a batch, padding included.
 
         Returns:
-            A row for each sentence; the product of two rows is their cosine. Shape (N, d_model).
+            A row for each sentence. Shape (N, width).
         """
         weight = self.model.words.weight
-        encoded = [self.tokenizer.encode(each, max_length=self.max_length) for each in sentences]
-        vectors = weight.new_empty(len(encoded), weight.shape[1])
+        prompt = self.prompts.get(kind, self.prompts.get("", ""))
+        encoded = [
+            self.tokenizer.encode(prompt + each, max_length=self.max_length) for each in sentences
+        ]
+        vectors = weight.new_empty(len(encoded), self.pooling.width)
         for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
             rows = [torch.tensor(encoded[place]) for place in chosen]
             tokens = pad_sequence(rows, batch_first=True, padding_value=self.model.padding_id)
-            vectors[chosen] = self._pool(tokens.to(weight.device))
+            tokens = tokens.to(weight.device)
+            vectors[chosen] = self.pooling(self.model(tokens), tokens != self.model.padding_id)
         return vectors
 
-    def _pool(self, tokens: Tensor) -> Tensor:
-        """Take the mean over the real tokens, and stretch it to length one."""
-        hidden = tokens == self.model.padding_id  # (B, L)
-        states = self.model(tokens).masked_fill(hidden[:, :, None], 0.0)  # (B, L, d_model)
-        counts = tokens.shape[1] - hidden.sum(dim=1)
-        return F.normalize(states.sum(dim=1) / counts[:, None], dim=-1)
+    def compare(self, query: str, documents: Sequence[str]) -> Tensor:
+        """Tell how alike a query and each document are. Shape (N,)."""
+        ours, theirs = self.embed([query], kind="query"), self.embed(documents, kind="document")
+        if self.by_cosine:
+            ours, theirs = F.normalize(ours, dim=-1), F.normalize(theirs, dim=-1)
+        return theirs @ ours[0]
+
+
+def read_max_length(folder: Path, *, default: int) -> int:
+    """Read how many tokens of a text count.
+
+    Raises:
+        UserError: If a file asks for fewer than two, or for another way to read.
+    """
+    settings = folder / "sentence_bert_config.json"
+    config = Config(settings) if settings.exists() else None
+    if config:
+        text = {"method": "forward", "method_output_name": "last_hidden_state"}
+        config.expect_only(
+            do_lower_case=False,
+            transformer_task="feature-extraction",
+            modality_config={"text": text},
+            module_output_name="token_embeddings",
+            max_seq_length=config.values.get("max_seq_length"),
+            unpad_inputs=config.values.get("unpad_inputs"),  # another layout, the same numbers
+        )
+        if config.values.get("max_seq_length") is not None:
+            return config.size("max_seq_length", least=2)
+    tokenizer = folder / "tokenizer_config.json"
+    if tokenizer.exists():
+        # Where nothing is to be cut, 1e30 stands there.
+        return Config(tokenizer).size("model_max_length", default, least=2, most=2**128)
+    return default
+
+
+def read_comparison(folder: Path) -> dict[str, Any]:
+    """Read what is written before texts, and how their vectors are compared.
+
+    Returns:
+        Arguments of :class:`SentenceEncoder`.
+
+    Raises:
+        UserError: If the folder holds another kind of model, or asks for another comparison.
+    """
+    path = folder / "config_sentence_transformers.json"
+    if not path.exists():
+        return {}
+    config = Config(path, "SentenceTransformer")
+    similarity = config.values.get("similarity_fn_name") or "cosine"
+    if similarity not in ("cosine", "dot"):
+        raise UserError(
+            f"{path}: similarity_fn_name must be cosine or dot for this program, "
+            f"got {shown(similarity)}"
+        )
+    prompts = config.values.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(
+        isinstance(each, str | None) for each in prompts.values()
+    ):
+        raise UserError(f"{path}: prompts must be texts by their names, got {shown(prompts)}")
+    prompts = {name: prompt or "" for name, prompt in prompts.items()}
+    default = config.values.get("default_prompt_name")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise UserError(f"{path}: default_prompt_name must be one of prompts, got {shown(default)}")
+    known = {"query": ("query",), "document": ("document", "passage", "corpus")}
+    chosen = {"": prompts[default]} if default is not None else {}
+    for kind, names in known.items():
+        found = [prompts[name] for name in names if name in prompts]
+        chosen |= {kind: found[0]} if found else {}
+    return {"prompts": chosen, "by_cosine": similarity == "cosine"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,9 +219,9 @@ def find_nearest(arguments: Sequence[str] | None) -> None:
         raise UserError(f"the query and {options.file} must hold text")
     found = SentenceEncoder.load(find_folder(options.model, FILES, revision=options.revision))
     encoder = replace(found, model=pack(found.model))
-    cosines = encoder.embed(lines) @ encoder.embed([query])[0]
-    for cosine, place in zip(*cosines.topk(min(options.best, len(lines))), strict=True):
-        print(f"{cosine:.4f}\t{lines[place]}")
+    likeness = encoder.compare(query, lines)
+    for score, place in zip(*likeness.topk(min(options.best, len(lines))), strict=True):
+        print(f"{score:.4f}\t{lines[place]}")
 
 
 if __name__ == "__main__":

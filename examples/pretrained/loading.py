@@ -194,6 +194,17 @@ class Config:
                     f"{self.path}: {name} must be {wanted!r} for this program, got {shown(found)}"
                 )
 
+    def expect_only(self, **settings: object) -> None:
+        """Raise as :meth:`expect` does, and also if a setting is there that is not among these.
+
+        Raises:
+            UserError: If one has another value, or is not known and not empty.
+        """
+        self.expect(**settings)
+        for name, value in self.values.items():
+            if name not in settings and value not in (None, False, {}, []):
+                raise UserError(f"{self.path}: {shown(name)} is not known here: {shown(value)}")
+
     def size(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST
     ) -> int:

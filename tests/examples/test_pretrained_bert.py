@@ -24,6 +24,7 @@ from torch import Tensor
 from pretrained import bert, gpt2, marian
 from pretrained.bert import SentenceEncoder
 from pretrained.bert_model import Bert
+from pretrained.convert import convert
 from pretrained.loading import find_folder
 from pretrained.wordpiece import WordPiece
 from translation.errors import UserError
@@ -148,7 +149,7 @@ def test_sentences_become_the_mean_of_their_tokens(folder: Path) -> None:
     with torch.no_grad():
         states = theirs(**inputs).last_hidden_state
     real = inputs["attention_mask"][:, :, None]
-    expected = F.normalize((states * real).sum(1) / real.sum(1), dim=-1)
+    expected = (states * real).sum(1) / real.sum(1)
     for batch_tokens in (1, 50, 4096):
         found = encoder.embed(TRICKY, batch_tokens=batch_tokens)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
@@ -236,6 +237,16 @@ def set_config(name: str = "config.json", **values: object) -> Callable[[Path], 
         path.write_text(json.dumps(content | values), encoding="utf-8")
 
     return change
+
+
+def test_a_pickle_that_was_converted_is_the_same_model(folder: Path, tmp_path: Path) -> None:
+    old = shutil.copytree(folder, tmp_path / "old")
+    tensors = load_file(old / "model.safetensors")
+    (old / "model.safetensors").unlink()
+    torch.save(tensors, old / "pytorch_model.bin")
+    convert(old)
+    expected, found = Bert.load(folder).state_dict(), Bert.load(old).state_dict()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 def set_tensor(name: str, make: Callable[[Tensor], Tensor]) -> Callable[[Path], object]:
@@ -376,14 +387,17 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no epsilon": (set_config(layer_norm_eps="0"), "layer_norm_eps must be a number above 0"),
     "true epsilon": (set_config(layer_norm_eps=True), "layer_norm_eps must be a number above 0"),
-    "another padding": (set_config(pad_token_id=1), "[PAD] is 0 in vocab.txt but 1 in config.json"),
+    "another padding": (
+        set_config(pad_token_id=1),
+        "[PAD] is 0 in the vocabulary but 1 in config.json",
+    ),
     "another pooling": (
-        set_config("1_Pooling/config.json", pooling_mode_cls_token=True),
-        "only the mean over tokens is known here, got ['pooling_mode_cls_token']",
+        set_config("1_Pooling/config.json", pooling_mode="median"),
+        "pooling_mode must be one or several of cls, max, mean, mean_sqrt_len_tokens, weightedmean",
     ),
     "no length": (
         set_config("sentence_bert_config.json", max_seq_length=1),
-        "max_seq_length must be at least 2, got 1",
+        "max_seq_length must be a whole number from 2 to 268435456, got 1",
     ),
     "another tokenizer": (
         set_config("tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer"),
@@ -396,7 +410,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no marks": (rewrite("vocab.txt", b"a\nb\n"), "must hold [PAD]"),
     "many pieces": (
         rewrite("vocab.txt", "\n".join([*PIECES, *"xyz"]).encode()),
-        f"vocab.txt has more pieces than the {len(PIECES)} of config.json",
+        f"the vocabulary has more pieces than the {len(PIECES)} of config.json",
     ),
     "another encoding": (rewrite("vocab.txt", b"[PAD]\n\x8c\xa2"), "vocab.txt:2 is not UTF-8"),
 }
@@ -438,7 +452,7 @@ def test_the_program_prints_the_nearest_lines_first(
     assert [row[1] for row in rows[:2]] == ["the cat", "The CAT"]
     assert [row[0] for row in rows[:2]] == ["1.0000", "1.0000"]
     assert len(rows) == 3
-    vectors = SentenceEncoder.load(folder).embed(["the cat", rows[2][1]])
+    vectors = F.normalize(SentenceEncoder.load(folder).embed(["the cat", rows[2][1]]), dim=-1)
     assert float(rows[2][0]) == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-4)
 
 
@@ -503,6 +517,7 @@ def test_every_program_finds_its_parts() -> None:
         "        del sys.modules[name]\n"
     )
     programs = [str(module.__file__) for module in (bert, marian, gpt2)]
+    programs.append(str(Path(bert.__file__).with_name("convert.py")))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
         [sys.executable, "-c", code, *programs],

@@ -1,0 +1,401 @@
+"""Our sentence vectors beside those of sentence-transformers, from folders that it has saved."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
+from tests.examples.published import one_error_line, save
+from torch import nn
+
+from pretrained import bert
+from pretrained.bert import SentenceEncoder
+from pretrained.wordpiece import WordPiece
+
+PIECES = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "dog", "Dog", "sat", "on"),
+    *("a", "mat", "cafe", "café", "東", "京", "##東", "##京", ".", ":", "query", "passage"),
+]
+TEXTS = [
+    *("the cats sat on a mat.", "Dog", "", "the dog", "café 東京 DOG.", "dogs"),
+    *("the cat " * 9, "a mat", "the cat sat on the dog . the dog sat on a mat ."),
+]
+WIDTH = 16
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a BERT as transformers does, with nothing but ``tokenizer.json`` for a vocabulary."""
+    folder = tmp_path_factory.mktemp("encoder")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(PIECES),
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=24,
+        max_position_embeddings=18,
+    )
+    save(transformers.BertModel(config), folder)
+    vocabulary = {piece: number for number, piece in enumerate(PIECES)}
+    transformers.BertTokenizer(vocabulary).save_pretrained(folder)
+    assert not (folder / "vocab.txt").exists()
+    return folder
+
+
+def publish(
+    encoder: Path, folder: Path, *after: nn.Module, length: int | None = None, **options: Any
+) -> Any:
+    """Save a model of sentence-transformers and load it again."""
+    reader = modules.Transformer(str(encoder))
+    if length is not None:
+        reader.max_seq_length = length
+    SentenceTransformer(modules=[reader, *after], device="cpu", **options).save(str(folder))
+    return reload(folder)
+
+
+def reload(folder: Path) -> Any:
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+def dense(inner: int, outer: int, activation: nn.Module, **options: Any) -> nn.Module:
+    made: nn.Module = modules.Dense(inner, outer, activation_function=activation, **options)
+    return made
+
+
+def assert_same(folder: Path, theirs: Any) -> None:
+    ours = SentenceEncoder.load(folder)
+    for found, expected in (
+        (ours.embed(TEXTS), theirs.encode(TEXTS, convert_to_tensor=True)),
+        (ours.embed(TEXTS, kind="query"), theirs.encode_query(TEXTS, convert_to_tensor=True)),
+        (ours.embed(TEXTS, kind="document"), theirs.encode_document(TEXTS, convert_to_tensor=True)),
+    ):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    expected = theirs.similarity(
+        theirs.encode_query(TEXTS[:1], convert_to_tensor=True),
+        theirs.encode_document(TEXTS, convert_to_tensor=True),
+    )
+    torch.testing.assert_close(ours.compare(TEXTS[0], TEXTS), expected[0], rtol=1e-5, atol=1e-5)
+
+
+MODES = "cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"
+
+
+@pytest.mark.parametrize("mode", [*MODES, ("mean", "cls", "max")], ids=str)
+@pytest.mark.parametrize("old", [False, True], ids=["new names", "old names"])
+def test_every_pooling_is_that_of_sentence_transformers(
+    encoder: Path, tmp_path: Path, mode: str | tuple[str, ...], old: bool
+) -> None:
+    folder = tmp_path / "published"
+    theirs = publish(encoder, folder, modules.Pooling(WIDTH, pooling_mode=mode))
+    if old:  # as before version 5.4
+        chosen = [mode] if isinstance(mode, str) else mode
+        flags = {
+            f"pooling_mode_{name}{suffix}": name in chosen
+            for name, suffix in zip(
+                MODES, ("_token", "_tokens", "_tokens", "", "_tokens", ""), strict=True
+            )
+        }
+        settings = {"word_embedding_dimension": WIDTH, **flags, "include_prompt": True}
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+        theirs = reload(folder)
+    assert_same(folder, theirs)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [modules.Normalize()],
+        [dense(WIDTH, 6, nn.Tanh()), modules.Normalize()],
+        [modules.Normalize(), modules.Dropout(0.5), dense(WIDTH, 24, nn.Identity(), bias=False)],
+        [dense(WIDTH, 12, nn.GELU()), dense(12, 8, nn.ReLU())],
+    ],
+    ids=["length one", "dense", "without bias", "two"],
+)
+def test_what_follows_the_pooling_is_computed(
+    encoder: Path, tmp_path: Path, after: list[nn.Module]
+) -> None:
+    assert_same(tmp_path, publish(encoder, tmp_path, modules.Pooling(WIDTH), *after))
+
+
+@pytest.mark.parametrize("place", ["tokenizer", "sentence_bert_config"])
+def test_the_published_length_is_obeyed(encoder: Path, tmp_path: Path, place: str) -> None:
+    theirs = publish(encoder, tmp_path, modules.Pooling(WIDTH), length=7)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_bytes())["model_max_length"] == 7
+    if place == "sentence_bert_config":  # where older versions wrote it
+        (tmp_path / "sentence_bert_config.json").write_text(
+            '{"max_seq_length": 9, "do_lower_case": false}'
+        )
+        theirs = reload(tmp_path)
+    assert SentenceEncoder.load(tmp_path).max_length == (7 if place == "tokenizer" else 9)
+    assert_same(tmp_path, theirs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prompts": {"query": "query: ", "passage": "passage: "}},
+        {"prompts": {"any": "the dog "}, "default_prompt_name": "any"},
+        {"prompts": {"query": "query: ", "x": "a "}, "default_prompt_name": "x"},
+        {"similarity_fn_name": "dot"},
+    ],
+    ids=str,
+)
+def test_prompts_and_the_comparison_are_obeyed(
+    encoder: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    assert_same(tmp_path, publish(encoder, tmp_path, modules.Pooling(WIDTH), **options))
+
+
+def test_folders_of_the_first_versions_are_read(encoder: Path, tmp_path: Path) -> None:
+    publish(encoder, tmp_path, modules.Pooling(WIDTH, pooling_mode="cls"), modules.Normalize())
+    (tmp_path / "0_Transformer").mkdir()
+    for path in tmp_path.iterdir():
+        if path.is_file() and path.name not in (
+            "modules.json",
+            "config_sentence_transformers.json",
+        ):
+            path.rename(tmp_path / "0_Transformer" / path.name)
+    listed = json.loads((tmp_path / "modules.json").read_bytes())
+    for module in listed:
+        module["type"] = f"sentence_transformers.models.{module['type'].rpartition('.')[2]}"
+    listed[0]["path"] = "0_Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    assert_same(tmp_path, reload(tmp_path))
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("strip_accents", [None, True, False])
+@pytest.mark.parametrize("split_chinese", [True, False])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_tokenizer_json_says_how_texts_are_cut(
+    encoder: Path,
+    tmp_path: Path,
+    lower_case: bool,
+    strip_accents: bool | None,
+    split_chinese: bool,
+    alone: bool,
+) -> None:
+    folder = shutil.copytree(encoder, tmp_path / "copy")
+    normalizer = {"lowercase": lower_case, "strip_accents": strip_accents}
+    normalizer["handle_chinese_chars"] = split_chinese
+    change("tokenizer.json", lambda content: content["normalizer"].update(normalizer))(folder)
+    config = {"do_lower_case": lower_case, "strip_accents": strip_accents}
+    config["tokenize_chinese_chars"] = split_chinese
+    change("tokenizer_config.json", lambda content: content.update(config))(folder)
+    if alone:
+        (folder / "tokenizer_config.json").unlink()
+    theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    theirs.enable_truncation(9)
+    theirs.encode_special_tokens = True
+    ours = WordPiece.load(folder)
+    for text in TEXTS:
+        assert ours.encode(text, max_length=9) == theirs.encode(text).ids
+
+
+def change(name: str, edit: Callable[[Any], object]) -> Callable[[Path], object]:
+    def write(folder: Path) -> None:
+        path = folder / name
+        content = json.loads(path.read_bytes()) if path.exists() else {}
+        edit(content)
+        path.write_text(json.dumps(content), encoding="utf-8")
+
+    return write
+
+
+def update(name: str, **values: object) -> Callable[[Path], object]:
+    return change(name, lambda content: content.update(values))
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another module": (
+        change(
+            "modules.json", lambda listed: listed[2].update(type="sentence_transformers.models.CNN")
+        ),
+        "modules.json: module 2 must be Dense or Dropout or Normalize of sentence_transformers",
+    ),
+    "a module of nobody": (
+        change("modules.json", lambda listed: listed[2].update(type="os.Normalize")),
+        "module 2 must be Dense or Dropout or Normalize of sentence_transformers",
+    ),
+    "another order": (
+        change("modules.json", lambda listed: listed.insert(1, listed.pop(2))),
+        "module 1 must be Pooling of sentence_transformers for this program",
+    ),
+    "a path that leads out": (
+        change("modules.json", lambda listed: listed[0].update(path="../x")),
+        "module 0 must name a folder here, got '../x'",
+    ),
+    "no modules": (change("modules.json", lambda listed: listed.clear()), "must list an encoder"),
+    "no list of modules": (
+        lambda folder: (folder / "modules.json").write_text("{}"),
+        "modules.json must hold a JSON array, got a dict",
+    ),
+    "a list of numbers": (
+        lambda folder: (folder / "modules.json").write_text("[1, 2]"),
+        "module 0 must be Transformer of sentence_transformers for this program, got None",
+    ),
+    "a median": (
+        update("1_Pooling/config.json", pooling_mode="median"),
+        "pooling_mode must be one or several of cls, max, mean, mean_sqrt_len_tokens",
+    ),
+    "no pooling": (update("1_Pooling/config.json", pooling_mode=[]), "pooling_mode must be one or"),
+    "a setting of tomorrow": (
+        update("1_Pooling/config.json", trimmed=0.1),
+        "1_Pooling/config.json: 'trimmed' is not known here: 0.1",
+    ),
+    "vectors without prompts": (
+        update("1_Pooling/config.json", include_prompt=False),
+        "include_prompt must be True for this program, got False",
+    ),
+    "another width": (update("1_Pooling/config.json", embedding_dimension=8), "must be 16 for"),
+    "a dense layer of another width": (
+        update("2_Dense/config.json", in_features=8),
+        "2_Dense/config.json: in_features must be 16 for this program, got 8",
+    ),
+    "a dense layer of tokens": (
+        update("2_Dense/config.json", module_input_name="token_embeddings"),
+        "module_input_name must be 'sentence_embedding'",
+    ),
+    "a residual": (update("2_Dense/config.json", use_residual=True), "use_residual must be False"),
+    "an activation of anybody": (
+        update("2_Dense/config.json", activation_function="os.system"),
+        "activation_function must be one of torch.nn.modules.linear.Identity",
+    ),
+    "a large dense layer": (
+        update("2_Dense/config.json", out_features=2**28),
+        "must have shape (268435456, 16) by config.json, got (6, 16)",
+    ),
+    "no dense weights": (
+        lambda folder: (folder / "2_Dense" / "model.safetensors").unlink(),
+        "2_Dense/model.safetensors is missing",
+    ),
+    "a pointer for dense weights": (
+        lambda folder: (folder / "2_Dense" / "model.safetensors").write_bytes(
+            b"version https://git-lfs"
+        ),
+        "2_Dense/model.safetensors is a pointer of git-lfs, not the file: run git lfs pull",
+    ),
+    "normalised tokens": (
+        update("3_Normalize/config.json", module_input_name="token_embeddings"),
+        "3_Normalize/config.json: module_input_name must be 'sentence_embedding'",
+    ),
+    "another task": (
+        update("sentence_bert_config.json", transformer_task="fill-mask"),
+        "transformer_task must be 'feature-extraction'",
+    ),
+    "a query's length": (
+        update("sentence_bert_config.json", query_length=8),
+        "'query_length' is not known here: 8",
+    ),
+    "lower case before all": (
+        update("sentence_bert_config.json", do_lower_case=True),
+        "do_lower_case must be False for this program, got True",
+    ),
+    "no length": (
+        update("tokenizer_config.json", model_max_length=1),
+        "model_max_length must be a whole number from 2",
+    ),
+    "another kind of model": (
+        update("config_sentence_transformers.json", model_type="SparseEncoder"),
+        "model_type must be 'SentenceTransformer'",
+    ),
+    "another comparison": (
+        update("config_sentence_transformers.json", similarity_fn_name="manhattan"),
+        "similarity_fn_name must be cosine or dot for this program, got 'manhattan'",
+    ),
+    "numbers for prompts": (
+        update("config_sentence_transformers.json", prompts={"query": 1}),
+        "prompts must be texts by their names, got {'query': 1}",
+    ),
+    "a prompt that is not there": (
+        update("config_sentence_transformers.json", default_prompt_name="x"),
+        "default_prompt_name must be one of prompts, got 'x'",
+    ),
+    "another model of pieces": (
+        change("tokenizer.json", lambda content: content["model"].update(type="Unigram")),
+        "tokenizer.json: model must be 'WordPiece' for this program, got 'Unigram'",
+    ),
+    "another normaliser": (
+        update("tokenizer.json", normalizer={"type": "NFC"}),
+        "normalizer must be 'BertNormalizer' for this program, got 'NFC'",
+    ),
+    "no normaliser": (
+        update("tokenizer.json", normalizer=None),
+        "normalizer must be 'BertNormalizer' for this program, got None",
+    ),
+    "another longest word": (
+        change(
+            "tokenizer.json", lambda content: content["model"].update(max_input_chars_per_word=9)
+        ),
+        "max_input_chars_per_word must be 100 for this program, got 9",
+    ),
+    "no marks": (update("tokenizer.json", post_processor=None), "post_processor must be"),
+    "other marks": (
+        change("tokenizer.json", lambda content: content["post_processor"]["single"].pop()),
+        "post_processor must be [{'SpecialToken'",
+    ),
+    "an added word": (
+        change(
+            "tokenizer.json",
+            lambda content: content["added_tokens"].append(
+                {"id": 6, "content": "cat", "special": False}
+            ),
+        ),
+        "must be True for this program, got False",
+    ),
+    "an added word by tokenizer_config.json": (
+        update("tokenizer_config.json", added_tokens_decoder={"6": {"content": "cat"}}),
+        "tokenizer_config.json: an added token must be special",
+    ),
+    "no vocabulary": (
+        change("tokenizer.json", lambda content: content["model"].update(vocab=[["a", 1]])),
+        "tokenizer.json must hold an object as vocabulary, got [['a', 1]]",
+    ),
+    "a number that is none": (
+        change("tokenizer.json", lambda content: content["model"]["vocab"].update(cat="x")),
+        "tokenizer.json: the number of 'cat' must be at least 0: 'x'",
+    ),
+    "another vocabulary beside": (
+        lambda folder: (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n"),
+        "vocab.txt and tokenizer.json hold other vocabularies",
+    ),
+    "another case beside": (
+        update("tokenizer_config.json", do_lower_case=False),
+        "do_lower_case is False by tokenizer_config.json but True by tokenizer.json",
+    ),
+    "another mark": (
+        update("tokenizer_config.json", cls_token="<s>"),
+        "tokenizer_config.json: cls_token must be [CLS], got '<s>'",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def complete(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("complete")
+    layers = dense(WIDTH, 6, nn.Tanh()), modules.Normalize()
+    publish(encoder, folder, modules.Pooling(WIDTH), *layers)
+    return folder
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_not_supported_is_refused_by_name(
+    bad: str, complete: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage, message = BAD[bad]
+    folder, lines = shutil.copytree(complete, tmp_path / "copy"), tmp_path / "lines.txt"
+    lines.write_text("the cat\n", encoding="utf-8")
+    arguments = [str(folder), "the dog", "--file", str(lines)]
+    assert bert.main(arguments) == 0
+    capsys.readouterr()
+    damage(folder)
+    assert bert.main(arguments) == 2
+    assert message in one_error_line(capsys)
