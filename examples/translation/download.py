@@ -2,16 +2,22 @@
 
 A file that is still growing is called ``NAME.part``. It gets its name by one rename, after its
 SHA-256 has been checked; so a file under its own name is whole, whenever the program was killed.
+However a server behaves, a download ends: by its size, or when its time is up.
 
 Next: ``tokenizer.py`` cuts the sentences into pieces.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
+from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from threading import Event, Thread
+from typing import IO
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tqdm import tqdm
 
@@ -19,6 +25,10 @@ from translation.errors import UserError
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
+LONGEST = 1800.0
+"""Seconds after which a file is given up that still comes, byte by byte."""
+LARGEST = 2**28
+"""Bytes, of which no file has more."""
 
 
 def fetch(files: Mapping[str, str], folder: Path, *, base_url: str) -> None:
@@ -41,8 +51,10 @@ def fetch(files: Mapping[str, str], folder: Path, *, base_url: str) -> None:
             if _sha256(path) == expected:
                 continue
             folder.mkdir(parents=True, exist_ok=True)
+            if part.is_symlink():  # not made here: what it leads to is not to be overwritten
+                part.unlink()
             if _sha256(part) != expected:
-                _download(url, part)
+                _download_in_time(url, part)
             found = _sha256(part)
             if found == expected:
                 part.replace(path)
@@ -85,23 +97,69 @@ def _sha256(path: Path) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _download(url: str, part: Path) -> None:
+class _Redirects(HTTPRedirectHandler):
+    """Follow redirects from one web server to another, and nowhere else."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> Request | None:
+        """Return the request to send next."""
+        if urlsplit(newurl).scheme not in ("http", "https"):
+            raise HTTPError(newurl, code, "redirected to what is no web page", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _download_in_time(url: str, part: Path) -> None:
+    """Call :func:`_download`, but wait no longer than ``LONGEST``.
+
+    A server can be slow wherever Python waits for it, as in the middle of a header. So the waiting
+    is left to a thread, which is abandoned when its time is up, and then writes no more.
+    """
+    errors: list[Exception] = []
+    given_up = Event()
+
+    def work() -> None:
+        try:
+            _download(url, part, given_up)
+        except Exception as error:  # whatever it is, it is raised again below
+            errors.append(error)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        thread.join(LONGEST)
+    finally:
+        given_up.set()
+    if thread.is_alive():
+        raise TimeoutError(f"it took longer than {LONGEST:g} seconds")
+    if errors:
+        raise errors[0]
+
+
+def _download(url: str, part: Path, given_up: Event) -> None:
     """Fetch the rest of ``part``, or all of it from a server that cannot send the rest."""
     start = part.stat().st_size if part.exists() else 0
     request = Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     try:
-        answer: HTTPResponse = urlopen(request, timeout=TIMEOUT)
+        answer: HTTPResponse = build_opener(_Redirects).open(request, timeout=TIMEOUT)
+    except ValueError as error:
+        raise HTTPException(f"redirected to an address that is none ({error})") from error
     except HTTPError as error:
         error.close()
         if error.code != 416 or not start:
             raise
         part.unlink()  # longer than the file that it should become
-        _download(url, part)
+        _download(url, part, given_up)
         return
     with answer:
         if answer.status != 206:
             start = 0
-        missing = int(answer.headers["Content-Length"] or 0)
+        length = answer.headers["Content-Length"] or "0"
+        if not re.fullmatch(r"[0-9]{1,18}", length):
+            raise HTTPException(f"Content-Length must be a number of bytes, got {length[:40]!r}")
+        missing, size = int(length), start
+        if start + missing > LARGEST:
+            raise HTTPException(f"the file has {start + missing:,} bytes, more than any wanted")
         with (
             part.open("ab" if start else "wb") as file,
             tqdm(
@@ -113,7 +171,11 @@ def _download(url: str, part: Path) -> None:
                 disable=None,  # no bar in a log file
             ) as bar,
         ):
-            while chunk := answer.read1(1 << 16):
+            while (chunk := answer.read1(1 << 16)) and not given_up.is_set():
+                size += len(chunk)
+                if size > LARGEST:
+                    part.unlink()
+                    raise HTTPException(f"more than {LARGEST:,} bytes came")
                 file.write(chunk)
                 file.flush()  # what has come once need not come again
                 bar.update(len(chunk))

@@ -5,7 +5,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Server(ThreadingHTTPServer):
         self.stall = threading.Event()  # ... before it ends, or once cleared, hangs
         self.stall.set()
         self.requests: list[tuple[str, str | None]] = []
+        self.answer: Callable[[Handler], object] | None = None  # instead of a file
 
     @property
     def url(self) -> str:
@@ -45,6 +47,10 @@ class Handler(BaseHTTPRequestHandler):
         name = self.path.removeprefix("/here/")
         wanted = self.headers["Range"]
         self.server.requests.append((name, wanted))
+        if self.server.answer:
+            with suppress(OSError):  # the client has gone
+                self.server.answer(self)
+            return None
         content = self.server.files.get(name)
         if content is None:
             return self.send_error(404)
@@ -204,6 +210,118 @@ def test_a_silent_server_is_left_after_a_while(
     with pytest.raises(UserError, match="timed out"):
         fetch(SHA256, tmp_path, base_url=server.url)
     assert contents(tmp_path) == {"train.ja.part": FILES["train.ja"][:10]}
+
+
+def respond(status: int = 200, **headers: str) -> Callable[[Handler], None]:
+    def answer(handler: Handler) -> None:
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("file:///etc/passwd", "not allowed"),
+        ("ftp://127.0.0.1/x", "redirected to what is no web page"),
+        ("http://[127.0.0.1/x", "redirected to an address that is none"),
+        ("http://127.0.0.1:port/x", "nonnumeric port: 'port'"),
+        ("http://127.0.0.1:99999999/x", ""),
+        ("http://\u00e9\u00e9..x/", ""),
+        ("http:///x", "infinite loop"),
+        ("/here/train.ja", "infinite loop"),
+        ("", "infinite loop"),
+    ],
+)
+def test_a_redirect_that_leads_nowhere_is_told_in_one_line(
+    server: Server, tmp_path: Path, location: str, reason: str
+) -> None:
+    server.answer = respond(302, Location=location)
+    with pytest.raises(UserError, match=rf"cannot download .*{reason}"):
+        fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == {}
+
+
+def test_a_redirect_to_another_page_is_followed(server: Server, tmp_path: Path) -> None:
+    def answer(handler: Handler) -> None:
+        server.answer = None
+        respond(302, Location=f"{server.url}/train.ja")(handler)
+
+    server.answer = answer
+    fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == FILES
+
+
+@pytest.mark.parametrize("length", ["many", "-5", "1_000", "1.5", "٣", "9" * 5000, "", "5, 5"])
+def test_a_length_that_is_none_is_told_in_one_line(
+    server: Server, tmp_path: Path, length: str
+) -> None:
+    def answer(handler: Handler) -> None:
+        handler.wfile.write(f"HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n".encode())
+
+    server.answer = answer
+    message = "Content-Length must be a number" if length else "has SHA-256"
+    with pytest.raises(UserError, match=message):
+        fetch(SHA256, tmp_path, base_url=server.url)
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_body_without_end_is_left(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bool
+) -> None:
+    def answer(handler: Handler) -> None:
+        respond(**({"Content_Length": str(10**15)} if said else {}))(handler)
+        while True:
+            handler.wfile.write(bytes(1 << 16))
+
+    monkeypatch.setattr(download, "LARGEST", 10**6)
+    server.answer = answer
+    reason = "the file has 1,000,000,000,000,000 bytes" if said else "more than 1,000,000 bytes"
+    with pytest.raises(UserError, match=reason):
+        fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;",
+    ],
+    ids=["status", "header", "body", "chunk"],
+)
+def test_a_server_that_is_slow_without_end_is_left(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beginning: bytes
+) -> None:
+    done = threading.Event()
+
+    def answer(handler: Handler) -> None:
+        handler.wfile.write(beginning)
+        while not done.wait(0.02):
+            handler.wfile.write(b"x")
+
+    monkeypatch.setattr(download, "LONGEST", 0.2)
+    server.answer = answer
+    with pytest.raises(UserError, match=r"it took longer than 0\.2 seconds; run again to go on"):
+        fetch(SHA256, tmp_path, base_url=server.url)
+    left = contents(tmp_path)
+    time.sleep(0.1)
+    assert contents(tmp_path) == left  # the thread that still waits writes no more
+    done.set()
+
+
+def test_a_link_is_not_written_through(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"mine")
+    (folder := tmp_path / "folder").mkdir()
+    (folder / "train.ja.part").symlink_to(tmp_path / "mine")
+    fetch(SHA256, folder, base_url=server.url)
+    assert contents(folder) == FILES
+    assert (tmp_path / "mine").read_bytes() == b"mine"
 
 
 def test_a_folder_that_cannot_be_made_is_named(server: Server, tmp_path: Path) -> None:
