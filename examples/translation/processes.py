@@ -29,6 +29,8 @@ from translation.errors import UserError
 Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others, as while the first validates."""
+JOINING = timedelta(minutes=5)
+"""How long the processes wait for each other when they begin."""
 MOURNING = 10.0  # seconds in which torchrun finds the process that died first, and stops the others
 
 
@@ -86,22 +88,44 @@ class Processes:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Processes]:
-    """Find the other processes that torchrun has started, and part from them at the end."""
-    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+    """Find the other processes that torchrun has started, and part from them at the end.
+
+    Raises:
+        UserError: If the environment does not say who they are, they do not come, or one is lost.
+    """
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"LOCAL_RANK must be below the {torch.cuda.device_count()} CUDA devices here, "
+            f"got {device.index}"
+        )
+    if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         yield Processes()
         return
+    count = _number_from_environment("WORLD_SIZE", least=1, most=2**31 - 1)
+    number = _number_from_environment("RANK", least=0, most=count - 1)
+    port = _number_from_environment("MASTER_PORT", least=1, most=2**16 - 1)
+    address = os.environ.get("MASTER_ADDR")
+    if not address:
+        raise UserError(f"MASTER_ADDR {ALL_FOUR}")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    store, number, count = next(rendezvous("env://"))
-    # Where torchrun starts all anew, the store still holds the addresses of those that are gone.
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        store=dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store),
-        rank=number,
-        world_size=count,
-        timeout=PATIENCE,
-    )
+    try:
+        store, _, _ = next(rendezvous("env://", timeout=JOINING))
+        store.set_timeout(PATIENCE)
+        # Where torchrun starts all anew, the store still holds addresses of those that are gone.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store),
+            rank=number,
+            world_size=count,
+            timeout=PATIENCE,
+        )
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"process {number} of {count} cannot join the others at {address}:{port}: {reason}"
+        ) from error
     try:
         yield Processes(number, count)
     except RuntimeError as error:
@@ -118,5 +142,29 @@ def joined(device: torch.device) -> Iterator[Processes]:
 
 
 def local_number() -> int:
-    """Say which of the processes on this machine this one is."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+    """Say which of the processes on this machine this one is.
+
+    Raises:
+        UserError: If the environment says no number.
+    """
+    if "LOCAL_RANK" not in os.environ:
+        return 0
+    return _number_from_environment("LOCAL_RANK", least=0, most=2**15)
+
+
+ALL_FOUR = (
+    "is missing: torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; "
+    "for one process alone, set none of them"
+)
+
+
+def _number_from_environment(name: str, *, least: int, most: int) -> int:
+    text = os.environ.get(name)
+    if not text:
+        raise UserError(f"{name} {ALL_FOUR}")
+    if not text.isascii() or not text.isdecimal() or not least <= int(text[:20]) <= most:
+        raise UserError(
+            f"{name} must be a whole number from {least} to {most}, got {text[:40]!r}, "
+            "in the environment that torchrun makes"
+        )
+    return int(text)

@@ -1,10 +1,12 @@
 """Several processes, started by torchrun as a user would, learn what one learns."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,11 @@ import torch
 from tests.examples.test_training import fingerprint
 from tests.examples.tiny_run import SETTINGS, begin
 
+from translation import processes
 from translation.checkpoint import Checkpoint, latest_checkpoint
+from translation.errors import UserError
+from translation.processes import joined, local_number
+from translation.program import run_program
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -114,6 +120,81 @@ def test_two_processes_learn_what_one_learns_from_two_batches_an_update(
     for of_two, of_one in zip(*losses, strict=True):
         numbers = [[float(text.split(":")[1]) for text in each] for each in (of_two, of_one)]
         assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
+
+
+ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1234"}
+
+
+def join_by(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> int:
+    """Join the processes that an environment tells of; return the exit status of the program."""
+    for name in (*ENVIRONMENT, "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def work() -> None:
+        with joined(torch.device("cpu")):
+            raise AssertionError("nobody is there")
+
+    return run_program(work)
+
+
+@pytest.mark.parametrize("missing", ENVIRONMENT)
+@pytest.mark.parametrize("blank", [True, False])
+def test_an_environment_that_lacks_a_name_is_told_in_one_line(
+    missing: str, blank: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = {name: value for name, value in ENVIRONMENT.items() if name != missing}
+    assert join_by(monkeypatch, environment | ({missing: ""} if blank else {})) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {missing} is missing: torchrun sets RANK, WORLD_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("RANK", "2", "from 0 to 1, got '2'"),
+        ("RANK", "-1", "from 0 to 1, got '-1'"),
+        ("RANK", "first", "from 0 to 1, got 'first'"),
+        ("RANK", "٣", "from 0 to 1"),
+        ("RANK", "9" * 5000, "from 0 to 1"),
+        ("WORLD_SIZE", "0", "from 1 to 2147483647, got '0'"),
+        ("WORLD_SIZE", "1.5", "from 1 to 2147483647, got '1.5'"),
+        ("MASTER_PORT", "0", "from 1 to 65535, got '0'"),
+        ("MASTER_PORT", "65536", "from 1 to 65535, got '65536'"),
+    ],
+)
+def test_a_number_of_a_process_out_of_range_is_told_in_one_line(
+    name: str,
+    value: str,
+    rule: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert join_by(monkeypatch, ENVIRONMENT | {name: value}) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {name} must be a whole number {rule}")
+
+
+def test_a_local_number_that_is_none_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "one")
+    with pytest.raises(UserError, match=r"^LOCAL_RANK must be a whole number from 0 to"):
+        local_number()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert local_number() == 1
+
+
+@pytest.mark.parametrize("number", ["0", "1"])
+def test_processes_that_never_come_are_waited_for_in_bounded_time(
+    number: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(processes, "JOINING", timedelta(milliseconds=300))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    assert join_by(monkeypatch, ENVIRONMENT | {"RANK": number, "MASTER_PORT": port}) == 2
+    said = capfd.readouterr().err
+    assert f"error: process {number} of 2 cannot join the others at 127.0.0.1:{port}: " in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.slow
