@@ -6,6 +6,9 @@ What does a head do? What would be lost without the residual connections, the po
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from threading import Lock
+from types import MethodType
 from typing import Any
 
 import torch
@@ -36,8 +39,10 @@ def ablate(
     """Run a model without some of its parts, inside the ``with`` block.
 
     Parts are named as ``model.named_modules()`` names them. Afterwards the model is what it was,
-    also if the block ends with an error. Inside, a compiled model runs uncompiled. Pack a model
-    afterwards, not within, and give one that is not packed.
+    also if the block ends with an error. Several blocks may ablate one model: each takes effect
+    while it lasts, for every thread that runs the model, and they may end in any order.
+    Inside, a compiled model runs uncompiled. Pack a model afterwards, not within, and give one that
+    is not packed.
 
     Args:
         model: Any module that is made of these blocks.
@@ -52,7 +57,7 @@ def ablate(
     Raises:
         ValueError: If there is no such module or head, if a part has nothing to lose (no positions
             in the model), or if the model is packed.
-        TypeError: If a module is of another kind.
+        TypeError: If a module or an argument is of another kind.
 
     Example:
         >>> encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
@@ -64,6 +69,7 @@ def ablate(
         >>> torch.equal(encoder(x), whole)
         True
     """
+    _check_kinds(heads, silent, residuals, positions=positions, scale=scale)
     if any(isinstance(part, PACKED) for part in model.modules()):
         raise ValueError("model must not be packed; ablate the one that was trained")
     with ExitStack() as undo:
@@ -75,29 +81,54 @@ def ablate(
                 raise ValueError(
                     f"heads of {name!r} must be in 0..{layer.num_heads - 1}, got {wrong[0]}"
                 )
-            _replace(layer, "kernel", _Silenced(layer.kernel, frozenset(numbers)), undo)
+            undo.enter_context(_changed(layer, "kernel", partial(_Silenced, heads=sorted(numbers))))
         for name in silent:
             module = _find(model, name, nn.Module)
             undo.callback(module.register_forward_hook(_zeros).remove)
         for name in residuals:
             residual = _find(model, name, (PreNorm, PostNorm))
-            _replace(residual, "forward", _without_stream(residual), undo)
+            forward = MethodType(_forward_without_stream, residual)
+            undo.enter_context(_changed(residual, "forward", lambda _, new=forward: new))
         if positions:
             kinds = SinusoidalPositionalEncoding, LearnedPositionalEncoding
             for encoding in _all(model, kinds, "a positional encoding"):
-                hook = encoding.register_forward_hook(_input, with_kwargs=True)
-                undo.callback(hook.remove)
+                undo.enter_context(_changed(encoding, "forward", lambda _: _unchanged))
         if scale:
             for layer in _all(
                 model, (MultiHeadAttention, SingleHeadAttention), "an attention layer"
             ):
                 if isinstance(layer, SingleHeadAttention):
-                    _replace(layer, "scale", 1.0, undo)
+                    undo.enter_context(_changed(layer, "scale", lambda _: 1.0))
                 elif any(isinstance(part, AdditiveAttention) for part in layer.modules()):
                     raise ValueError("additive attention must be left as it is: it has no scale")
                 else:
-                    _replace(layer, "kernel", _Unscaled(layer.kernel), undo)
+                    undo.enter_context(_changed(layer, "kernel", _Unscaled))
         yield
+
+
+def _check_kinds(heads: object, silent: object, residuals: object, **flags: object) -> None:
+    """Raise unless every argument of :func:`ablate` is of the kind that it promises.
+
+    Raises:
+        TypeError: If one is not.
+    """
+    if heads is not None and not isinstance(heads, Mapping):
+        raise TypeError(
+            "heads must map names of attention layers to collections of head numbers, "
+            f"got {heads!r}"
+        )
+    for layer, numbers in (heads or {}).items():
+        if isinstance(numbers, str) or not isinstance(numbers, Collection):
+            raise TypeError(f"heads of {layer!r} must be a collection, got {numbers!r}")
+        for number in numbers:
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TypeError(f"heads of {layer!r} must be integers, got {number!r}")
+    for name, modules in (("silent", silent), ("residuals", residuals)):
+        if isinstance(modules, str) or not isinstance(modules, Collection):
+            raise TypeError(f"{name} must be a collection of module names, got {modules!r}")
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} must be a bool, got {name}={flag!r}")
 
 
 class _Wrapped:
@@ -114,9 +145,9 @@ class _Wrapped:
 class _Silenced(_Wrapped):
     """A kernel some of whose heads find nothing."""
 
-    def __init__(self, kernel: Callable[..., Any], heads: Collection[int]) -> None:
+    def __init__(self, kernel: Callable[..., Any], heads: list[int]) -> None:
         super().__init__(kernel)
-        self.heads = sorted(heads)
+        self.heads = heads
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Tensor:
         found = self.kernel(*inputs, **options)
@@ -145,31 +176,59 @@ def _zeros(module: nn.Module, inputs: object, output: object) -> Tensor:
     return torch.zeros_like(output)
 
 
-def _input(
-    module: nn.Module, inputs: tuple[Tensor, ...], keywords: dict[str, Tensor], output: Tensor
+def _unchanged(x: Tensor, **options: object) -> Tensor:
+    return x
+
+
+def _forward_without_stream(
+    residual: PreNorm | PostNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    return inputs[0] if inputs else keywords["x"]
+    """Return what the sublayer computes, without the input that the residual would add."""
+    if isinstance(residual, PreNorm):
+        return residual.dropout(sublayer(residual.norm(x)))
+    return residual.norm(residual.dropout(sublayer(x)))
 
 
-def _without_stream(residual: PreNorm | PostNorm) -> Callable[..., Tensor]:
-    """Make a forward that passes on what the sublayer says alone."""
+class _Attribute:
+    """An attribute of a module, also a registered module or a method, and the changes to it."""
 
-    def forward(x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        if isinstance(residual, PreNorm):
-            return residual.dropout(sublayer(residual.norm(x)))
-        return residual.norm(residual.dropout(sublayer(x)))
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.values, self.name = vars(module), name
+        self.is_own = name in self.values
+        self.original = getattr(module, name)
+        self.changes: list[Callable[[Any], object]] = []
 
-    return forward
+    def update(self) -> None:
+        """Derive the value from the original one, by the changes that last."""
+        if not self.changes and not self.is_own:
+            del self.values[self.name]
+            return
+        value = self.original
+        for change in self.changes:
+            value = change(value)
+        self.values[self.name] = value
 
 
-def _replace(module: nn.Module, name: str, value: object, undo: ExitStack) -> None:
-    """Lay another value over an attribute, also over a registered module, and take it off again."""
-    own = vars(module)
-    if name in own:
-        undo.callback(own.__setitem__, name, own[name])
-    else:
-        undo.callback(own.__delitem__, name)
-    own[name] = value
+_attributes: dict[tuple[nn.Module, str], _Attribute] = {}
+_lock = Lock()
+
+
+@contextmanager
+def _changed(module: nn.Module, name: str, change: Callable[[Any], object]) -> Iterator[None]:
+    """Change an attribute while the ``with`` block lasts; several blocks may end in any order."""
+    key = module, name
+    with _lock:
+        attribute = _attributes.setdefault(key, _Attribute(module, name))
+        attribute.changes.append(change)
+        attribute.update()
+    try:
+        yield
+    finally:
+        with _lock:
+            attribute.changes.remove(change)
+            attribute.update()
+            if not attribute.changes:
+                del _attributes[key]
 
 
 def _find(model: nn.Module, name: str, kind: Any) -> Any:

@@ -6,7 +6,10 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
+from transformer_blocks.packing.shared import SharedContext
 from transformer_blocks.packing.steps import uncompiled
+
+_force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
 
 
 @contextmanager
@@ -17,5 +20,5 @@ def run_eagerly() -> Iterator[None]:
     """
     # Without it nothing has been compiled by torch.compile; and its import takes a second.
     has_dynamo = "torch._dynamo" in sys.modules
-    with uncompiled(), torch.compiler.set_stance("force_eager") if has_dynamo else nullcontext():
+    with uncompiled(), _force_eager if has_dynamo else nullcontext():
         yield

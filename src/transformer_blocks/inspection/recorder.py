@@ -67,7 +67,9 @@ def _recorder(
     """Make a hook that appends the weights of the call that is about to happen."""
 
     @torch.no_grad()
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        if kwargs is None:  # removed by another thread during this call: torch passes none then
+            return
         inputs = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
         inputs.pop("value", None)  # a filled cache is looked up without
         weights = layer.attention_weights(**inputs)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from html import escape
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -83,7 +84,7 @@ class Trace:
         """Write a shape by the names of its sizes: (2, 5, 16) as (B, L, d_model)."""
         return f"({', '.join(name_sizes(shape, self.sizes))})"
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Draw the table."""
         header = ("module", "kind", "in", "out", "parameters", "FLOPs")
         lines = [header, *(self._cells(call) for call in self.calls)]
@@ -205,11 +206,17 @@ def _attention_flops(
 
 @contextmanager
 def _writing_down(model: nn.Module, calls: list[Call], counter: FlopCounterMode) -> Iterator[None]:
-    """Append every call of every module while the ``with`` block lasts."""
+    """Append every call of every module while the ``with`` block lasts.
+
+    Calls of other threads are left out: the same model may be traced in each of them.
+    """
     open_calls: list[Call] = []
+    thread = get_ident()
 
     def begin(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+        def hook(module: nn.Module, args: Any, kwargs: Any = None) -> None:
+            if get_ident() != thread:  # where torch may even leave out the keywords
+                return
             around = open_calls[-1].name if open_calls else ""
             call = Call(
                 name,
@@ -228,6 +235,8 @@ def _writing_down(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
 
     def end(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if get_ident() != thread:
+                return
             while open_calls[-1].name != name:  # ended by an error that the model caught
                 open_calls.pop().flops += counter.get_total_flops()
             call = open_calls.pop()

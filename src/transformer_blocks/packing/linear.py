@@ -1,34 +1,25 @@
 """Packed maps: weights that lie as the processor reads them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.packing.module import PackedModule, without_gradients
+from transformer_blocks.packing.shared import SharedContext
 
 SMALL_MAP = 2**18  # weights; with fewer, a single row is multiplied faster than oneDNN is called
 BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
 
+_sorting = SharedContext()
 
-_sorts = False
 
-
-@contextmanager
-def sorting_when_compiled() -> Iterator[None]:
+def sorting_when_compiled() -> SharedContext:
     """Let code that is compiled meanwhile sort the weights once, when it is made, and keep them.
 
     Other compiled code asks for the weights at each call, and multiplies as ``nn.Linear`` does.
     """
-    global _sorts
-    before, _sorts = _sorts, True
-    try:
-        yield
-    finally:
-        _sorts = before
+    return _sorting
 
 
 def _sort(weight: Tensor) -> Tensor:
@@ -106,7 +97,7 @@ class PackedLinear(PackedModule):
             or torch.is_autocast_enabled("cpu")
             or x.shape[-1] != self.in_features  # which torch will tell
             or (added is not None and self.relu)
-            or (compiling and not _sorts)
+            or (compiling and not _sorting.holders)
         ):
             y = F.linear(x, self.weight, self.bias)
             y = y.relu() if self.relu else y

@@ -7,8 +7,7 @@ the usual way, through the modules.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -19,6 +18,7 @@ from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.packing.module import PackedModule
 from transformer_blocks.packing.programs import FEW_ROWS, Kind, Run, to_machine_code, write_down
+from transformer_blocks.packing.shared import SharedContext
 
 log = logging.getLogger(__name__)
 
@@ -90,18 +90,12 @@ class CompiledDecoder(PackedModule, Decoder):
         )
 
 
-_uncompiled = False
+_uncompiled = SharedContext()
 
 
-@contextmanager
-def uncompiled() -> Iterator[None]:
+def uncompiled() -> SharedContext:
     """Have all stacks take their steps through the modules, as long as the context lasts."""
-    global _uncompiled
-    before, _uncompiled = _uncompiled, True
-    try:
-        yield
-    finally:
-        _uncompiled = before
+    return _uncompiled
 
 
 class CompiledSteps:
@@ -139,7 +133,7 @@ class CompiledSteps:
         Returns:
             What the stack gives, shape (N, 1, d_model), or None.
         """
-        kind = None if _uncompiled else self._kind(x, past, memory, memory_mask, causal)
+        kind = None if _uncompiled.holders else self._kind(x, past, memory, memory_mask, causal)
         if kind is None or kind not in self._runs:
             if kind is not None:
                 self._runs[kind] = None
