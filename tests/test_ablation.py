@@ -1,5 +1,6 @@
 """Ablation takes out what it says and nothing else, and puts everything back."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -230,3 +231,30 @@ def test_a_module_that_returns_no_tensor_cannot_be_silent() -> None:
         ablate(recurrent, silent=[""]),
     ):
         recurrent(torch.randn(2, 1, 4))
+
+
+def test_a_copy_that_is_made_within_computes_with_its_own_weights() -> None:
+    residual, x = PreNorm(16).eval(), torch.randn(2, 3, 16)
+    with ablate(residual, residuals=[""]):
+        copied = copy.deepcopy(residual)
+    nn.init.constant_(copied.norm.weight, 0.0)
+    assert torch.equal(copied(x, lambda x: x), torch.zeros_like(x))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"heads": [1.5]}, r"^heads must map names of attention layers to collections of head num"),
+        ({"heads": {"": [1.5]}}, r"^heads of '' must be integers, got 1\.5$"),
+        ({"heads": {"": [True]}}, r"^heads of '' must be integers, got True$"),
+        ({"heads": {"": 1}}, r"^heads of '' must be a collection, got 1$"),
+        ({"silent": "layers.0"}, r"^silent must be a collection of module names, got 'layers\.0'$"),
+        ({"residuals": None}, r"^residuals must be a collection of module names, got None$"),
+        ({"scale": "no"}, r"^scale must be a bool, got scale='no'$"),
+        ({"positions": 0}, r"^positions must be a bool, got positions=0$"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(parts: dict[str, Any], message: str) -> None:
+    attention = MultiHeadAttention(16, 4)
+    with pytest.raises(TypeError, match=message), ablate(attention, **parts):
+        raise AssertionError("the block must not begin")
