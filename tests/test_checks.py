@@ -144,8 +144,48 @@ def test_a_change_of_a_single_word_is_found(place: int) -> None:
     assert not check_padding(tells_its_width, SENTENCES)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "given", "tolerance"),
+    [
+        (torch.float64, None, 1e-4),
+        (torch.float32, None, 1e-4),
+        (torch.float16, None, 2**-6),
+        (torch.bfloat16, None, 2**-3),
+        (torch.float32, 0.01, 0.01),
+    ],
+)
+@pytest.mark.parametrize(("part", "is_small"), [(0.75, True), (1.5, False)])
+def test_a_change_counts_from_the_tolerance_on_measured_in_standard_deviations(
+    dtype: torch.dtype, given: float | None, tolerance: float, part: float, is_small: bool
+) -> None:
+    size = 4.0
+    leak = size * part * tolerance
+
+    def outputs(tokens: Tensor) -> Tensor:
+        return torch.tensor([-size, 0.0, size] * 2, dtype=dtype).expand(*tokens.shape, 6).clone()
+
+    def score(tokens: Tensor) -> Tensor:  # whose standard deviation is size * sqrt(2 / 3)
+        scores = outputs(tokens)
+        scores[:, 0, 1] += leak * (2 / 3) ** 0.5 * (tokens[:, -1] == 2)
+        return scores
+
+    tokens = torch.tensor([[1, 2, 1, 2]])
+    assert bool(check_causal(score, tokens, tolerance=given)) is is_small
+    sentences = [torch.tensor([1, 1, 1, 1]), torch.tensor([1, 1, 1])]
+    assert bool(check_padding(score, sentences, padding_id=2, tolerance=given)) is is_small
+
+    class Steps:
+        def step(self, tokens: Tensor) -> Tensor:
+            return score(torch.full((len(tokens), 1), 2))[:, 0]
+
+        def select(self, rows: Tensor) -> None:
+            pass
+
+    assert bool(check_cache(outputs, Steps, tokens, tolerance=given)) is is_small
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_the_tolerance_follows_the_dtype(dtype: torch.dtype) -> None:
+def test_a_model_of_any_dtype_passes_with_its_mask_and_fails_without(dtype: torch.dtype) -> None:
     assert check_padding(Reader().to(dtype), SENTENCES)
     assert not check_padding(Reader(lambda tokens: None).to(dtype), SENTENCES)
 
@@ -368,6 +408,25 @@ def test_checks_say_what_they_cannot_check() -> None:
         check_cache(lambda x: x, Writer().begin, torch.ones(3, 1).long())
     with pytest.raises(ValueError, match=r"^function must give \(B, L, V\) with \(B, L\) = \(3, 4"):
         check_cache(lambda x: x[:, :2], Writer().begin, torch.ones(3, 4).long())
+    with pytest.raises(ValueError, match=r"^window must be positive, got window=0$"):
+        check_causal(lambda x: x, torch.randn(1, 4, 4), window=0)
+    with pytest.raises(ValueError, match=r"^extra_columns must be positive, got extra_columns=-9"):
+        check_padding(lambda x: x, SENTENCES, extra_columns=-9)
+
+
+def test_nothing_to_compare_is_no_proof() -> None:
+    nothing = r"^function must give numbers to compare, got shape \(%s\)$"
+    for shape in ((0, 4, 3), (2, 4, 0)):
+        with pytest.raises(ValueError, match=nothing % ", ".join(map(str, shape))):
+            check_causal(lambda x: x.flip(1), torch.randn(shape))
+    with pytest.raises(ValueError, match=nothing % "0, 4"):
+        check_causal(lambda x: x.flip(1), torch.ones(0, 4).long())
+    with pytest.raises(ValueError, match=nothing % "4, 0"):
+        check_padding(lambda tokens: torch.ones(*tokens.shape, 0), SENTENCES)
+    with pytest.raises(ValueError, match=r"^sentences must have one token or more each"):
+        check_padding(lambda tokens: tokens, [torch.ones(0).long(), torch.ones(2).long()])
+    with pytest.raises(ValueError, match=nothing % "0, 4, 9"):
+        check_cache(lambda x: torch.ones(*x.shape, 9), Writer().begin, torch.ones(0, 4).long())
 
 
 def test_a_long_report_is_cut() -> None:

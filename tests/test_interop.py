@@ -371,7 +371,32 @@ def test_a_way_that_only_inference_takes_is_tried_too() -> None:
         assert_equivalent(lambda x: x, sly, [torch.ones(2)])
 
 
-def test_shapes_and_nan_are_no_equivalence() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "given", "tolerance"),
+    [
+        (torch.float64, None, 2.0**-39),
+        (torch.float32, None, 2.0**-17.25),
+        (torch.float64, 0.01, 0.01),
+        (torch.float32, 0.0, 2.0**-22),  # then the last digit counts
+    ],
+)
+def test_a_difference_counts_from_the_tolerance_on_measured_in_parts_of_the_largest_number(
+    dtype: torch.dtype, given: float | None, tolerance: float
+) -> None:
+    x = torch.tensor([8.0, -1.0, 0.5], dtype=dtype)
+
+    def off_by(part: float) -> Callable[[Tensor], Tensor]:
+        return lambda x: x + torch.tensor([0.0, 8 * part * tolerance, 0.0], dtype=dtype)
+
+    with pytest.raises(AssertionError, match=r"^the output differs by"):
+        assert_equivalent(lambda x: x, off_by(1.5), [x], tolerance=given)
+    if given != 0.0:
+        assert_equivalent(lambda x: x, off_by(0.75), [x], tolerance=given)
+
+
+def test_shapes_nan_and_nothing_are_no_equivalence() -> None:
+    with pytest.raises(ValueError, match=r"^the outputs must hold numbers, got shape \(0, 2\)$"):
+        assert_equivalent(lambda x: x, lambda x: x + 1, [torch.ones(0, 2)])
     with pytest.raises(AssertionError, match=r"differ in shape: \(2,\) and \(1, 2\)"):
         assert_equivalent(lambda x: x, lambda x: x[None], [torch.ones(2)])
     with pytest.raises(AssertionError, match="differs by nan"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from transformer_blocks._checks import check_size
 from transformer_blocks.generation import StepModel
 
 SHOWN = 5  # problems that a printed report lists
@@ -33,7 +34,7 @@ class Report:
     def __bool__(self) -> bool:
         return not self.problems
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """List the first problems."""
         if not self.problems:
             return f"{self.title}: nothing found"
@@ -71,7 +72,8 @@ def check_causal(
         The leaks.
 
     Raises:
-        ValueError: If shapes do not fit, or ids are all the same.
+        ValueError: If shapes do not fit, if ids are all the same, or if there is nothing to
+            compare, such as in an empty batch.
 
     Example:
         >>> layer = MultiHeadAttention(16, 4).eval()
@@ -86,6 +88,8 @@ def check_causal(
     """
     if x.dim() < 2 or x.shape[1] < 2:
         raise ValueError(f"x must have shape (B, L, ...) with L of 2 or more, got {tuple(x.shape)}")
+    if window is not None:
+        check_size(window=window)
     before = function(x.clone()).clone()
     if before.shape[:2] != x.shape[:2]:
         raise ValueError(
@@ -143,7 +147,7 @@ def check_padding(
         The sentences that were changed.
 
     Raises:
-        ValueError: If there are no two lengths to compare.
+        ValueError: If there are no two lengths to compare, or nothing else to compare.
 
     Example:
         >>> encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
@@ -159,6 +163,9 @@ def check_padding(
             "sentences must have different lengths, or there is no padding, "
             f"got {[len(sentence) for sentence in sentences]}"
         )
+    if not all(map(len, sentences)):
+        raise ValueError("sentences must have one token or more each, got an empty one")
+    check_size(extra_columns=extra_columns)
     alone = [function(sentence[None].clone())[0].clone() for sentence in sentences]
     for sentence, expected in zip(sentences, alone, strict=True):
         again = function(sentence[None].clone())[0]
@@ -209,7 +216,7 @@ def check_cache(
         The steps whose scores differ.
 
     Raises:
-        ValueError: If shapes do not fit.
+        ValueError: If shapes do not fit, or there is nothing to compare.
 
     Example:
         >>> decoder = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
@@ -304,7 +311,13 @@ def _far(before: Tensor, after: Tensor, tolerance: float | None) -> Tensor:
 
 
 def _unsteady(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
-    """Complain if two equal calls gave different outputs."""
+    """Complain if two equal calls gave different outputs; nothing could be found in empty ones.
+
+    Raises:
+        ValueError: If the outputs are empty.
+    """
+    if not first.numel():
+        raise ValueError(f"function must give numbers to compare, got shape {tuple(first.shape)}")
     if bool(first.isnan().any()):
         return "the output holds NaN"
     if bool(_far(first, second, tolerance).any()):

@@ -43,6 +43,7 @@ def assert_equivalent(
     Raises:
         AssertionError: If they differ by more, in shape, or in their number of parameters.
         TypeError: If one gives something else than a tensor, or ``inputs`` is one.
+        ValueError: If the outputs are empty: nothing could differ.
 
     Example:
         >>> x = torch.randn(2, 5, 16, dtype=torch.float64)
@@ -57,6 +58,8 @@ def assert_equivalent(
         if pair[0].shape != pair[1].shape:
             shapes = [tuple(output.shape) for output in pair]
             raise AssertionError(f"the outputs differ in shape: {shapes[0]} and {shapes[1]}")
+    if not outputs[0].numel():
+        raise ValueError(f"the outputs must hold numbers, got shape {tuple(outputs[0].shape)}")
     pairs = {"output": outputs, "output without gradients": quiet}
     names = [name for name in gradients[0] if name in gradients[1]]
     if PARAMETERS in names:
