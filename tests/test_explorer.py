@@ -92,6 +92,17 @@ def test_the_page_holds_every_weight_within_half_a_step() -> None:
         assert packed["keys"] == list(block.columns)
 
 
+def test_at_the_prompt_it_names_its_parts_and_not_every_weight() -> None:
+    assert repr(make_explorer()) == (
+        "Explorer(blocks=["
+        "AttentionBlock('Encoder self-attention', weights of shape (2, 3, 5, 5)), "
+        "AttentionBlock('Decoder self-attention', weights of shape (2, 3, 4, 4)), "
+        "AttentionBlock('Cross-attention', weights of shape (2, 3, 4, 5))], "
+        "title='猫が眠る。 → the cat sleeps', "
+        "writing=Writing(tokens=['▁the', '▁cat', '▁sleeps', '</s>']))"
+    )
+
+
 def test_tokens_cannot_end_the_data_nor_fill_a_part_of_the_template() -> None:
     html = Explorer(
         [AttentionBlock(HOSTILE[0], weights(1, 1, 4, 4), HOSTILE)], title="{{data}}<b>"

@@ -16,10 +16,14 @@ from transformer_blocks import (
     attention_weights,
     build_decoder,
     build_encoder,
+    causal_mask,
+    check_causal,
+    explain_mask,
     fused_attention,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
+    trace_shapes,
 )
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
@@ -200,3 +204,22 @@ def test_a_model_without_attention_records_nothing() -> None:
     with record_attention(nn.Linear(8, 8)) as maps:
         pass
     assert maps == {}
+
+
+def test_results_show_at_the_prompt_what_they_print() -> None:
+    attention = MultiHeadAttention(8, 2).eval()
+    x = torch.randn(1, 2, 8)
+    report = check_causal(lambda x: attention(x, x, x), x)
+    explanation = explain_mask(causal_mask(2), queries=["a", "b"])
+    trace = trace_shapes(attention, x, x, x)
+    assert (
+        repr(report)
+        == str(report)
+        == ("causality: 1 found\n  position 0 changes with position 1, which comes later")
+    )
+    assert repr(explanation) == str(explanation) == "   0 1\na  . f\nb  . .\nhidden as: f future"
+    assert repr(trace) == str(trace)
+    first, second, third, *_ = repr(trace).splitlines()
+    assert first == "B = 1, L = 2, d_model = 8, H = 2, d_k = 4"
+    assert second.split() == ["module", "kind", "in", "out", "parameters", "FLOPs"]
+    assert third.split()[:2] == ["model", "MultiHeadAttention"]

@@ -5,7 +5,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -65,6 +65,10 @@ class AttentionBlock:
                 f"hidden must have shape (L, S) = {size}, got {tuple(self.hidden.shape)}"
             )
 
+    def __repr__(self) -> str:
+        """Name the block and its sizes, not every weight."""
+        return f"AttentionBlock({self.name!r}, weights of shape {tuple(self.weights.shape)})"
+
     @property
     def columns(self) -> Sequence[str]:
         """The tokens that are looked at."""
@@ -84,7 +88,7 @@ class Writing:
     """
 
     tokens: Sequence[str]
-    candidates: Sequence[Sequence[tuple[str, float]]]
+    candidates: Sequence[Sequence[tuple[str, float]]] = field(repr=False)
 
     def __post_init__(self) -> None:
         if not self.tokens or len(self.tokens) != len(self.candidates):

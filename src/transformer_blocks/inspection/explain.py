@@ -48,7 +48,7 @@ class MaskExplanation:
                     found[reason] = next(free, "?")
         return found
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Draw the table, its legend and the warnings."""
         letters = self.letters
         rows = [
