@@ -250,8 +250,8 @@ def test_a_copy_that_is_made_within_computes_with_its_own_weights() -> None:
         ({"heads": {"": 1}}, r"^heads of '' must be a collection, got 1$"),
         ({"silent": "layers.0"}, r"^silent must be a collection of module names, got 'layers\.0'$"),
         ({"residuals": None}, r"^residuals must be a collection of module names, got None$"),
-        ({"scale": "no"}, r"^scale must be a bool, got scale='no'$"),
-        ({"positions": 0}, r"^positions must be a bool, got positions=0$"),
+        ({"scale": "no"}, r"^scale must be True or False, got scale='no'$"),
+        ({"positions": 0}, r"^positions must be True or False, got positions=0$"),
     ],
 )
 def test_arguments_of_another_kind_are_refused(parts: dict[str, Any], message: str) -> None:

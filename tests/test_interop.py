@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from transformer_blocks import (
     AdditiveAttention,
+    DecoderLayer,
     Encoder,
     EncoderDecoder,
     EncoderLayer,
@@ -30,7 +31,8 @@ from transformer_blocks import (
 )
 
 WIDTH, HEADS, INNER = 16, 4, 24
-X, MEMORY = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 7, WIDTH).double()
+SEEDED = torch.Generator().manual_seed(0)  # of numbers that are made before any test begins
+X, MEMORY = (torch.randn(2, length, WIDTH, generator=SEEDED).double() for length in (5, 7))
 FUTURE = causal_mask(5)
 
 
@@ -495,14 +497,82 @@ def test_parts_that_torch_would_misread_are_refused_or_kept_from_its_short_way()
         assert_equivalent(to_torch(layer), layer, [torch.randn(2, 5, WIDTH)])
 
 
-def test_a_layer_that_stands_in_a_stack_twice_does_so_afterwards_in_its_own_mode() -> None:
-    theirs = nn.TransformerEncoder(their_layer(), 2, enable_nested_tensor=False)
-    theirs.layers[1] = theirs.layers[0]
+def test_a_layer_that_stands_in_a_stack_several_times_does_so_afterwards_in_its_own_mode() -> None:
+    theirs = nn.TransformerEncoder(their_layer(), 4, enable_nested_tensor=False)
+    theirs.layers[3] = theirs.layers[1] = theirs.layers[0]
     theirs.layers[0].eval()
     ours = from_torch(theirs)
-    assert ours.layers[0] is ours.layers[1]
-    assert ours.training
-    assert not ours.layers[0].training
+    for stack in (ours, to_torch(ours), from_torch(to_torch(ours))):
+        layers = list(stack.layers)
+        assert layers[0] is layers[1] is layers[3] is not layers[2]
+        assert stack.training
+        assert [layer.training for layer in layers] == [False, False, True, False]
+        numbers = [sum(weight.numel() for weight in each.parameters()) for each in (stack, theirs)]
+        assert numbers[0] == numbers[1]
+
+
+def make_shared(share: str) -> nn.Module:
+    decoder = build_decoder(**SIZES)
+    first, second = decoder.layers[0], decoder.layers[1]
+    assert isinstance(first, DecoderLayer)
+    assert isinstance(second, DecoderLayer)
+    if share == "attention":
+        second.self_attention = first.self_attention
+    elif share == "weight":
+        second.self_attention.key_projection.weight = first.cross_attention.key_projection.weight
+    elif share == "projections":
+        first.self_attention.key_projection = first.self_attention.query_projection
+    elif share == "norm":
+        second.feed_forward_residual.norm = first.feed_forward_residual.norm
+    elif share == "halves":
+        encoder = build_encoder(**SIZES)
+        encoder.layers[1].self_attention = first.self_attention
+        return EncoderDecoder(encoder, decoder)
+    return decoder
+
+
+@pytest.mark.parametrize(
+    ("share", "names"),
+    [
+        (
+            "attention",
+            r"'layers\.0\.self_attention\.query_projection\.weight' and "
+            r"'layers\.1\.self_attention\.query_projection\.weight'",
+        ),
+        ("weight", r"'layers\.0\.cross_attention\.key_.*' and 'layers\.1\.self_attention\.key_.*'"),
+        (
+            "projections",
+            r"'layers\.0\..*\.query_projection\.weight' and '.*\.key_projection\.weight'",
+        ),
+        ("norm", r"'layers\.0\.feed_forward_residual\.norm\.weight' and 'layers\.1\..*"),
+        ("halves", r"'encoder\.layers\.1\.self_.*' and 'decoder\.layers\.0\.self_.*'"),
+    ],
+)
+def test_parts_that_share_weights_are_refused_and_never_untied(share: str, names: str) -> None:
+    block: Any = make_shared(share)
+    with pytest.raises(ValueError, match=rf"^each weight must belong to one part, got .* {names} "):
+        to_torch(block)
+
+
+def test_torch_s_parts_that_share_weights_are_refused_and_never_untied() -> None:
+    theirs = nn.TransformerEncoder(their_layer(), 2, enable_nested_tensor=False)
+    first, second = theirs.layers
+    assert isinstance(first, nn.TransformerEncoderLayer)
+    assert isinstance(second, nn.TransformerEncoderLayer)
+    second.linear1.weight = first.linear1.weight
+    with pytest.raises(
+        ValueError,
+        match=r"one that 'layers\.0\.linear1\.weight' and 'layers\.1\.linear1\.weight' s",
+    ):
+        from_torch(theirs)
+
+
+@pytest.mark.parametrize("other", ["meta", torch.float64])
+def test_weights_of_two_kinds_are_not_joined(other: Any) -> None:
+    attention = MultiHeadAttention(4, 2)
+    attention.key_projection.to(other)
+    with pytest.raises(ValueError, match=r"^weights that torch keeps in one must be of one kind"):
+        to_torch(attention)
 
 
 def test_weights_may_lie_in_the_module_itself_but_not_nowhere() -> None:

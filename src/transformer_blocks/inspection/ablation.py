@@ -128,7 +128,7 @@ def _check_kinds(heads: object, silent: object, residuals: object, **flags: obje
             raise TypeError(f"{name} must be a collection of module names, got {modules!r}")
     for name, flag in flags.items():
         if not isinstance(flag, bool):
-            raise TypeError(f"{name} must be a bool, got {name}={flag!r}")
+            raise TypeError(f"{name} must be True or False, got {name}={flag!r}")
 
 
 class _Wrapped:

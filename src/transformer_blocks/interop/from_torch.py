@@ -10,7 +10,12 @@ from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.interop.parts import check_class, check_no_hooks
+from transformer_blocks.interop.parts import (
+    check_class,
+    check_no_hooks,
+    check_no_ties,
+    convert_layers,
+)
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 
@@ -30,7 +35,8 @@ def from_torch(module: nn.Transformer) -> EncoderDecoder: ...
 def from_torch(module: nn.Module) -> nn.Module:
     """Build the block that computes what a module of torch's computes, with its weights.
 
-    The weights are copied. The block has the module's dtype, device, dropout and mode. It is called
+    The weights are copied; a layer that stands in a stack several times does so in the block. The
+    block has the module's dtype, device, dropout and mode. It is called
     as all blocks are: masks are boolean and True hides, as in torch's modules (a padding mask of
     shape (B, S) becomes ``mask[:, None, None]``); and a decoder is causal by itself, where torch's
     has to be given a mask.
@@ -46,7 +52,8 @@ def from_torch(module: nn.Module) -> nn.Module:
     Raises:
         TypeError: If the module or a part of it is of another class, which may compute something
             else.
-        ValueError: If it was built with an option that has no equivalent here, or has hooks.
+        ValueError: If it was built with an option that has no equivalent here, has hooks, or has
+            parts that share weights, other than whole layers.
 
     Example:
         >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
@@ -61,6 +68,7 @@ def from_torch(module: nn.Module) -> nn.Module:
         known = ", ".join(f"nn.{each.__name__}" for each in _BUILDS)
         raise TypeError(f"module must be one of {known}, got {type(module).__name__}")
     check_no_hooks(module)
+    check_no_ties(module, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     block: nn.Module = build(module)
     if isinstance(block, Encoder | Decoder | EncoderDecoder):
         block.training = module.training  # its layers have modes of their own
@@ -161,18 +169,11 @@ def _decoder_layer(theirs: nn.TransformerDecoderLayer) -> DecoderLayer:
 
 
 def _encoder(theirs: nn.TransformerEncoder) -> Encoder:
-    return Encoder(_layers(theirs), norm=copy.deepcopy(theirs.norm))
+    return Encoder(convert_layers(theirs.layers, from_torch), norm=copy.deepcopy(theirs.norm))
 
 
 def _decoder(theirs: nn.TransformerDecoder) -> Decoder:
-    return Decoder(_layers(theirs), norm=copy.deepcopy(theirs.norm))
-
-
-def _layers(theirs: nn.TransformerEncoder | nn.TransformerDecoder) -> list[Any]:
-    """Build the layers; one that stands in the stack twice does so here too."""
-    layers: list[Any] = list(theirs.layers)
-    built = {layer: from_torch(layer) for layer in layers}
-    return [built[layer] for layer in layers]
+    return Decoder(convert_layers(theirs.layers, from_torch), norm=copy.deepcopy(theirs.norm))
 
 
 def _transformer(theirs: nn.Transformer) -> EncoderDecoder:

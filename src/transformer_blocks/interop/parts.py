@@ -1,5 +1,8 @@
 """Parts: what is taken for equal must be what it seems to be."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from torch import nn
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -25,3 +28,46 @@ def check_no_hooks(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if any(getattr(part, hooks) for hooks in HOOKS):
             raise ValueError(f"hooks have no equivalent, got some on {name or 'the module'!r}")
+
+
+def check_no_ties(module: nn.Module, *layers: type[nn.Module]) -> None:
+    """Raise if two parts share a parameter, which would become two independent copies.
+
+    Only a layer that stands in its stack several times may be shared: :func:`convert_layers` keeps
+    it so.
+
+    Args:
+        module: What is to be converted.
+        layers: The classes of layers that may be shared.
+
+    Raises:
+        ValueError: If two parts share a parameter, or one part stands at two places.
+    """
+    seen: set[nn.Module] = set()
+    names: dict[nn.Parameter, str] = {}
+
+    def visit(part: nn.Module, prefix: str) -> None:
+        if part in seen and type(part) in layers:
+            return
+        seen.add(part)
+        for key, parameter in part._parameters.items():
+            if parameter is None:
+                continue
+            if parameter in names:
+                raise ValueError(
+                    f"each weight must belong to one part, got one that {names[parameter]!r} and "
+                    f"{prefix + key!r} share; only whole layers of a stack can be shared"
+                )
+            names[parameter] = prefix + key
+        for key, child in part._modules.items():
+            if child is not None:
+                visit(child, f"{prefix}{key}.")
+
+    visit(module, "")
+
+
+def convert_layers(layers: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    """Convert the layers of a stack; one that stands there several times does so afterwards."""
+    layers = list(layers)
+    converted = {layer: convert(layer) for layer in dict.fromkeys(layers)}
+    return [converted[layer] for layer in layers]

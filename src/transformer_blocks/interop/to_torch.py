@@ -13,7 +13,12 @@ from transformer_blocks.dropout import Dropout
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.interop.parts import check_class, check_no_hooks
+from transformer_blocks.interop.parts import (
+    check_class,
+    check_no_hooks,
+    check_no_ties,
+    convert_layers,
+)
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 
@@ -33,9 +38,10 @@ def to_torch(block: EncoderDecoder) -> nn.Transformer: ...
 def to_torch(block: nn.Module) -> nn.Module:
     """Build the module of torch's that computes what a block computes, with its weights.
 
-    The weights are copied; the module has the block's dtype, device, dropout and mode, and
-    ``batch_first=True``. Remember two habits of torch's modules: a decoder sees the future unless
-    ``tgt_mask`` hides it, and a query that may see nothing gets NaN.
+    The weights are copied; a layer that stands in a stack several times does so in the module. The
+    module has the block's dtype, device, dropout and mode, and ``batch_first=True``. Remember two
+    habits of torch's modules: a decoder sees the future unless ``tgt_mask`` hides it, and a query
+    that may see nothing gets NaN.
 
     Args:
         block: A :class:`~transformer_blocks.MultiHeadAttention`, or an encoder, a decoder, a layer
@@ -46,7 +52,8 @@ def to_torch(block: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: If the block, or a part of it, is of another class; torch has no such part.
-        ValueError: If torch's module cannot be built so, or the block has hooks.
+        ValueError: If torch's module cannot be built so, or the block has hooks, or parts that
+            share weights, other than whole layers.
 
     Example:
         >>> ours = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -62,6 +69,7 @@ def to_torch(block: nn.Module) -> nn.Module:
         known = ", ".join(each.__name__ for each in _BUILDS)
         raise TypeError(f"block must be one of {known}, got {type(block).__name__}")
     check_no_hooks(block)
+    check_no_ties(block, EncoderLayer, DecoderLayer)
     module: nn.Module = build(block)
     if isinstance(block, Encoder | Decoder | EncoderDecoder):
         module.training = block.training  # its layers have modes of their own
@@ -103,6 +111,9 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
 
 def _parameter(*parts: Tensor) -> nn.Parameter:
     """Copy weights, stacked, into one parameter."""
+    if len({(part.dtype, part.device) for part in parts}) > 1:
+        kinds = ", ".join(f"{part.dtype} on {part.device}" for part in parts)
+        raise ValueError(f"weights that torch keeps in one must be of one kind, got {kinds}")
     learns = {part.requires_grad for part in parts}
     if len(learns) > 1:
         raise ValueError("weights that torch keeps in one must all be frozen, or none")
@@ -190,7 +201,7 @@ def _layers(stack: Encoder | Decoder) -> list[Any]:
     layers: list[Any] = list(stack.layers)
     if not layers:
         raise ValueError("a stack must have a layer, got none")
-    return [to_torch(layer) for layer in layers]
+    return convert_layers(layers, to_torch)
 
 
 def _transformer(ours: EncoderDecoder) -> nn.Transformer:
