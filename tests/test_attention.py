@@ -122,7 +122,6 @@ def test_both_kernels_agree_in_outputs_and_gradients(dtype: torch.dtype, case: C
 
 
 BLIND_ROW = torch.tensor([[False, True, False], [True, True, True], [False, False, True]])
-NOTHING_HIDDEN = torch.zeros(3, 3, dtype=torch.bool)
 every_path = pytest.mark.parametrize(
     "options", [{}, {"causal": True}, {"mask": BLIND_ROW}, {"mask": BLIND_ROW, "causal": True}]
 )
@@ -344,12 +343,88 @@ def test_large_half_precision_scores_do_not_overflow(kernel: Kernel) -> None:
     torch.testing.assert_close(mixed, value.mean(-2, keepdim=True).expand_as(value))
 
 
+def is_lost(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
+    """Say where an output cannot be finite: each query with the keys alone that it can attend to.
+
+    Args:
+        query: Shape (B, H, L, d_k).
+        key: Shape (B, H, S, d_k).
+        value: Shape (B, H, S, d_v).
+        hidden: Shape (L, S).
+    """
+    rows = []
+    for row, masked in enumerate(hidden):
+        seen = query[:, :, row : row + 1], key[:, :, ~masked], value[:, :, ~masked]
+        rows.append(~readable(*(tensor.double() for tensor in seen)).isfinite())
+    return torch.cat(rows, dim=2)
+
+
+LENGTHS = [(1, 1), (1, 5), (3, 3), (4, 15), (3, 16), (15, 15), (1, 20), (20, 20)]
+
+
+@every_dtype
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", ["query", "key", "value"])
+def test_what_is_not_finite_shows_in_the_same_outputs_on_every_path(
+    dtype: torch.dtype, learns: bool, fault: float, place: str
+) -> None:
+    for (queries, keys), batch in product(LENGTHS, (1, 40)):
+        inputs = {
+            name: torch.randn(batch, 2, length, 4).to(dtype)
+            for name, length in (("query", queries), ("key", keys), ("value", keys))
+        }
+        faulty = inputs[place]
+        faulty[0, 0, torch.randint(faulty.shape[2], ()), torch.randint(4, ())] = fault
+        if batch > 1:
+            faulty[1, 0] = fault
+        expected = is_lost(*inputs.values(), torch.zeros(queries, keys, dtype=torch.bool))
+        for kernel in (readable, fused_attention):
+            with torch.set_grad_enabled(learns):
+                assert torch.equal(~kernel(*inputs.values()).isfinite(), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_not_finite_shows_in_compiled_code_of_every_length_too(causal: bool) -> None:
+    torch.compiler.reset()
+    compiled: Any = torch.compile(fused_attention, backend="eager", dynamic=True)
+    for length in (3, 10, 20):
+        for faulty in range(3):
+            inputs = torch.randn(3, 2, 2, length, 4).unbind()
+            inputs[faulty][0, 0] = torch.nan
+            expected = ~readable(*inputs, causal=causal).isfinite()
+            assert torch.equal(~compiled(*inputs, causal=causal).isfinite(), expected)
+            assert expected[0, 0].all()
+
+
+@every_dtype
 @both_kernels
-def test_a_nan_is_not_hidden(kernel: Kernel) -> None:
-    query, key, value = torch.randn(3, 1, 1, 3, 4).unbind()
-    query[0, 0, 1, 0] = torch.nan
-    mixed = kernel(query, key, value, mask=NOTHING_HIDDEN)
-    assert mixed.isnan().any(-1).tolist() == [[[False, True, False]]]
+@pytest.mark.parametrize("place", ["query", "key", "value"])
+@pytest.mark.parametrize("options", [{"causal": True}, {"mask": True}, {"mask": True, "causal": True}])
+def test_what_is_not_finite_shows_wherever_it_is_seen_and_in_no_other_sequence_or_head(
+    kernel: Kernel, dtype: torch.dtype, place: str, options: dict[str, Any]
+) -> None:
+    for (queries, keys), whole in product(LENGTHS, (False, True)):
+        hidden = torch.zeros(queries, keys, dtype=torch.bool)
+        hidden[:, keys - keys // 3 :] = "mask" in options
+        if options.get("causal"):
+            hidden |= causal_mask(queries, keys)
+        mask = torch.zeros(1, 1, 1, keys, dtype=torch.bool)
+        mask[..., keys - keys // 3 :] = True
+        inputs = {
+            name: torch.randn(2, 2, length, 4).to(dtype)
+            for name, length in (("query", queries), ("key", keys), ("value", keys))
+        }
+        faulty = inputs[place][0, 0]
+        faulty[slice(None) if whole else torch.randint(len(faulty), ())] = torch.nan
+        lost = ~kernel(
+            *inputs.values(),
+            mask=mask if "mask" in options else None,
+            causal=bool(options.get("causal")),
+        ).isfinite()
+        assert lost[is_lost(*inputs.values(), hidden)].all()
+        lost[0, 0] = False
+        assert not lost.any()
 
 
 @both_kernels

@@ -37,6 +37,8 @@ from transformer_blocks.masks import check_mask, hide_future
 # measured on two cores.
 MANY_TABLES, SMALL_TABLE, SMALL_TABLE_TO_LEARN, FEW_QUERIES = 64, 400, 1024, 8
 
+FEW_KEYS = 16  # with fewer, torch's CPU kernel loses NaN: as many numbers as its vectors hold
+
 
 def attention_weights(
     query: Tensor,
@@ -162,12 +164,14 @@ def fused_attention(
         )
         return mixed
     if mask_free:
-        return F.scaled_dot_product_attention(
+        mixed = F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=True, scale=scale
         )
+        return _restore_nan(mixed, query, key)
     hidden = hidden_cells(query, key, mask, causal)
     if hidden is None:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
+        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
+        return _restore_nan(mixed, query, key)
     # Torch's mask says what is visible. Its kernels differ on a row without any; such a row gets
     # all keys here, and zeros for an answer.
     sees_nothing = hidden.all(dim=-1, keepdim=True)
@@ -175,7 +179,27 @@ def fused_attention(
     mixed = F.scaled_dot_product_attention(
         query, key, value, attn_mask=visible, dropout_p=dropout, scale=scale
     )
-    return mixed.masked_fill(sees_nothing, 0.0)
+    return _restore_nan(mixed, query, key).masked_fill(sees_nothing, 0.0)
+
+
+def _restore_nan(mixed: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Set an output to NaN where torch's CPU kernel returns zero for a query or key not finite.
+
+    The kernel returns zero for a row whose largest score is -inf, as for a fully masked one. With
+    fewer than :data:`FEW_KEYS` keys its maximum ignores NaN, and in half precision its exponential
+    turns NaN into zero. (In full precision and with more keys, only scores that are all -inf are
+    left, which an infinite query or key hardly ever gives.)
+    """
+    exact = query.dtype in (torch.float32, torch.float64)
+    # In compiled code the length may be a symbol, which a comparison would fix.
+    if query.device.type != "cpu" or (
+        exact and not torch.compiler.is_compiling() and key.shape[2] >= FEW_KEYS
+    ):
+        return mixed
+    query, key = query.detach(), key.detach()
+    # 0 * NaN and 0 * inf are NaN, all else is 0.
+    faults = (0.0 * query).sum(-1, keepdim=True) + (0.0 * key).sum((-2, -1), keepdim=True)
+    return mixed.masked_fill((mixed == 0.0) & faults.isnan(), math.nan)
 
 
 def _formula_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
