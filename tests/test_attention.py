@@ -400,7 +400,9 @@ def test_what_is_not_finite_shows_in_compiled_code_of_every_length_too(causal: b
 @every_dtype
 @both_kernels
 @pytest.mark.parametrize("place", ["query", "key", "value"])
-@pytest.mark.parametrize("options", [{"causal": True}, {"mask": True}, {"mask": True, "causal": True}])
+@pytest.mark.parametrize(
+    "options", [{"causal": True}, {"mask": True}, {"mask": True, "causal": True}]
+)
 def test_what_is_not_finite_shows_wherever_it_is_seen_and_in_no_other_sequence_or_head(
     kernel: Kernel, dtype: torch.dtype, place: str, options: dict[str, Any]
 ) -> None:

@@ -1,6 +1,8 @@
 """Greedy search, over a model whose scores depend on all that a row has written."""
 
 import math
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from tests.storyteller import END, VOCABULARY, Storyteller
 from torch import Tensor
 
-from transformer_blocks import Generation, greedy_search
+from transformer_blocks import Generation, beam_search, build_decoder, greedy_search, pack
 from transformer_blocks.generation.stepping import likeliest
 
 
@@ -155,3 +157,39 @@ def test_the_likeliest_of_many_are_those_that_torch_finds() -> None:
         assert torch.equal(likeliest(scores, 8)[1], expected.indices)
     scores[3, 17] = math.nan
     assert torch.isnan(likeliest(scores, 8)[0][3, 0])
+
+
+class Interpreter:
+    """A decoder that writes under a source, with a weight that is not finite."""
+
+    def __init__(self, place: str, *, packed: bool) -> None:
+        decoder = build_decoder(num_layers=1, d_model=8, num_heads=2, d_ff=12).eval()
+        decoder.get_parameter(place)[0, 0] = torch.nan
+        self.decoder = pack(decoder) if packed else decoder
+        self.words = torch.randn(VOCABULARY, 8)
+        self.cache = self.decoder.new_cache(torch.randn(2, 3, 8))
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.decoder(self.words[tokens[:, None]], cache=self.cache)[:, 0] @ self.words.T
+
+    def select(self, rows: Tensor) -> None:
+        self.cache.select(rows)
+
+
+@pytest.mark.parametrize("search", [greedy_search, partial(beam_search, beam_size=2)])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(f"self_attention.{name}_projection" for name in ("query", "key", "value", "output")),
+        *(f"cross_attention.{name}_projection" for name in ("query", "key", "value", "output")),
+        *("feed_forward.widen", "feed_forward.narrow"),
+    ],
+)
+@torch.no_grad()
+def test_no_sentence_is_written_with_a_weight_that_is_not_finite(
+    search: Any, packed: bool, part: str
+) -> None:
+    model = Interpreter(f"layers.0.{part}.weight", packed=packed)
+    with pytest.raises(ValueError, match=r"^logits must be finite, got NaN or infinity at step 1$"):
+        search(model, torch.tensor([1, 2]), end_id=END, max_length=4)

@@ -24,6 +24,7 @@ from transformer_blocks import (
     fused_attention,
     pack,
     record_attention,
+    scaled_dot_product_attention,
 )
 from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLayer
 from transformer_blocks.packing.linear import PackedFeedForward
@@ -116,6 +117,42 @@ def test_a_residual_and_a_relu_are_part_of_the_product(relu: bool, dtype: torch.
         product = linear(x).relu() if relu else linear(x)
         torch.testing.assert_close(packed(x), product, rtol=0, atol=LIMITS[dtype])
         torch.testing.assert_close(packed(x, added), added + product, rtol=0, atol=LIMITS[dtype])
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf])
+@torch.no_grad()
+def test_a_packed_relu_keeps_what_is_not_finite(fault: float) -> None:
+    linear, x = nn.Linear(16, 24), torch.randn(3, 16)
+    linear.weight[5, 7], linear.weight[6, 7] = fault, -fault  # one of two infinities becomes 0
+    for rows in (x[:1], x, torch.full_like(x, fault)):
+        product = linear(rows).relu()
+        assert not product.isfinite().all()
+        assert torch.equal(PackedLinear(linear, relu=True)(rows).isfinite(), product.isfinite())
+
+
+@pytest.mark.parametrize("fault", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    "place", [name for name, _ in build_decoder(**SIZES | {"num_layers": 1}).named_parameters()]
+)
+@torch.no_grad()
+def test_a_weight_that_is_not_finite_shows_in_the_same_outputs_of_every_form_of_a_model(
+    place: str, fault: float
+) -> None:
+    sizes = SIZES | {"num_layers": 1}
+    fused = build_decoder(**sizes).eval()
+    fused.get_parameter(place).flatten()[5] = fault
+    readable = build_decoder(**sizes, kernel=scaled_dot_product_attention).eval()
+    readable.load_state_dict(fused.state_dict())
+    x, memory = torch.randn(2, 4, 16), torch.randn(2, 5, 16)
+    expected = readable(x, memory).isfinite()
+    assert not expected.all()
+    for model in (fused, pack(fused), pack(readable)):
+        assert torch.equal(model(x, memory).isfinite(), expected)
+        cache, of_readable = model.new_cache(memory), readable.new_cache(memory)
+        for word in x.split(1, dim=1):
+            step = model(word, cache=cache)
+            assert torch.equal(step.isfinite(), readable(word, cache=of_readable).isfinite())
 
 
 @torch.no_grad()

@@ -106,8 +106,9 @@ class PackedLinear(PackedModule):
             sum_up = torch.ops.mkldnn._linear_pointwise.binary
             return sum_up(x, added, self.blocks, self.bias, "add")
         blocks = torch.ops.transformer_blocks.sort(self.weight) if compiling else self.blocks
-        bend = "relu" if self.relu else "none"
-        y = torch.ops.mkldnn._linear_pointwise(x, blocks, self.bias, bend, [], "")
+        y = torch.ops.mkldnn._linear_pointwise(x, blocks, self.bias, "none", [], "")
+        # Not oneDNN's own ReLU, nor one that a compiler replaces by it: they turn NaN into zero.
+        y = y.clamp_min_(0.0) if self.relu else y
         return y if added is None else added + y
 
 
