@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -142,6 +143,30 @@ def test_low_precision_is_near_and_kept(
     found = low(*(x.to(dtype),) * 3, mask=MASK)
     assert found.dtype == dtype
     torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("name", ["fused", "readable", "additive", "alibi"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_large_scores_are_as_exact_in_half_precision_as_small_ones(
+    name: str, dtype: torch.dtype, autocast: bool
+) -> None:
+    kernel: Any = KERNELS[name]()
+    query, key, value = torch.randn(3, 2, HEADS, 40, WIDTH).to(dtype).unbind()
+    mask = torch.rand(2, 1, 40, 40) < 0.3
+    for scale in (0.5, 5.0, 50.0):
+        options: dict[str, Any] = {"mask": mask, "scale": scale}
+        with torch.autocast("cpu", dtype, enabled=autocast):
+            found = kernel(query, key, value, **options)
+        wide = copy.deepcopy(kernel).double() if isinstance(kernel, nn.Module) else kernel
+        exact = wide(query.double(), key.double(), value.double(), **options)
+        if name == "fused":
+            found, exact = (found,), (exact,)
+        limit = 2 * torch.finfo(dtype).eps * float(value.abs().max())
+        for low, high in zip(found, exact, strict=True):
+            assert low.dtype == dtype
+            torch.testing.assert_close(low.double(), high, rtol=0, atol=limit)
 
 
 @every_layer

@@ -26,7 +26,13 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import check_inputs, hidden_cells, softmax_of_visible
+from transformer_blocks.attention import (
+    check_inputs,
+    hidden_cells,
+    softmax_of_visible,
+    to_full_precision,
+    without_autocast,
+)
 from transformer_blocks.kernels import WeighingKernel
 
 
@@ -91,7 +97,9 @@ class AdditiveAttention(WeighingKernel):
                 f"query must have shape (B, {heads}, L, {width}), got {tuple(query.shape)}"
             )
         hidden = hidden_cells(query, key, mask, causal)
-        pairs = query.unsqueeze(-2) + key.unsqueeze(-3)  # (B, H, L, S, d_k)
-        vector = self.vector if scale is None else self.vector * scale
-        scores = (pairs.tanh() @ vector[:, None, :, None]).squeeze(-1)  # (B, H, L, S)
-        return softmax_of_visible(scores, hidden)
+        queries, keys = to_full_precision(query), to_full_precision(key)
+        pairs = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (B, H, L, S, d_k)
+        vector = self.vector.to(pairs.dtype) * (1.0 if scale is None else scale)
+        with without_autocast(query.device):
+            scores = (pairs.tanh() @ vector[:, None, :, None]).squeeze(-1)  # (B, H, L, S)
+        return softmax_of_visible(scores, hidden).to(query.dtype)

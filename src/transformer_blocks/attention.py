@@ -24,6 +24,7 @@ Next chapter: :mod:`transformer_blocks.kernels`, attention that can be exchanged
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -58,8 +59,8 @@ def attention_weights(
         scale: What the scores are multiplied by; 1 / sqrt(d_k) if not given.
 
     Returns:
-        Weights between 0 and 1. Each row sums to one, or to zero where a query may see nothing.
-        Shape (B, H, L, S).
+        Weights between 0 and 1, in the inputs' dtype; scores and softmax are computed in float32 or
+        better. Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
 
     Raises:
         TypeError: If the dtypes differ, or the mask is not boolean.
@@ -73,10 +74,7 @@ def attention_weights(
     """
     check_inputs(query, key, key)
     hidden = hidden_cells(query, key, mask, causal)
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    # Scaled before the product, as torch does it: float16 ends at 65504.
-    scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, L, S)
-    return softmax_of_visible(scores, hidden)
+    return softmax_of_visible(dot_products(query, key, scale), hidden).to(query.dtype)
 
 
 def scaled_dot_product_attention(
@@ -227,6 +225,39 @@ def _formula_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: 
     batch, heads, length, _ = query.shape
     largest = SMALL_TABLE_TO_LEARN if learns else SMALL_TABLE
     return batch * heads >= MANY_TABLES and length * key.shape[-2] <= largest
+
+
+def dot_products(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+    r"""Compute the attention scores :math:`QK^T / \sqrt{d_k}`, in float32 or better.
+
+    A score near 100 that is rounded to bfloat16 is off by up to 0.25, and its weight by a quarter.
+    Fused kernels keep half precision out of the scores and of the softmax, and so does this.
+
+    Args:
+        query: Shape (B, H, L, d_k).
+        key: Shape (B, H, S, d_k).
+        scale: What the scores are multiplied by; 1 / sqrt(d_k) if not given.
+
+    Returns:
+        Scores. Shape (B, H, L, S).
+    """
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    query, key = to_full_precision(query), to_full_precision(key)
+    with without_autocast(query.device):
+        return (query * scale) @ key.transpose(-2, -1)
+
+
+def to_full_precision(x: Tensor) -> Tensor:
+    """Convert bfloat16 and float16 to float32; leave float32 and float64 as they are."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Switch autocast off, which would compute products in half precision, inside the block."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 def softmax_of_visible(scores: Tensor, hidden: Tensor | None) -> Tensor:

@@ -21,7 +21,12 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import check_inputs, hidden_cells, softmax_of_visible
+from transformer_blocks.attention import (
+    check_inputs,
+    dot_products,
+    hidden_cells,
+    softmax_of_visible,
+)
 from transformer_blocks.kernels import WeighingKernel
 
 
@@ -98,18 +103,16 @@ class ALiBi(WeighingKernel):
                 f"S={key.shape[2]}"
             )
         hidden = hidden_cells(query, key, mask, causal)
-        scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-        scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, L, S)
-        return softmax_of_visible(scores - self._price(scores), hidden)
+        scores = dot_products(query, key, scale)  # (B, H, L, S)
+        return softmax_of_visible(scores - self._price(scores), hidden).to(query.dtype)
 
     def _price(self, scores: Tensor) -> Tensor:
         """Compute what each query pays for each key. Shape (H, L, S)."""
         length, key_length = scores.shape[-2:]
         place = torch.arange(key_length, device=scores.device)
         distance = (place[key_length - length :, None] - place).abs()  # (L, S)
-        dtype = torch.promote_types(scores.dtype, torch.float32)
-        slopes = alibi_slopes(self.num_heads).to(dtype).to(scores.device)
-        return (slopes[:, None, None] * distance).to(scores.dtype)
+        slopes = alibi_slopes(self.num_heads).to(scores.dtype).to(scores.device)
+        return slopes[:, None, None] * distance
 
     def extra_repr(self) -> str:
         """Show the size when the module is printed."""
