@@ -1,10 +1,14 @@
 """Caches: a step knows what a full pass over everything written so far would know."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
     AttentionKernel,
@@ -25,6 +29,7 @@ from transformer_blocks import (
     record_attention,
     scaled_dot_product_attention,
 )
+from transformer_blocks.packing.programs import _Slot
 
 SOURCES = torch.tensor([[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [8, 1, 1, 2, 0]])  # 0 is padding
 MASK = padding_mask(SOURCES)
@@ -315,3 +320,109 @@ def test_a_decoder_whose_words_know_their_places_looks_at_its_source_without() -
     cache = decoder.new_cache(memory)
     steps = [decoder(word, cache=cache) for word in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, 1), decoder(x, memory), rtol=0, atol=1e-5)
+
+
+class InterruptedAt(TorchDispatchMode):
+    """Raises an exception in place of one of the operations that torch is asked for."""
+
+    def __init__(self, operation: int) -> None:
+        super().__init__()
+        self.left = operation
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return func(*args, **(kwargs or {}))
+
+
+Step = Callable[[Tensor], Tensor]
+
+
+def begin_attention() -> Callable[[], Step]:
+    attention = MultiHeadAttention(16, 4)
+
+    def begin() -> Step:
+        cache = KeyValueCache()
+        return lambda x: attention(x, x, x, cache=cache)
+
+    return begin
+
+
+def begin_layer(stack: nn.Module) -> Callable[[], Step]:
+    layer: Any = stack.get_submodule("layers.0")
+    memory = (torch.randn(2, 5, 16),) if isinstance(stack, Decoder) else ()
+
+    def begin() -> Step:
+        with torch.no_grad():
+            projected = [KeyValueCache() for _ in memory]
+            for cache, each in zip(projected, memory, strict=True):
+                cache.add(*layer.cross_attention.project(each, each))
+        past = KeyValueCache()
+        return lambda x: layer(x, *projected, past=past)
+
+    return begin
+
+
+def begin_stack(stack: Any) -> Callable[[], Step]:
+    memory = (torch.randn(2, 5, 16),) if isinstance(stack, Decoder) else ()
+
+    def begin() -> Step:
+        cache = stack.new_cache(*memory)
+        return lambda x: stack(x, cache=cache)
+
+    return begin
+
+
+STEPS: dict[str, Callable[[], Callable[[], Step]]] = {
+    "attention": begin_attention,
+    "encoder layer": lambda: begin_layer(make_encoder()),
+    "decoder layer": lambda: begin_layer(make_decoder()),
+    "packed decoder layer": lambda: begin_layer(pack(make_decoder())),
+    "encoder": lambda: begin_stack(make_encoder(PreNorm)),
+    "decoder": lambda: begin_stack(make_decoder(PreNorm)),
+    "packed encoder": lambda: begin_stack(pack(make_encoder())),
+    "packed decoder": lambda: begin_stack(pack(make_decoder())),
+    "compiled encoder": lambda: begin_stack(pack(make_encoder(), compiled=True)),
+    "compiled decoder": lambda: begin_stack(pack(make_decoder(), compiled=True)),
+}
+
+
+@pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
+@torch.no_grad()
+def test_a_step_that_is_interrupted_anywhere_and_repeated_gives_what_one_gives_at_once(
+    make: Callable[[], Callable[[], Step]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A compiled step is a function of its buffers, and the whole of it is one operation here.
+    monkeypatch.setattr("transformer_blocks.packing.steps.write_down", lambda stack, kind: stack)
+    monkeypatch.setattr("transformer_blocks.packing.steps.to_machine_code", run_as_usual)
+    begin = make()
+    undisturbed, interrupted = begin(), begin()
+    for operation in range(1000):
+        word = torch.randn(2, 1, 16)
+        expected = undisturbed(word)
+        try:
+            with InterruptedAt(operation):
+                interrupted(word)
+        except KeyboardInterrupt:
+            assert torch.equal(interrupted(word), expected)
+        else:
+            break
+    assert 5 < operation < 500
+
+
+def run_as_usual(stack: Any, *, many: bool) -> Callable[[list[Tensor]], list[Tensor]]:
+    """Compute a step from its buffers by the modules, in place of machine code."""
+
+    def run(tensors: list[Tensor]) -> list[Tensor]:
+        x, written, *buffers = tensors
+        depth = len(stack.layers)
+        past = [_Slot(buffer, len(written) - 1) for buffer in buffers[:depth]]
+        memory = [_Slot(buffer, buffer.shape[3]) for buffer in buffers[depth:]]
+        for number, layer in enumerate(stack.layers):
+            x = layer(x, *memory[number : number + 1], past=past[number])
+        return [x]
+
+    return run

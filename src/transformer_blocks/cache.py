@@ -12,12 +12,15 @@ writes, as language models do. For a decoder there is also the source, which nev
 source, which is projected once and shared by all rows that write the same sentence.
 
 State belongs to the caller: a cache is made for one search, handed to the modules at each step, and
-dropped afterwards. The modules themselves remember nothing.
+dropped afterwards. The modules themselves remember nothing. A step that raises an exception, or is
+interrupted, leaves the caches of all layers at the length they had: it can be repeated.
 
 Next chapter: :mod:`transformer_blocks.rotary`, positions as today's models know them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor
@@ -25,6 +28,8 @@ from torch import Tensor
 from transformer_blocks._checks import check_size
 
 FIRST_ROOM = 16  # positions that a cache makes room for when it first grows
+
+Inputs = ParamSpec("Inputs")
 
 
 class KeyValueCache:
@@ -128,6 +133,17 @@ class KeyValueCache:
         buffer = self._make_room(self._buffer, self._length + count + 1)
         self._length += count
         return buffer
+
+    def crop(self, length: int) -> None:
+        """Remove the positions from number ``length`` on; with fewer kept, nothing happens.
+
+        Args:
+            length: How many positions to keep, from the first.
+        """
+        if length < self._length:
+            self._length = length
+            if length == 0:
+                self._buffer = None
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order.
@@ -283,6 +299,49 @@ class DecoderCache:
             cache.select(sentences)
         if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
             self.memory_mask = self.memory_mask[sentences]
+
+
+def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]:
+    """Let a module's ``forward`` remove what it has added to its caches if it does not return.
+
+    Otherwise a step that is interrupted after some layers and then repeated would add its position
+    to the caches of these layers twice.
+
+    Args:
+        forward: Takes a ``cache`` or a ``past`` by name, or neither.
+
+    Returns:
+        The same function, which crops the caches if an exception of any kind leaves it.
+
+    Example:
+        >>> class Interrupted(nn.Module):
+        ...     def forward(self, x):
+        ...         raise KeyboardInterrupt
+        >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> cache, encoder.layers[1].feed_forward = encoder.new_cache(), Interrupted()
+        >>> try:
+        ...     with torch.no_grad():
+        ...         encoder(torch.randn(1, 1, 16), cache=cache)
+        ... except KeyboardInterrupt:
+        ...     print([past.length for past in cache.past])
+        [0, 0]
+    """
+
+    @wraps(forward)
+    def forward_or_undo(*inputs: Inputs.args, **options: Inputs.kwargs) -> Tensor:
+        cache: Any = options.get("cache") or options.get("past")
+        if cache is None:
+            return forward(*inputs, **options)
+        caches = [cache] if isinstance(cache, KeyValueCache) else cache.past
+        lengths = [each.length for each in caches]
+        try:
+            return forward(*inputs, **options)
+        except BaseException:
+            for each, length in zip(caches, lengths, strict=True):
+                each.crop(length)
+            raise
+
+    return forward_or_undo
 
 
 def _check_rows(rows: Tensor, count: int) -> None:

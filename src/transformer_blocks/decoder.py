@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_factory
-from transformer_blocks.cache import DecoderCache, KeyValueCache
+from transformer_blocks.cache import DecoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.masks import check_mask
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Residual
@@ -64,6 +64,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = residual()
 
+    @undo_on_error
     def forward(
         self,
         x: Tensor,
@@ -130,6 +131,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
 
+    @undo_on_error
     def forward(
         self,
         x: Tensor,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_factory
-from transformer_blocks.cache import EncoderCache, KeyValueCache
+from transformer_blocks.cache import EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Residual
 
@@ -51,6 +51,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = residual()
 
+    @undo_on_error
     def forward(
         self,
         x: Tensor,
@@ -99,6 +100,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
 
+    @undo_on_error
     def forward(
         self,
         x: Tensor,

@@ -30,7 +30,7 @@ from transformer_blocks.attention import (
     fused_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks.cache import KeyValueCache
+from transformer_blocks.cache import KeyValueCache, undo_on_error
 from transformer_blocks.kernels import AttentionKernel, weights_of
 from transformer_blocks.masks import check_mask
 
@@ -182,6 +182,7 @@ class MultiHeadAttention(nn.Module):
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
         initialise_projections(self)
 
+    @undo_on_error
     def forward(
         self,
         query: Tensor,

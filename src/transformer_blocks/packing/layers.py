@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_width
-from transformer_blocks.cache import EncoderCache, KeyValueCache
+from transformer_blocks.cache import EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.multi_head import MultiHeadAttention
@@ -80,6 +80,7 @@ class PackedDecoderLayer(PackedModule, DecoderLayer):
         self.ask, self.answer = cross.query_projection.forward, _adder(cross.output_projection)
         self.think = _adder(layer.feed_forward)
 
+    @undo_on_error
     def forward(  # noqa: D102
         self,
         x: Tensor,

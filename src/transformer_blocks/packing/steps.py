@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache
+from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.packing.module import PackedModule
@@ -39,6 +39,7 @@ class CompiledEncoder(PackedModule, Encoder):
         self._usual_way = encoder.forward
         self._steps = CompiledSteps(encoder)
 
+    @undo_on_error
     def forward(  # noqa: D102
         self,
         x: Tensor,
@@ -68,6 +69,7 @@ class CompiledDecoder(PackedModule, Decoder):
         self._usual_way = decoder.forward
         self._steps = CompiledSteps(decoder)
 
+    @undo_on_error
     def forward(  # noqa: D102
         self,
         x: Tensor,
