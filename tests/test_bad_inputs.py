@@ -29,6 +29,7 @@ from transformer_blocks import (
     format_mask,
     fused_attention,
     greedy_search,
+    pack,
     padding_mask,
     paper_rate,
     record_attention,
@@ -404,3 +405,29 @@ def test_a_finished_residual_cannot_stand_in_several_places(build: Callable[...,
 def test_a_kernel_is_something_to_call(kernel: Any, message: str) -> None:
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         MultiHeadAttention(8, 2, kernel=kernel)
+
+
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        lambda value: value.mean(2, keepdim=True),  # (B, H, 1, d_k), which broadcasts
+        lambda value: value[:, :1],
+        lambda value: value[:1],
+        lambda value: value[..., :1],
+        lambda value: value[0],
+        lambda value: value.transpose(1, 2),
+    ],
+)
+@pytest.mark.parametrize("as_pair", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_output_of_an_attention_function_has_one_vector_for_each_query_and_head(
+    reduce: Callable[[Tensor], Tensor], as_pair: bool, packed: bool
+) -> None:
+    def kernel(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Any:
+        return (reduce(value), query) if as_pair else reduce(value)
+
+    model = build_encoder(num_layers=1, d_model=8, num_heads=2, d_ff=12, kernel=kernel)
+    model = pack(model) if packed else model
+    rule = r"^kernel must return an output of shape \(B, H, L, d_k\) = \(3, 2, 5, 4\), got \("
+    with pytest.raises(ValueError, match=rule), torch.no_grad():
+        model(torch.randn(3, 5, 8))

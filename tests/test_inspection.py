@@ -1,5 +1,6 @@
 """The recorder sees everything and touches nothing."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from transformer_blocks import (
     check_causal,
     explain_mask,
     fused_attention,
+    pack,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
@@ -198,6 +200,81 @@ def test_weights_are_kept_on_the_device_that_is_asked_for() -> None:
     with record_attention(attention) as maps:
         attention(x, x, x)
     assert maps[""][0].device.type == "cpu"
+
+
+class Returning:
+    """An attention function that draws its weights, and remembers those that it has returned."""
+
+    def __init__(self) -> None:
+        self.returned: list[Tensor] = []
+
+    def __call__(
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, **_: Any
+    ) -> tuple[Tensor, Tensor]:
+        weights = torch.rand(*query.shape[:3], key.shape[2]) + 0 * query[..., :1]
+        if mask is not None:
+            weights = weights.masked_fill(mask, 0.0)
+        self.returned.append(weights.detach().clone())
+        return weights @ value, weights
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("training", [True, False])
+def test_weights_that_the_attention_function_returns_are_those_recorded(
+    packed: bool, training: bool
+) -> None:
+    def run(record: bool) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
+        torch.manual_seed(1)
+        kernel.returned.clear()
+        with record_attention(model) if record else nullcontext({}) as maps:
+            outputs = [model(source, target) for _ in range(2)]
+            with torch.no_grad():
+                cache = model.decoder.new_cache(memory)
+                outputs += [model.decoder(word, cache=cache) for word in target.split(1, dim=1)]
+        return outputs, maps
+
+    model = Translator(dropout=0.0).train(training)
+    if packed:
+        model.encoder, model.decoder = pack(model.encoder), pack(model.decoder)
+    kernel = Returning()
+    for part in model.modules():
+        if isinstance(part, MultiHeadAttention):
+            part.kernel = kernel
+    source, target, memory = torch.randn(2, 4, 8), torch.randn(2, 3, 8), torch.randn(2, 4, 8)
+    expected, _ = run(record=False)
+    outputs, maps = run(record=True)
+    assert all(map(torch.equal, outputs, expected))
+    calls = [weights for each in maps.values() for weights in each]
+    assert len(calls) == len(kernel.returned) == 2 * 6 + 3 * 4
+    for weights in kernel.returned:
+        assert sum(torch.equal(weights, call) for call in calls) == 1
+    assert not any(call.requires_grad for call in calls)
+
+
+def test_a_function_that_returns_none_in_place_of_weights_is_recorded_by_the_formula() -> None:
+    def kernel(*inputs: Tensor, **options: Any) -> Any:
+        return fused_attention(*inputs, **options), None
+
+    attention, x = MultiHeadAttention(8, 2, kernel=kernel), torch.randn(1, 4, 8)
+    with record_attention(attention) as maps:
+        attention(x, x, x, causal=True)
+    assert torch.equal(maps[""][0], attention.attention_weights(x, x, causal=True))
+
+
+def test_recordings_of_returned_weights_may_end_in_any_order() -> None:
+    kernel = Returning()
+    attention, x = MultiHeadAttention(8, 2, kernel=kernel), torch.randn(1, 4, 8)
+    first, second = record_attention(attention), record_attention(attention)
+    of_first, of_second = first.__enter__(), second.__enter__()
+    attention(x, x, x)
+    first.__exit__(None, None, None)
+    attention(x, x, x)
+    second.__exit__(None, None, None)
+    attention(x, x, x)
+    assert len(kernel.returned) == 3
+    assert [len(maps[""]) for maps in (of_first, of_second)] == [1, 2]
+    for maps in (of_first, of_second):
+        assert all(map(torch.equal, maps[""], kernel.returned[: len(maps[""])]))
 
 
 def test_a_model_without_attention_records_nothing() -> None:

@@ -26,10 +26,12 @@ from transformer_blocks.dropout import drop
 class AttentionKernel(Protocol):
     """What a module asks of an attention function; write your own and pass it as ``kernel=``.
 
-    A kernel returns the mixed values, or a pair whose first part they are. It must obey the mask
-    rule of :mod:`transformer_blocks.masks`, and ``causal`` aligned to the bottom right. One whose
-    weights are not those of equation 1 also has a method ``attention_weights``, with the arguments
-    of :func:`attention_weights`, so that :func:`~transformer_blocks.record_attention` can see them.
+    A kernel returns the mixed values, of shape (B, H, L, d_v), or a pair of them and the attention
+    weights before dropout, of shape (B, H, L, S). It must obey the mask rule of
+    :mod:`transformer_blocks.masks`, and ``causal`` aligned to the bottom right. One whose weights
+    are not those of equation 1, and that does not return them, also has a method
+    ``attention_weights``, with the arguments of :func:`attention_weights`, so that
+    :func:`~transformer_blocks.record_attention` can see them.
     """
 
     def __call__(

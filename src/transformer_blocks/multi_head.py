@@ -21,8 +21,12 @@ in the encoded source. The decoder's self-attention also hides the future.
 Next chapter: :mod:`transformer_blocks.dropout`, which comes with every part that learns.
 """
 
+from collections import OrderedDict
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from transformer_blocks._checks import check_dropout, check_kernel, check_size, check_width
 from transformer_blocks.attention import (
@@ -182,6 +186,8 @@ class MultiHeadAttention(nn.Module):
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
         initialise_projections(self)
 
+    _weights_hooks: OrderedDict[int, Callable[[Tensor], None]] = OrderedDict()  # noqa: RUF012
+
     @undo_on_error
     def forward(
         self,
@@ -277,7 +283,33 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         keys, values = self._share(keys), self._share(values)
         mixed = self.kernel(queries, keys, values, mask=mask, causal=causal, dropout=dropout)
-        return mixed[0] if isinstance(mixed, tuple) else mixed  # it may give its weights too
+        if isinstance(mixed, tuple):  # it may give its weights too
+            mixed, weights = mixed
+            for hook in self._weights_hooks.values():
+                hook(weights)
+        expected = *queries.shape[:3], values.shape[3]
+        if mixed.shape != expected:
+            raise ValueError(
+                f"kernel must return an output of shape (B, H, L, d_k) = {expected}, "
+                f"got {tuple(mixed.shape)}"
+            )
+        return mixed
+
+    def register_weights_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Have a function called with the attention weights, wherever the kernel returns them.
+
+        Args:
+            hook: Called in each :meth:`forward` with the second part of what the kernel returns,
+                of shape (B, H, L, S). A kernel that returns its output alone calls nothing.
+
+        Returns:
+            A handle whose ``remove()`` ends it.
+        """
+        if not self._weights_hooks:
+            self._weights_hooks = OrderedDict()  # of this layer; that of the class stays empty
+        handle = RemovableHandle(self._weights_hooks)
+        self._weights_hooks[handle.id] = hook
+        return handle
 
     def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         return self._split(self.query_projection(query)), *self.project(key, value)

@@ -149,12 +149,13 @@ class _Silenced(_Wrapped):
         super().__init__(kernel)
         self.heads = heads
 
-    def __call__(self, *inputs: Tensor, **options: Any) -> Tensor:
+    def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
         found = self.kernel(*inputs, **options)
         mixed: Tensor = found[0] if isinstance(found, tuple) else found  # (B, H, L, d_k)
         is_silent = torch.zeros(mixed.shape[1], dtype=torch.bool)
         is_silent[self.heads] = True
-        return mixed.masked_fill(is_silent.to(mixed.device)[:, None, None], 0.0)
+        mixed = mixed.masked_fill(is_silent.to(mixed.device)[:, None, None], 0.0)
+        return (mixed, found[1]) if isinstance(found, tuple) else mixed
 
 
 class _Unscaled(_Wrapped):

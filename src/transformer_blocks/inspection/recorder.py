@@ -20,9 +20,10 @@ def record_attention(
 ) -> Iterator[dict[str, list[Tensor]]]:
     """Collect the attention weights of every call inside the ``with`` block.
 
-    The weights are computed *besides* the model's own kernel, which runs as ever: recording can
-    never change an output. They are those before dropout, so each row sums to one (to zero where
-    a query may see nothing), and carry no gradient.
+    Recording never changes an output. Where the attention function returns its weights, they are
+    recorded. Otherwise they are computed *besides* it: by its own method ``attention_weights``, or
+    by equation 1. They are those before dropout, so each row sums to one (to zero where a query may
+    see nothing), and carry no gradient.
 
     Inside the block, a model that ``torch.compile`` made runs uncompiled.
 
@@ -56,6 +57,9 @@ def record_attention(
                     _recorder(module, record, device), with_kwargs=True
                 )
                 hooks.callback(handle.remove)
+                if isinstance(module, MultiHeadAttention):
+                    handle = module.register_weights_hook(_replacer(record, device))
+                    hooks.callback(handle.remove)
         yield maps
 
 
@@ -74,5 +78,16 @@ def _recorder(
         inputs.pop("value", None)  # a filled cache is looked up without
         weights = layer.attention_weights(**inputs)
         record.append(weights if device is None else weights.to(device))
+
+    return hook
+
+
+def _replacer(record: list[Tensor], device: torch.device | str | None) -> Callable[[Tensor], None]:
+    """Make a hook that replaces the weights of this call by those that the kernel has returned."""
+
+    def hook(weights: Tensor) -> None:
+        if isinstance(weights, Tensor):  # a kernel may return None in their place
+            weights = weights.detach()
+            record[-1] = weights if device is None else weights.to(device)
 
     return hook
