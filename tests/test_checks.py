@@ -190,6 +190,52 @@ def test_a_model_of_any_dtype_passes_with_its_mask_and_fails_without(dtype: torc
     assert not check_padding(Reader(lambda tokens: None).to(dtype), SENTENCES)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "limit"),
+    [
+        (torch.float32, None, 1e-4),
+        (torch.float64, None, 1e-4),
+        (torch.bfloat16, None, 0.125),
+        (torch.float32, 0.1, 0.1),
+        (torch.float64, 1e-9, 1e-9),
+    ],
+)
+@pytest.mark.parametrize("size", [1.0, 1000.0])
+def test_a_leak_is_found_from_the_tolerance_on_which_is_in_deviations_of_the_output(
+    dtype: torch.dtype, tolerance: float | None, limit: float, size: float
+) -> None:
+    x = size * torch.randn(2, 4, 16, dtype=dtype)
+    tokens = torch.tensor([[1, 2, 3, 4], [4, 3, 2, 1]])
+    words = size * torch.randn(5, 16, dtype=dtype)
+
+    def causal(leak: float) -> Callable[[Tensor], Tensor]:
+        return lambda x: x + leak * x.roll(-1, dims=1)
+
+    def padded(leak: float) -> Callable[[Tensor], Tensor]:
+        return lambda tokens: words[tokens] + leak * size * tokens.shape[1]
+
+    class Steps:
+        """Scores each token as the whole does, but for what step by step adds."""
+
+        def __init__(self, leak: float) -> None:
+            self.leak = leak
+
+        def step(self, tokens: Tensor) -> Tensor:
+            return words[tokens] + self.leak * size
+
+        def select(self, rows: Tensor) -> None:
+            pass
+
+    for leak, is_found in ((limit / 30, False), (3 * limit, True)):
+        checks = (
+            check_causal(causal(leak), x, tolerance=tolerance),
+            check_padding(padded(leak), [tokens[0], tokens[1, :1]], tolerance=tolerance),
+            check_cache(lambda t: words[t], partial(Steps, leak), tokens, tolerance=tolerance),
+        )
+        for report in checks:
+            assert bool(report) != is_found, report
+
+
 def theirs(*, mask: Callable[[Tensor], Tensor | None]) -> Callable[[Tensor], Tensor]:
     """``nn.TransformerEncoder`` over ids, with a padding mask made by ``mask``."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)

@@ -20,6 +20,15 @@ def test_numbers_are_lost_as_often_as_asked_and_the_others_grow(probability: flo
     assert float(kept.mean()) == pytest.approx(1.0, abs=6 * deviation / n / (1 - probability))
 
 
+@pytest.mark.parametrize("probability", [1.4 / 65536, 0.1, 0.3, 0.9, 1 - 1.4 / 65536])
+def test_numbers_grow_by_the_probability_that_is_drawn_so_that_the_mean_stays(
+    probability: float,
+) -> None:
+    lost = round(probability * 65536)  # of 65,536 equally likely draws
+    grown = drop(torch.ones(400_000, dtype=torch.float64), probability).max()
+    assert float(grown) * (65536 - lost) / 65536 == pytest.approx(1.0, rel=1e-12)
+
+
 def test_each_of_the_four_dice_of_a_draw_is_fair_and_knows_nothing_of_the_others() -> None:
     lost = (drop(torch.ones(400_000), 0.3) == 0).double().view(-1, 4)
     torch.testing.assert_close(lost.mean(0), torch.full((4,), 0.3).double(), rtol=0, atol=0.008)

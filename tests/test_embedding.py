@@ -68,6 +68,16 @@ def test_half_precision_models_know_far_positions(dtype: torch.dtype) -> None:
 
 
 @HALF
+def test_a_half_precision_model_still_adds_exact_waves_to_float32_vectors(
+    dtype: torch.dtype,
+) -> None:
+    positions = SinusoidalPositionalEncoding(16)
+    x = torch.randn(1, 3, 16)
+    expected = positions(x, offset=4096)
+    assert torch.equal(positions.to(dtype)(x, offset=4096), expected)
+
+
+@HALF
 def test_a_way_through_half_precision_and_back_loses_no_position(dtype: torch.dtype) -> None:
     x = torch.zeros(1, 3, 16, dtype=torch.float64)
     expected = torch.tensor([[wave(4096 + row, i, 16) for i in range(16)] for row in range(3)])

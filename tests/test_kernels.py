@@ -28,6 +28,7 @@ from transformer_blocks import (
     record_attention,
     scaled_dot_product_attention,
 )
+from transformer_blocks.kernels import weights_of
 
 HEADS, WIDTH = 4, 4
 D_MODEL = HEADS * WIDTH
@@ -94,6 +95,25 @@ def test_the_recorded_weights_are_those_that_mix(
     values = values.repeat_interleave(HEADS // values.shape[1], dim=1)
     expected = attention.output_projection((weights @ values).transpose(1, 2).flatten(2))
     torch.testing.assert_close(y, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("scale", [None, 0.2, 3.0])
+@torch.no_grad()
+def test_the_weights_of_a_kernel_are_those_that_it_mixes_with_at_every_scale(
+    make: Callable[[], AttentionKernel], scale: float | None
+) -> None:
+    kernel: Any = make()
+    query, key = torch.randn(2, 2, HEADS, 6, WIDTH, dtype=torch.float64)
+    kernel = kernel.double() if isinstance(kernel, nn.Module) else kernel
+    unit_vectors = torch.eye(6, dtype=torch.float64).expand(2, HEADS, 6, 6)  # mix to the weights
+    for options in ({"scale": scale}, {"scale": scale, "causal": True}):
+        mixed = kernel(query, key, unit_vectors, **options)
+        mixed = mixed[0] if isinstance(mixed, tuple) else mixed
+        weights = weights_of(kernel)(query, key, **options)
+        torch.testing.assert_close(weights, mixed, rtol=0, atol=1e-12)
+        if scale is not None:  # which changes them
+            assert not torch.allclose(weights, weights_of(kernel)(query, key, causal=False))
 
 
 @every_layer
