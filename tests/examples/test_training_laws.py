@@ -192,7 +192,8 @@ def train_with_losses(
     ("losses", "patience", "best", "last"),
     [
         ([3.0, 2.0, 2.0, 2.5], 9, 2, 4),  # of equals, the first
-        ([3.0, 2.0, 2.5, 1.9, 1.95], 9, 4, 5),  # compared with the lowest, not with the last
+        ([3.0, 2.0, 2.5, 2.2], 9, 2, 4),  # compared with the lowest, not with the last
+        ([3.0, 2.0, 2.5, 1.9, 1.95], 9, 4, 5),
         ([2.0, 1.0, 3.0, 0.9, 1.0, 1.0, 0.8], 2, 4, 6),  # a gain begins the count anew
         ([1.0, 1.0, 1.0, 1.0], 2, 1, 3),  # an equal loss is no gain
     ],
