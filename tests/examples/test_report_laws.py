@@ -67,6 +67,14 @@ def test_chrf_counts_the_recall_of_the_reference_twice() -> None:
     assert found == pytest.approx(100 * 5 * recall / (4 * recall + 1))
 
 
+def test_capital_letters_count() -> None:
+    outputs, references = ["a b c D e"], ["a b c d e"]
+    scores = score(outputs, references, tokenize="none")
+    assert scores.bleu == pytest.approx(by_hand.bleu(outputs, references))
+    assert scores.chrf == pytest.approx(by_hand.chrf(outputs, references))
+    assert max(scores.bleu, scores.chrf) < 99.0
+
+
 def test_scores_are_those_of_the_formulas_in_one_order_only() -> None:
     outputs = ["the dog runs .", "a red cat", "the bird flies by the sea", "x"]
     references = ["the dog swims .", "the red cat flies .", "the bird sings by the sea .", "y z"]
@@ -156,6 +164,7 @@ def test_each_line_of_evaluate_translates_its_own_test_sentence_with_the_best_we
     expected = greedy_lines(run, best, SOURCES)
     assert len(set(expected)) > 5
     assert evaluated(run, tmp_path / "out", "--beam", "1") == expected
+    assert evaluated(run, tmp_path / "out") != expected  # more beams find other translations
 
 
 def test_average_last_uses_the_mean_of_the_raw_weights(proof: Proof, tmp_path: Path) -> None:
@@ -282,12 +291,20 @@ def test_the_speed_of_translating_is_that_of_the_sentences_on_the_clock(
     proof: Proof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "TIMED", 5)
+    translate_many, asked = comparison.translate, []
+
+    def note(*arguments: Any, **options: Any) -> list[str]:
+        asked.append(list(arguments[3]))
+        return translate_many(*arguments, **options)
+
+    monkeypatch.setattr(comparison, "translate", note)
     times = iter(range(100))
     monkeypatch.setattr(comparison, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     content = compared(proof, tmp_path / "compare", monkeypatch, "--beam", "1")
     results = content["results"]
     assert isinstance(results, list)
     assert [result["decoding_speed"] for result in results] == [5.0, 5.0]
+    assert asked == [SOURCES] * 2 + [SOURCES[:5]] * 6  # three rounds, each of both runs
 
 
 @pytest.mark.parametrize("number", [None, 1, 12])

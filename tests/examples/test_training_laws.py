@@ -1,5 +1,6 @@
 """What a translator's training computes, computed again by hand from its files and updates."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.examples.tiny_run import SETTINGS, begin
 from torch import Tensor
 
 from translation import training as training_module
-from translation.batches import Example, make_batches
+from translation.batches import Batch, Example, collate, make_batches
 from translation.training import Training
 
 
@@ -143,6 +144,27 @@ def test_the_validation_loss_is_that_of_the_averaged_weights_per_real_token(run:
         assert row["validation_loss"] == pytest.approx(expected, rel=1e-5)
         raw = validation_loss(run, run.updates[row["step"] - 1].after)
         assert abs(raw - expected) > 1e-4  # so that the two can be told apart
+
+
+def test_the_validation_loss_adds_up_all_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_by_one(examples: list[Example], batch_tokens: int) -> Iterator[Batch]:
+        assert batch_tokens > 0
+        for example in examples:
+            yield collate([example])
+
+    monkeypatch.setattr(training_module, "batches_of", one_by_one)
+    training = begin(tmp_path / "run")
+    training.validation_set += training.train_set[:5]
+    found = training.validation_loss(training.model)
+    model = training.model.double()
+    losses = [
+        float(by_hand.sentence_loss(model, *each, SETTINGS.label_smoothing).detach())
+        for each in training.validation_set
+    ]
+    expected = sum(losses) / sum(len(each.target) + 1 for each in training.validation_set)
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_validation_bleu_is_that_of_greedy_translations_in_the_corpuss_order(
