@@ -4,11 +4,14 @@ import base64
 import csv
 import importlib.util
 import io
+import itertools
 import json
 import logging
 import math
+import pickle
 import re
 import shutil
+import sys
 import xml.etree.ElementTree as ElementTree
 import zlib
 from collections.abc import Iterator
@@ -31,7 +34,7 @@ from transformer_blocks import (
     plot_heads,
     save_explorer,
 )
-from transformer_blocks.explorer.fonts import embedded_fonts
+from transformer_blocks.explorer.fonts import embedded_fonts, font_for
 
 SOURCE = ["▁猫", "が", "眠る", "。", "</s>"]
 TARGET = ["▁the", "▁cat", "▁sleeps", "</s>"]
@@ -253,6 +256,102 @@ def test_figures_refuse_what_is_no_number_and_masks_of_another_size() -> None:
         plot_attention(weights(4, 5), TARGET, SOURCE, hidden=causal_mask(4))
     with pytest.raises(ValueError, match=r"^columns must be positive"):
         plot_heads(weights(2, 4, 5), TARGET, SOURCE, columns=0)
+
+    with pytest.raises(TypeError, match=r"^hidden must be bool, got dtype=torch\.float32$"):
+        plot_attention(weights(4, 5), TARGET, SOURCE, hidden=torch.zeros(4, 5))
+
+
+@pytest.mark.parametrize("plot", [plot_attention, plot_heads])
+def test_a_notebook_shows_a_figure_as_a_picture(plot: Any) -> None:
+    table = weights(4, 5) if plot is plot_attention else weights(2, 4, 5)
+    figure = plot(table, TARGET, SOURCE)
+    height, width, _ = imread(io.BytesIO(figure._repr_png_()), format="png").shape
+    assert (width, height) == tuple(figure.get_size_inches() * figure.dpi // 1)
+    again = pickle.loads(pickle.dumps(figure))
+    assert again._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("heads", "length", "key_length"), [(0, 2000, 2000), (3, 300, 500), (40, 30, 30), (2, 1, 9000)]
+)
+def test_a_figure_stays_small_enough_to_be_drawn(heads: int, length: int, key_length: int) -> None:
+    shape = (heads, length, key_length)[not heads :]
+    table = torch.zeros(shape)
+    table[..., 0, -3] = 1.0
+    queries, keys = ([f"w{place}" for place in range(size)] for size in shape[-2:])
+    hidden = torch.ones(length, key_length, dtype=torch.bool).triu(1)
+    plot: Any = plot_heads if heads else plot_attention
+    figure = plot(table, queries, keys, hidden=hidden)
+    width, height = figure.get_size_inches()
+    assert width * height < 2001
+    assert max(width, height) <= 300
+    panels = [axes for axes in figure.axes if axes.images]
+    assert len(panels) == (heads + 1 if heads else 1)
+    numbers = sum(image.get_array().size for axes in panels for image in axes.images)
+    assert numbers <= 5 * width * height * figure.dpi**2  # weights, and a cover with its colours
+    for axes in panels:
+        assert float(axes.images[0].get_array().max()) == 1.0  # one weight of many is still seen
+        for labels, tokens in ((axes.get_xticklabels(), keys), (axes.get_yticklabels(), queries)):
+            assert 1 <= len(labels) <= 160
+            shown = {
+                round(place): label.get_text()
+                for place, label in zip(
+                    axes.get_xticks() if tokens is keys else axes.get_yticks(), labels, strict=True
+                )
+            }
+            assert all(tokens[place] == text for place, text in shown.items())
+        assert len(axes.patches) <= 160**2
+
+
+@pytest.mark.parametrize("size", [30, 250])
+def test_labels_never_overlap(size: int) -> None:
+    words = [f"word{place}" for place in range(size - 1)] + ["long" * 99]
+    figure = plot_attention(weights(size, size), words, words)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    for labels, side in ((axes.get_xticklabels(), "x"), (axes.get_yticklabels(), "y")):
+        assert len(labels) == size or size == 250
+        boxes = sorted(
+            sorted((getattr(box, f"{side}0"), getattr(box, f"{side}1")))
+            for box in (label.get_window_extent() for label in labels)
+        )
+        assert all(low[1] <= high[0] for low, high in itertools.pairwise(boxes))
+
+
+def test_hidden_cells_too_small_for_a_hatch_are_grey() -> None:
+    words, hidden = ["x"] * 400, causal_mask(400)
+    (axes,) = plot_attention(weights(400, 400), words, words, hidden=hidden).axes
+    assert not axes.patches
+    cover = axes.images[1].get_array()
+    np.testing.assert_array_equal(cover[..., 3] > 0, hidden.numpy())
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: plot_attention(weights(4, 5), TARGET, SOURCE),
+        lambda: plot_heads(weights(2, 4, 5), TARGET, SOURCE),
+        lambda: font_for("a"),
+    ],
+)
+def test_without_matplotlib_the_extra_that_has_it_is_named(
+    draw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    message = (
+        'a figure needs matplotlib, which is not installed: pip install "transformer-blocks[plot]"'
+    )
+    with pytest.raises(ModuleNotFoundError, match=f"^{re.escape(message)}$"):
+        draw()
+
+
+def test_without_fonttools_a_page_is_written_and_the_extra_that_has_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "fontTools", None)
+    with caplog.at_level(logging.WARNING):
+        assert "@font-face" not in make_explorer().html
+    assert 'pip install "transformer-blocks[plot]"' in caplog.text
 
 
 # --- In a browser --------------------------------------------------------------------------------

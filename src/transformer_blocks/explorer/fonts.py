@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from transformer_blocks.explorer.packages import check_packages
+
 log = logging.getLogger(__name__)
 
 FALLBACK = "DejaVu Sans"  # comes with matplotlib; has the mark of sentencepiece, U+2581
@@ -46,7 +48,11 @@ def font_for(text: str) -> Any:
 
     Returns:
         ``matplotlib.font_manager.FontProperties``, for the ``fontproperties`` of any text.
+
+    Raises:
+        ModuleNotFoundError: If matplotlib is not installed.
     """
+    check_packages("a figure", "matplotlib", extra="plot")
     from matplotlib import font_manager
 
     for file in carried_fonts():
@@ -92,7 +98,8 @@ def embedded_fonts(text: str, family: str) -> str:
     """
     missing = {ord(letter) for letter in text if ord(letter) > LAST and not letter.isspace()}
     rules = []
-    if missing and importlib.util.find_spec("fontTools") is not None:
+    has_fonttools = importlib.util.find_spec("fontTools") is not None
+    if missing and has_fonttools:
         for file in _all_fonts():
             if not missing:
                 break
@@ -100,7 +107,10 @@ def embedded_fonts(text: str, family: str) -> str:
             missing -= found
             rules += [rule] if found else []
     if missing:
-        log.warning("no font to embed has %s: the reader's own must show it", _named(missing))
+        hint = "" if has_fonttools else '; pip install "transformer-blocks[plot]" brings some'
+        log.warning(
+            "no font to embed has %s: the reader's own must show it%s", _named(missing), hint
+        )
     return "\n".join(rules)
 
 
