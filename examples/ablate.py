@@ -27,7 +27,7 @@ from translation.corpus import Pair
 from translation.decoding import translate
 from translation.errors import UserError
 from translation.pictures import save
-from translation.program import run_program
+from translation.program import finishing_unread, run_program
 from translation.run import Run, corpus_of
 from translation.scoring import score
 from translation.searches import Greedy
@@ -125,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_program(lambda: compare_losses(arguments))
 
 
+@finishing_unread()
 def compare_losses(arguments: Sequence[str] | None) -> None:
     """Score all runs without each part, and show what is left."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -134,11 +135,11 @@ def compare_losses(arguments: Sequence[str] | None) -> None:
     )
     parser.add_argument("--picture", type=Path, default=Path("runs/ablation.png"))
     options = parser.parse_args(arguments)
-    options.picture.parent.mkdir(parents=True, exist_ok=True)
     runs = [Run(folder) for folder in options.runs]
     tasks = {(config.corpus_hash, config.preset) for config in (run.read_config() for run in runs)}
     if len(tasks) > 1 or len({run.folder.resolve() for run in runs}) < len(runs):
         raise UserError("runs must be several trainings of one corpus and preset, by seed")
+    options.picture.parent.mkdir(parents=True, exist_ok=True)
     results = [bleu_without(run, options.sentences) for run in runs]
     names = names_of(options.runs)
     rows = []

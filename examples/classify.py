@@ -36,14 +36,23 @@ from classification.learning import (
 )
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_confusion, plot_looks
+from common.configuration import checked
+from common.files import FolderLock
 from common.options import add_training_options, new_parser, run_options
 from common.run import Run, load_best, read_metrics
 from common.training import Training
 from translation.arguments import Parser
 from translation.comparison import table
 from translation.errors import UserError
-from translation.program import as_text, choose_device, lines_in_chunks, resumable, run_program
-from translation.run import file_hash, locked
+from translation.program import (
+    as_text,
+    choose_device,
+    finishing_unread,
+    lines_in_chunks,
+    resumable,
+    run_program,
+)
+from translation.run import file_hash
 from translation.tokenizer import Tokenizer
 
 ENCODER, BAG = "encoder", "bag of words"
@@ -95,7 +104,7 @@ def new_config(options: argparse.Namespace) -> Config:
         for name, value in vars(options).items()
         if name in vars(config) and value is not None
     }
-    return replace(config, **chosen)
+    return checked(replace(config, **chosen))
 
 
 def data_of(config: Config) -> Data:
@@ -107,13 +116,14 @@ def data_of(config: Config) -> Data:
     return data
 
 
-def begin(run: Run[Config], config: Config) -> Config:
+def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
     """Load the texts, see that the settings make a model, and train the tokenizer."""
     data = data_of(config)
     config = replace(config, labels=data.labels, data_hash=data.fingerprint)
     config.build_encoder(config.vocabulary)
     texts = [review.text for review in data.train]
-    Tokenizer.train(texts, vocab_size=config.vocabulary, path=run.tokenizer_file)
+    path = run.tokenizer_file
+    Tokenizer.train(texts, vocab_size=config.vocabulary, path=path, write=lock.write_new)
     return replace(config, tokenizer_hash=file_hash(run.tokenizer_file))
 
 
@@ -122,8 +132,9 @@ def train_command(options: argparse.Namespace) -> None:
     device = choose_device(options.device)
     options.train_file, options.test_file = map(as_text, (options.train_file, options.test_file))
     run = Run(options.run, Config)
-    config, _ = run.begin_or_go_on(options, lambda: begin(run, new_config(options)))
-    with locked(run.tokenizer_file):
+    new = new_config(options)
+    with FolderLock(run.folder) as lock, finishing_unread():
+        config = run.begin_or_go_on(options, lock, lambda: begin(run, new, lock))
         data, tokenizer = data_of(config), run.load_tokenizer(config)
         task = Classification(data, tokenizer, config, device)
         limit = best_of_counts(data.validation)
@@ -152,8 +163,10 @@ def train_command(options: argparse.Namespace) -> None:
             f"parameters, a vocabulary of {vocabulary}, on {device}",
             flush=True,
         )
-        for training in (bag, encoder):
-            if training.resume():
+        trainings = {training: training.resume() for training in (bag, encoder)}
+        run.write_config(config)  # all is accepted, other steps too
+        for training, is_resumed in trainings.items():
+            if is_resumed:
                 print(f"{training.title}: going on after step {training.step}", flush=True)
             with resumable():
                 training.fit()
@@ -182,8 +195,8 @@ class Trained(NamedTuple):
 def load(run: Run[Config], config: Config, device: torch.device) -> Trained:
     """Load the best weights of both models."""
     tokenizer = run.load_tokenizer(config)
-    encoder = load_best(run.folder, config.build_encoder(tokenizer.vocab_size))
-    bag = load_best(run.folder / "bag", config.build_bag(tokenizer.vocab_size))
+    encoder = load_best(run.folder, config.build_encoder(tokenizer.vocab_size), config)
+    bag = load_best(run.folder / "bag", config.build_bag(tokenizer.vocab_size), config)
     return Trained(run, config, tokenizer, encoder.to(device), bag.to(device))
 
 

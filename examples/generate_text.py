@@ -24,6 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from common.configuration import checked
+from common.files import FolderLock
 from common.options import add_training_options, new_parser, run_options
 from common.run import Run, load_best, read_metrics
 from common.training import Training
@@ -37,8 +39,14 @@ from translation.arguments import Parser, number
 from translation.comparison import table
 from translation.corpus import decode_line
 from translation.errors import UserError
-from translation.program import as_text, choose_device, resumable, run_program
-from translation.run import file_hash, locked
+from translation.program import (
+    as_text,
+    choose_device,
+    finishing_unread,
+    resumable,
+    run_program,
+)
+from translation.run import file_hash
 from translation.tokenizer import Tokenizer
 
 ORDER = 5
@@ -68,7 +76,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     above_0 = number(int, "above 0")
     write = commands.add_parser("generate", parents=[common], help="write on from a beginning")
     write.add_argument("prompt", nargs="?", default="", help="the beginning (default: a new line)")
-    write.add_argument("--length", type=above_0, default=120, help="tokens to write (default: 120)")
+    length = number(int, "from 1 to 1000000")
+    write.add_argument("--length", type=length, default=120, help="tokens to write (default: 120)")
     write.add_argument("--count", type=number(int, "from 1 to 1000"), default=1, help="texts")
     write.add_argument("--greedy", action="store_true", help="the likeliest token each time")
     write.add_argument("--temperature", type=number(float, "above 0"), help="default: 1")
@@ -127,7 +136,7 @@ def new_config(options: argparse.Namespace) -> Config:
         for name, value in vars(options).items()
         if name in vars(config) and value is not None
     }
-    return replace(config, **chosen)
+    return checked(replace(config, **chosen))
 
 
 def text_of(config: Config) -> Text:
@@ -138,12 +147,13 @@ def text_of(config: Config) -> Text:
     return text
 
 
-def begin(run: Run[Config], config: Config) -> Config:
+def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
     """Load the text, see that the settings make a model, and train the tokenizer."""
     text = text_of(config)
     config.build(config.vocabulary)
-    Tokenizer.train(text.train, vocab_size=config.vocabulary, path=run.tokenizer_file)
-    hashed = file_hash(run.tokenizer_file)
+    path = run.tokenizer_file
+    Tokenizer.train(text.train, vocab_size=config.vocabulary, path=path, write=lock.write_new)
+    hashed = file_hash(path)
     return replace(config, data_hash=text.fingerprint, tokenizer_hash=hashed)
 
 
@@ -152,8 +162,9 @@ def train_command(options: argparse.Namespace) -> None:
     device = choose_device(options.device)
     options.text = as_text(options.text)
     run = Run(options.run, Config)
-    config, _ = run.begin_or_go_on(options, lambda: begin(run, new_config(options)))
-    with locked(run.tokenizer_file):
+    new = new_config(options)
+    with FolderLock(run.folder) as lock, finishing_unread():
+        config = run.begin_or_go_on(options, lock, lambda: begin(run, new, lock))
         text, tokenizer = text_of(config), run.load_tokenizer(config)
         learnt, tried = (stream(lines, tokenizer) for lines in (text.train, text.validation))
         ngrams = NgramModel(learnt.tolist(), order=ORDER, vocabulary=tokenizer.vocab_size)
@@ -184,9 +195,10 @@ def train_command(options: argparse.Namespace) -> None:
         )
         if training.resume():
             print(f"going on after step {training.step}", flush=True)
+        run.write_config(config)  # all is accepted, other steps too
         with resumable():
             training.fit()
-        model = load_best(run.folder, config.build(tokenizer.vocab_size)).to(device)
+        model = load_best(run.folder, config.build(tokenizer.vocab_size), config).to(device)
         for way in (Way("greedy", None), Way("drawn, temperature 0.8", 0.8)):
             (written,) = write_on(model, tokenizer, "", way, length=100, seed=config.seed)
             print(f"\n{way.title}:\n{written}")
@@ -206,7 +218,7 @@ def load(options: argparse.Namespace) -> Trained:
     run = Run(options.run, Config)
     config = run.read_config()
     tokenizer = run.load_tokenizer(config)
-    model = load_best(run.folder, config.build(tokenizer.vocab_size))
+    model = load_best(run.folder, config.build(tokenizer.vocab_size), config)
     return Trained(config, tokenizer, model.to(choose_device(options.device)))
 
 

@@ -18,11 +18,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from translation.arguments import Parser, number
 from translation.errors import UserError
-from translation.program import run_program
+from translation.program import finishing_unread, run_program
 from translation.run import Run
 
 TRAINING = ["--corpus", "toy", "--preset", "tiny", "--epochs", "1", "--save-steps", "25"]
@@ -79,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_program(lambda: compare(arguments))
 
 
+@finishing_unread()
 def compare(arguments: Sequence[str] | None) -> None:
     """Train twice, once with kills, and compare."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -112,7 +114,10 @@ def compare(arguments: Sequence[str] | None) -> None:
     if hashes[0] != hashes[1]:
         raise UserError(f"they differ: see {options.folder}")
     print("equal")
-    shutil.rmtree(options.folder)
+    for run in (killed, calm):
+        shutil.rmtree(run.folder)
+    with suppress(OSError):
+        options.folder.rmdir()  # unless somebody put something into it
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ Everything of a run lies in one folder, ``runs/<name>``. A stopped training goes
 import argparse
 import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -28,6 +27,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from common.configuration import checked
+from common.files import FolderLock, write_atomically
 from transformer_blocks import pack
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.checkpoint import latest_checkpoint
@@ -53,8 +54,15 @@ from translation.exploring import explore
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
 from translation.processes import Processes, joined
-from translation.program import as_text, choose_device, lines_in_chunks, resumable, run_program
-from translation.run import SPLIT_FILES, Config, Run, corpus_of, file_hash, locked
+from translation.program import (
+    as_text,
+    choose_device,
+    finishing_unread,
+    lines_in_chunks,
+    resumable,
+    run_program,
+)
+from translation.run import FORMAT_VERSION, SPLIT_FILES, Config, Run, corpus_of, file_hash
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
@@ -77,7 +85,7 @@ def new_config(options: argparse.Namespace) -> Config:
         check_both_files(options, split)
         if corpus != "files" and getattr(options, f"{split}_source"):
             raise UserError(f"--{split}-source goes with --corpus files")
-    return Config(
+    config = Config(
         corpus=corpus,
         source_language=options.source_language or "ja",
         target_language=options.target_language or "en",
@@ -92,6 +100,7 @@ def new_config(options: argparse.Namespace) -> Config:
         corpus_hash="",
         tokenizers={},
     )
+    return checked(config)
 
 
 def check_both_files(options: argparse.Namespace, split: str) -> None:
@@ -112,7 +121,7 @@ CHOSEN = (
 """Settings of a preset that the command line may change."""
 
 
-def begin(run: Run, config: Config) -> tuple[Config, Corpus]:
+def begin(run: Run, config: Config, lock: FolderLock) -> tuple[Config, Corpus]:
     """Load the corpus, train the tokenizers, and write the configuration, last."""
     if run.checkpoints.exists() or run.best.exists():
         raise UserError(
@@ -120,22 +129,31 @@ def begin(run: Run, config: Config) -> tuple[Config, Corpus]:
             "put the file back, or choose another --run"
         )
     corpus = corpus_of(config)
-    run.folder.mkdir(parents=True, exist_ok=True)
     for side, sentences in (
         ("source", [pair.source for pair in corpus.train]),
         ("target", [pair.target for pair in corpus.train]),
     ):
         path = run.tokenizer_file(side)
-        Tokenizer.train(sentences, vocab_size=config.settings.vocabulary, path=path)
+        Tokenizer.train(
+            sentences, vocab_size=config.settings.vocabulary, path=path, write=lock.write_new
+        )
         config.tokenizers[side] = file_hash(path)
     config = replace(config, corpus_hash=corpus.fingerprint)
-    run.write_config(config)
+    run.write_config(config, write=lock.write_new)
     return config, corpus
 
 
 def go_on(run: Run, options: argparse.Namespace) -> tuple[Config, Corpus]:
-    """Read the configuration of a run; its plan and the place of its data may be changed."""
+    """Read the configuration of a run; its plan and the place of its data may be changed.
+
+    Nothing is written: the training may still be refused.
+    """
     config = run.read_config()
+    if config.format_version < FORMAT_VERSION:
+        raise UserError(
+            f"{run.folder} was trained by an earlier version of this program; it translates, "
+            "but cannot be resumed; begin another --run"
+        )
     begun = vars(config.settings) | vars(config)
     for name, wanted in vars(options).items():
         wanted = as_text(wanted) if isinstance(wanted, Path) else wanted
@@ -153,15 +171,13 @@ def go_on(run: Run, options: argparse.Namespace) -> tuple[Config, Corpus]:
         config = replace(config, minutes=options.minutes)
     if options.data_dir is not None:
         config = replace(config, data_dir=as_text(options.data_dir))
-    corpus = corpus_of(config)
-    run.write_config(config)
-    return config, corpus
+    return config, corpus_of(config)
 
 
 def train_command(options: argparse.Namespace) -> None:
     """Train, then show what came of it."""
     device = choose_device(options.device)
-    with joined(device) as processes:
+    with joined(device) as processes, finishing_unread():
         train(options, device, processes)
 
 
@@ -171,10 +187,10 @@ def train(options: argparse.Namespace, device: torch.device, processes: Processe
         raise UserError("--shard goes with several processes (torchrun), and without --compile")
     config = new_config(options)
     run = Run(options.run or Path("runs") / config.corpus)
-    is_new = processes.is_first and not run.folder.exists()
-    try:
+    lock = FolderLock(run.folder)
+    with lock if processes.is_first else nullcontext():
         # The first process prepares the run; then the others find it there.
-        config, corpus = processes.agree(lambda: prepare(run, config, options))
+        config, corpus = processes.agree(lambda: prepare(run, config, options, lock))
         training = Training(
             run,
             config.settings,
@@ -188,24 +204,24 @@ def train(options: argparse.Namespace, device: torch.device, processes: Processe
             compiled=options.compile,
             sharded=options.shard,
         )
-    except BaseException:
-        if is_new and run.folder.exists():
-            shutil.rmtree(run.folder)
-        raise
-    with locked(run.tokenizer_file("source")) if processes.is_first else nullcontext():
-        train_and_show(run, training, corpus, resume=options.resume)
+        lock.commit()
+        train_and_show(run, config, training, corpus, resume=options.resume)
 
 
-def prepare(run: Run, config: Config, options: argparse.Namespace) -> tuple[Config, Corpus]:
+def prepare(
+    run: Run, config: Config, options: argparse.Namespace, lock: FolderLock
+) -> tuple[Config, Corpus]:
     """Begin a run, or find the one to go on with."""
     if not run.config_file.exists():
-        return begin(run, config)
+        return begin(run, config, lock)
     if options.resume:
         return go_on(run, options)
     raise UserError(f"{run.folder} holds a run; go on with --resume, or choose another --run")
 
 
-def train_and_show(run: Run, training: Training, corpus: Corpus, *, resume: bool) -> None:
+def train_and_show(
+    run: Run, config: Config, training: Training, corpus: Corpus, *, resume: bool
+) -> None:
     """Train, then translate and draw what it has learnt."""
     device, processes = training.device, training.processes
     if resume and training.resume():
@@ -217,6 +233,8 @@ def train_and_show(run: Run, training: Training, corpus: Corpus, *, resume: bool
             "choose another --run"
         )
     if processes.is_first:
+        if config != training.config:  # a plan or a place that was changed, and is now accepted
+            run.write_config(config)
         parameters = sum(p.numel() for p in training.model.parameters())
         several = f", in {processes.count} processes" if processes.count > 1 else ""
         print(
@@ -361,7 +379,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
             corpus.bleu_tokenizer,
         )
     if options.output:
-        options.output.write_text("".join(f"{line}\n" for line in outputs), encoding="utf-8")
+        write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
 
 
 def evaluated_corpus(config: Config, options: argparse.Namespace) -> Corpus:
@@ -379,6 +397,7 @@ def evaluated_corpus(config: Config, options: argparse.Namespace) -> Corpus:
     return Corpus(config.corpus, *languages, train=[], validation=[], test=test)
 
 
+@finishing_unread()
 def compare_command(options: argparse.Namespace) -> None:
     """Score runs side by side, and draw how they learnt and where they look."""
     device = choose_device(options.device)
@@ -406,7 +425,7 @@ def compare_command(options: argparse.Namespace) -> None:
         options.output / name for name in ("compare.json", "compare.png", "attention.png")
     )
     content = {"groups": groups, "results": [asdict(result) for result in results]}
-    figures.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_atomically(figures, (json.dumps(content, indent=1) + "\n").encode())
     plot_comparison(groups, results, picture)
     written = [figures, picture]
     middle = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from classification.data import Data
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review
+from common.configuration import build_model
 from common.run import Plan
 from common.training import dice
 from translation.batches import pad
 from translation.decoding import by_length
-from translation.errors import UserError
 from translation.tokenizer import BOS, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ class Config(Plan):
         Raises:
             UserError: If its sizes do not go together.
         """
-        try:
-            return EncoderClassifier(
+        return build_model(
+            lambda: EncoderClassifier(
                 vocabulary,
                 len(self.labels),
                 num_layers=self.num_layers,
@@ -66,12 +66,13 @@ class Config(Plan):
                 dropout=self.dropout,
                 max_length=self.max_length,
             )
-        except (TypeError, ValueError) as error:
-            raise UserError(f"these settings make no model: {error}") from error
+        )
 
     def build_bag(self, vocabulary: int) -> BagClassifier:
         """Build the baseline with fresh weights."""
-        return BagClassifier(vocabulary, len(self.labels), d_model=self.d_model)
+        return build_model(
+            lambda: BagClassifier(vocabulary, len(self.labels), d_model=self.d_model)
+        )
 
 
 class Classification:

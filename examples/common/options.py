@@ -12,7 +12,6 @@ def new_parser(description: str | None) -> Parser:
     return Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
 
 

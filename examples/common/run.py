@@ -2,20 +2,27 @@
 
 import argparse
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar
 
 from torch import nn
 
-from translation.checkpoint import latest_checkpoint, load_weights
+from common.configuration import check_fields, is_row, load_json, read_content, write_config
+from common.files import FolderLock, read_text, write_atomically
+from translation.checkpoint import (
+    Checkpoint,
+    check_definition,
+    latest_checkpoint,
+    load_weights,
+)
 from translation.errors import UserError
 from translation.run import file_hash
 from translation.tokenizer import Tokenizer
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The first that is sealed: the file holds its own SHA-256, and checkpoints its content."""
 REPORTED = {"step", "minutes", "train_loss", "validation_loss"}
 """What every line of ``metrics.jsonl`` says."""
 
@@ -34,6 +41,7 @@ class Plan:
         vocabulary: Most sentencepiece tokens.
         data_hash: The SHA-256 of what is learnt from and tried on.
         tokenizer_hash: The SHA-256 of the tokenizer.
+        format_version: Of the file that it was read from.
     """
 
     seed: int
@@ -45,6 +53,29 @@ class Plan:
     vocabulary: int
     data_hash: str = ""
     tokenizer_hash: str = ""
+    format_version: int = field(default=FORMAT_VERSION, compare=False)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that may not change while a run is trained, as its checkpoints hold it."""
+        content = asdict(self)
+        for name in ("steps", "format_version"):
+            del content[name]
+        return content
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is of an earlier version, whose checkpoints hold no configuration."""
+        return self.format_version < FORMAT_VERSION
+
+    def check_trained(self, checkpoint: Checkpoint) -> None:
+        """Check that a checkpoint was trained with this configuration.
+
+        Raises:
+            UserError: If it was trained with another one; it names what differs.
+        """
+        file = Path("config.json")
+        check_definition(checkpoint, self.definition, file=file, is_old=self.is_old)
 
 
 Config = TypeVar("Config", bound=Plan)
@@ -66,82 +97,81 @@ class Run(Generic[Config]):
         self.checkpoints = folder / "checkpoints"
         self.best = folder / "best"
 
-    def write_config(self, config: Config) -> None:
+    def write_config(
+        self, config: Config, *, write: Callable[[Path, bytes], None] = write_atomically
+    ) -> None:
         """Write ``config.json`` by one rename."""
-        content = {"format_version": FORMAT_VERSION, **asdict(config)}
-        partial = self.folder / ".config.json.part"
-        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        partial.replace(self.config_file)
+        write_config(self.config_file, config, write=write)
 
     def read_config(self) -> Config:
         """Read ``config.json``.
 
         Raises:
-            UserError: If it is missing, damaged or of a newer version.
+            UserError: If it is missing, damaged, changed or of a newer version.
         """
-        if not self.config_file.is_file():
-            raise UserError(f"{self.folder} holds no run (no config.json); train one first")
+        content, intact = read_content(
+            self.config_file, version=FORMAT_VERSION, sealed_since=FORMAT_VERSION
+        )
         try:
-            content: dict[str, Any] = json.loads(self.config_file.read_text(encoding="utf-8"))
-            version = content.pop("format_version")
-            if version > FORMAT_VERSION:
-                raise UserError(
-                    f"{self.config_file} has format version {version}, newer than this program's "
-                    f"{FORMAT_VERSION}; update the program"
-                )
-            for name, kind in get_type_hints(self.kind).items():
-                allowed = get_origin(kind) if get_origin(kind) is list else kind
-                if not isinstance(content[name], (float | int) if kind is float else allowed):
-                    raise TypeError(f"{name} must be {kind}, got {content[name]!r}")
-                if kind is int and content[name] < (name != "seed"):
-                    raise ValueError(f"{name} is too small, got {content[name]}")
-            return self.kind(**content)
+            check_fields(self.kind, content)
+            config = self.kind(**content)
         except KeyError as error:
             raise UserError(
                 f"{self.config_file} is damaged, or of another program: it lacks {error}"
             ) from error
         except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"{self.config_file} is damaged: {error}") from error
+        if not intact:
+            for folder in (self.best, self.checkpoints):  # which may tell what has changed
+                checkpoint = latest_checkpoint(folder)
+                if checkpoint is not None:
+                    config.check_trained(checkpoint)
+            raise UserError(
+                f"{self.config_file} has changed since the training wrote it; put it back "
+                "(train --resume takes other --steps)"
+            )
+        return config
 
     def begin_or_go_on(
-        self, options: argparse.Namespace, begin: Callable[[], Config]
-    ) -> tuple[Config, bool]:
+        self, options: argparse.Namespace, lock: FolderLock, begin: Callable[[], Config]
+    ) -> Config:
         """Find the configuration of a training that begins, or of one that goes on.
 
         Args:
             options: The command line. Those named as a field of the configuration must agree with
                 a run that goes on; only ``steps`` may change.
+            lock: Of the folder.
             begin: Prepares the folder, all but ``config.json``, and tells the configuration.
 
         Returns:
-            The configuration, and whether the run was there already.
+            The configuration. Where ``steps`` has changed, it is not written yet: the training may
+            still be refused.
 
         Raises:
             UserError: If the folder holds what would be lost, belongs to another training, or has
                 made more steps than are asked for.
         """
         if self.config_file.exists():
-            return self._go_on(options), True
+            return self._go_on(options)
         if self.checkpoints.exists() or self.best.exists():
             raise UserError(
                 f"{self.folder} holds weights but no config.json; "
                 "put the file back, or choose another --run"
             )
-        is_new = not self.folder.exists()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            config = begin()
-            self.write_config(config)
-        except BaseException:
-            if is_new and self.folder.exists():
-                shutil.rmtree(self.folder)
-            raise
-        return config, False
+        config = begin()
+        self.write_config(config, write=lock.write_new)
+        lock.commit()
+        return config
 
     def _go_on(self, options: argparse.Namespace) -> Config:
         if not options.resume:
             raise UserError(f"{self.folder} holds a run; go on with --resume, or choose another")
         config = self.read_config()
+        if config.is_old:
+            raise UserError(
+                f"{self.folder} was trained by an earlier version of this program; it can be used, "
+                "but not resumed; begin another --run"
+            )
         for name, begun in asdict(config).items():
             wanted = getattr(options, name, None)
             if name != "steps" and wanted is not None and wanted != begun:
@@ -156,7 +186,6 @@ class Run(Generic[Config]):
                     f"{self.folder} has made {last.step} steps already, got --steps {options.steps}"
                 )
             config = replace(config, steps=options.steps)
-            self.write_config(config)
         return config
 
     def load_tokenizer(self, config: Config) -> Tokenizer:
@@ -173,8 +202,13 @@ class Run(Generic[Config]):
         return tokenizer
 
 
-def load_best(folder: Path, model: Model) -> Model:
+def load_best(folder: Path, model: Model, config: Plan) -> Model:
     """Load the best weights of a training into its model, and put that in eval mode.
+
+    Args:
+        folder: Of the training.
+        model: Receives the weights.
+        config: Of the run; the weights must have been trained with it.
 
     Raises:
         UserError: If there are none, or they are damaged or those of another model.
@@ -182,26 +216,26 @@ def load_best(folder: Path, model: Model) -> Model:
     checkpoint = latest_checkpoint(folder / "best")
     if checkpoint is None:
         raise UserError(f"{folder / 'best'} holds no weights yet; training has not come so far")
+    config.check_trained(checkpoint)
     load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
     return model.eval()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Read what a training wrote down at each report; a line that a kill cut off is left out."""
+    """Read what a training wrote down at each report; lines without its figures are left out."""
     file, rows = folder / "metrics.jsonl", []
     if file.is_file():
-        for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
+        for line in read_text(file, errors="replace").split("\n"):
             try:
-                row = json.loads(line)
+                row = load_json(line)
             except ValueError:
                 continue
-            if isinstance(row, dict) and row.keys() >= REPORTED:
+            if is_row(row, REPORTED):
                 rows.append(row)
     return rows
 
 
 def write_metrics(folder: Path, rows: list[dict[str, Any]]) -> None:
     """Write down how a training went, a line of JSON a report, by one rename."""
-    partial = folder / ".metrics.jsonl.part"
-    partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    partial.replace(folder / "metrics.jsonl")
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    write_atomically(folder / "metrics.jsonl", lines.encode())

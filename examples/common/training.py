@@ -21,10 +21,16 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from common.run import Model, Plan, read_metrics, write_metrics
-from translation.checkpoint import latest_checkpoint, load_weights, save_checkpoint
+from common.configuration import is_row
+from common.run import REPORTED, Model, Plan, write_metrics
+from translation.checkpoint import (
+    DamagedCheckpointError,
+    latest_checkpoint,
+    load_weights,
+    save_checkpoint,
+)
 from translation.errors import UserError
-from translation.learning import averaged, make_adam
+from translation.learning import averaged, load_moments, make_adam
 
 Learner = TypeVar("Learner", bound=nn.Module, contravariant=True)
 
@@ -77,6 +83,7 @@ class Training(Generic[Model]):
         self.moving = averaged(self.model, plan.average)
         self.optimizer = make_adam(self.model)
         self.step, self.seconds, self.best_loss = 0, 0.0, math.inf
+        self.metrics: list[dict[str, Any]] = []
 
     @property
     def average(self) -> Model:
@@ -87,28 +94,37 @@ class Training(Generic[Model]):
         """Go back to the last checkpoint, if there is one; tell whether there was.
 
         Raises:
-            UserError: If checkpoints are damaged, or lost while the best weights are still there.
+            UserError: If checkpoints are damaged, of another run, or lost while the best weights
+                are still there.
         """
+        best = latest_checkpoint(self.folder / "best")
+        if best is not None:
+            self.plan.check_trained(best)
         checkpoint = latest_checkpoint(self.folder / "checkpoints")
         if checkpoint is None:
-            if latest_checkpoint(self.folder / "best") is not None:
+            if best is not None:
                 raise UserError(
                     f"{self.folder} holds trained weights but no checkpoint to go on from; "
                     "choose another --run"
                 )
             return False
-        state = checkpoint.state
+        self.plan.check_trained(checkpoint)
         load_weights(self.model, checkpoint.tensors["model"], path=checkpoint.path)
         load_weights(self.average, checkpoint.tensors["average"], path=checkpoint.path)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.moving.n_averaged.fill_(state["averaged"])
-        self.step, self.seconds = checkpoint.step, state["seconds"]
-        self.best_loss = state["best_loss"]
-        rows = [row for row in read_metrics(self.folder) if row["step"] <= self.step]
-        write_metrics(self.folder, rows)
-        if self.step and latest_checkpoint(self.folder / "best") is None:  # they were lost
-            self.best_loss = math.inf
-            self._keep_as_best()
+        self.step, state = checkpoint.step, checkpoint.state
+        try:
+            load_moments(self.optimizer, state["optimizer"])
+            self.moving.n_averaged.fill_(state["averaged"])
+            self.seconds, self.best_loss = float(state["seconds"]), float(state["best_loss"])
+            self.metrics = list(state["metrics"])
+            if not all(is_row(row, REPORTED) for row in self.metrics):
+                raise ValueError("a figure of the metrics is missing")
+            if math.isnan(self.best_loss) or not 0.0 <= self.seconds < math.inf:
+                raise ValueError(f"seconds {self.seconds}, best loss {self.best_loss}")
+        except Exception as error:  # whatever a file that someone else made can provoke
+            raise DamagedCheckpointError(
+                f"{checkpoint.path} holds no state of a training: {error!r}"
+            ) from error
         return True
 
     def fit(self) -> None:
@@ -116,6 +132,11 @@ class Training(Generic[Model]):
         self.folder.mkdir(exist_ok=True)
         if not (self.folder / "checkpoints").exists():
             self._save()  # whatever happens, there is something to go back to
+        if (self.folder / "metrics.jsonl").exists():  # the checkpoint holds what is gone on from
+            write_metrics(self.folder, self.metrics)
+        if self.step and latest_checkpoint(self.folder / "best") is None:  # they were lost
+            self.best_loss = math.inf
+            self._keep_as_best()
         bar = tqdm(
             initial=self.step,
             total=self.plan.steps,
@@ -151,7 +172,8 @@ class Training(Generic[Model]):
             "steps_per_second": (self.step - first) / taken,
             **figures,
         }
-        write_metrics(self.folder, [*read_metrics(self.folder), row])
+        self.metrics.append(row)
+        write_metrics(self.folder, self.metrics)
         is_best = figures["validation_loss"] < self.best_loss
         if is_best:
             self.best_loss = figures["validation_loss"]
@@ -193,7 +215,7 @@ class Training(Generic[Model]):
             self.folder / "best",
             step=self.step,
             tensors={"model": self.average.state_dict()},
-            state={"validation_loss": self.best_loss},
+            state={"config": self.plan.definition, "validation_loss": self.best_loss},
             keep=1,
         )
 
@@ -206,6 +228,8 @@ class Training(Generic[Model]):
                 "average": self.average.state_dict(),
             },
             state={
+                "config": self.plan.definition,
+                "metrics": self.metrics,
                 "optimizer": self.optimizer.state_dict(),
                 "averaged": int(self.moving.n_averaged),
                 "seconds": self.seconds,

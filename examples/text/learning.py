@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from common.configuration import build_model
 from common.run import Plan
 from common.training import dice
 from text.models import STYLES, LanguageModel
 from transformer_blocks import linear_cross_entropy
-from translation.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,8 @@ class Config(Plan):
         Raises:
             UserError: If the settings describe none.
         """
-        try:
-            return STYLES[self.style](
+        return build_model(
+            lambda: STYLES[self.style](
                 vocabulary,
                 num_layers=self.num_layers,
                 d_model=self.d_model,
@@ -55,8 +55,7 @@ class Config(Plan):
                 dropout=self.dropout,
                 context=self.context,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"these settings make no model: {error}") from error
+        )
 
 
 class NextToken:

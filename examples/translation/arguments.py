@@ -3,8 +3,9 @@
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from common.configuration import RULES
 from translation.corpus import SMALL_PARALLEL_ENJA
 from translation.errors import UserError
 from translation.presets import MODELS, PRESETS
@@ -14,7 +15,13 @@ BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # the best of a few on validation sentences
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, as all errors of this program."""
+    """An argument parser whose errors are one line, and whose options are written in full.
+
+    The parsers of subcommands are made by it as well, so that no command accepts an abbreviation.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and exit with status 2."""
@@ -22,22 +29,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
-    """Make a reader of numbers for argparse, by one of the rules below."""
-    inside: dict[str, Callable[[float], bool]] = {
-        "above 0": lambda x: 0 < x < 2**63,
-        "at least 0": lambda x: 0 <= x < 2**63,
-        "in [0, 1)": lambda x: 0 <= x < 1,
-        "in (0, 1]": lambda x: 0 < x <= 1,
-        "in [0, 10]": lambda x: 0 <= x <= 10,
-        "from 1 to 1000": lambda x: 1 <= x <= 1000,
-    }
-
+    """Make a reader of numbers for argparse, by one of :data:`common.configuration.RULES`."""
     def read(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
             value = float("nan")
-        if not inside[rule](value):
+        if not RULES[rule](value):
             noun = "whole number" if kind is int else "number"
             limit = " and below 2**63" if value >= 2**63 else ""
             raise argparse.ArgumentTypeError(f"must be a {noun} {rule}{limit}, got {text!r}")
@@ -55,7 +53,6 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     parser = Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     common = Parser(add_help=False)

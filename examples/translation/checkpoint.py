@@ -32,7 +32,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 import transformer_blocks
+from common.configuration import difference
 from translation.errors import UserError
 
 FORMAT_VERSION = 1
@@ -217,13 +218,49 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
-def average_last(folder: Path, count: int, *, group: str) -> dict[str, Tensor]:
+def check_definition(
+    checkpoint: Checkpoint, definition: Mapping[str, Any], *, file: Path, is_old: bool = False
+) -> None:
+    """Check that a checkpoint was trained with a configuration.
+
+    Args:
+        checkpoint: Its ``state["config"]`` is the configuration that it was trained with.
+        definition: The part of the configuration of a run that may not change.
+        file: Where that was read, for the error message.
+        is_old: Whether the run is of an earlier version, whose checkpoints hold no configuration.
+
+    Raises:
+        UserError: If they differ; it names the first field that does.
+    """
+    saved = checkpoint.state.get("config")
+    if saved is None and is_old:
+        return
+    if not isinstance(saved, dict):
+        raise UserError(
+            f"{checkpoint.path} holds no configuration: it was saved by an earlier version of "
+            f"this program, and is not of the run of {file}"
+        )
+    if found := difference(definition, saved):
+        raise UserError(
+            f"{file} has changed since {checkpoint.path} was saved, or one of them belongs to "
+            f"another run: {found}; put it back"
+        )
+
+
+def average_last(
+    folder: Path,
+    count: int,
+    *,
+    group: str,
+    check: Callable[[Checkpoint], object] = lambda checkpoint: None,
+) -> dict[str, Tensor]:
     """Average the weights of the newest checkpoints, as the paper does (section 6.1).
 
     Args:
         folder: Where :func:`save_checkpoint` saves.
         count: How many to take.
         group: Of tensors, such as "model".
+        check: Called with each checkpoint; raises if it does not belong to the run.
 
     Returns:
         The mean of each tensor, in its dtype.
@@ -240,7 +277,9 @@ def average_last(folder: Path, count: int, *, group: str) -> dict[str, Tensor]:
         )
     sums: dict[str, Tensor] = {}
     for path in paths:
-        tensors = load_checkpoint(path).tensors[group]
+        checkpoint = load_checkpoint(path)
+        check(checkpoint)
+        tensors = checkpoint.tensors[group]
         for name, tensor in tensors.items():
             sums[name] = tensor.double() + sums.get(name, 0.0)
     return {name: (sums[name] / count).to(tensor.dtype) for name, tensor in tensors.items()}
@@ -470,3 +509,5 @@ def _disk(action: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{action}: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise UserError(f"{action}: it does not fit into the memory") from error

@@ -87,6 +87,19 @@ def make_adam(model: nn.Module) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
+def load_moments(optimizer: torch.optim.Adam, state: dict[str, Any]) -> None:
+    """Load the state of an optimiser that was saved.
+
+    Raises:
+        ValueError: If a moment is not of the shape of its parameter.
+    """
+    optimizer.load_state_dict(state)
+    for parameter, moments in optimizer.state.items():
+        for name in ("exp_avg", "exp_avg_sq"):
+            if moments[name].shape != parameter.shape or moments[name].dtype != parameter.dtype:
+                raise ValueError(f"{name} of shape {tuple(moments[name].shape)} fits no parameter")
+
+
 class Learner:
     """A model with all that changes at an update: its average, and the moments of Adam.
 

@@ -1,5 +1,6 @@
 """Pictures: the loss as it fell, what the decoder looked at while it wrote, and runs compared."""
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,23 +9,22 @@ from typing import Any
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from common.files import write_atomically
 from transformer_blocks import plot_attention, plot_heads
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.plots import add_colour_bar, new_figure, panel_size
 from translation.comparison import Result
 from translation.decoding import Look
 
-PLOTTED = {"minutes", "train_loss", "validation_loss", "validation_bleu"}
-"""What a row of the metrics must have."""
 LARGEST = 2**16 - 1  # pixels on a side that matplotlib can draw
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG, whole or not at all."""
-    partial = path.with_name(f".{path.name}.part")
+    content = io.BytesIO()
     dpi = min(150.0, LARGEST / max(figure.get_size_inches()))
-    figure.savefig(partial, format="png", dpi=dpi)
-    partial.replace(path)
+    figure.savefig(content, format="png", dpi=dpi)
+    write_atomically(path, content.getvalue())
 
 
 def plot_loss(metrics: Path, path: Path) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from common.configuration import build_model
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
-from translation.errors import UserError
 from translation.rnn_attention import RecurrentTranslator
 from translation.transformer import Transformer
 from translation.translator import Translator
@@ -59,12 +59,11 @@ class Settings:
         """Build the model that these settings describe, with fresh weights.
 
         Raises:
-            UserError: If they describe none.
+            UserError: If they describe none, or one that does not fit into the memory.
         """
-        try:
-            return MODELS[self.model](self, source_vocabulary, target_vocabulary)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"these settings make no model: {error}") from error
+        return build_model(
+            lambda: MODELS[self.model](self, source_vocabulary, target_vocabulary)
+        )
 
 
 def build_transformer(settings: Settings, *vocabularies: int) -> Transformer:

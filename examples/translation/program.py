@@ -1,13 +1,15 @@
 """Programs: what all of them do about errors, streams, devices and lines to work on."""
 
 import argparse
+import codecs
 import io
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import TextIO
 
 import torch
 
@@ -27,27 +29,102 @@ def run_program(work: Callable[[], None]) -> int:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+            stream.reconfigure(encoding="utf-8", errors="printable")
     logging.basicConfig(format="%(message)s", force=True)
     for package in ("translation", "transformer_blocks"):
         logging.getLogger(package).setLevel(logging.INFO)
     try:
-        work()
-        sys.stdout.flush()
+        with redirect_stdout(_Output(sys.stdout)):
+            work()
+            sys.stdout.flush()
     except UserError as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         print(f"error: {error.strerror}{where}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError):
+            if "can't allocate memory" not in str(error):
+                raise
+        print("error: out of memory", *str(error).split(), file=sys.stderr)
+        return 2
     except KeyboardInterrupt as stop:
         print("\nstopped", *stop.args, file=sys.stderr)
         return 130
     return 0
+
+
+class _Output(io.TextIOBase):
+    """Standard output, of which an error says that it is.
+
+    After an error the rest of the output is dropped, whatever buffers hold of it included.
+
+    Attributes:
+        may_close: Whether it is no error if nobody reads on.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.may_close = stream, False
+
+    def write(self, text: str) -> int:
+        with self._told():
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._told():
+            self.stream.flush()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            if not isinstance(error, BrokenPipeError):
+                raise UserError(f"cannot write standard output: {error.strerror}") from error
+            if not self.may_close:
+                raise
+
+
+@contextmanager
+def finishing_unread() -> Iterator[None]:
+    """Have the work inside go on to its end even if nobody reads the output, as in ``| head -1``.
+
+    A program that only writes its output ends quietly then. One that trains or writes files must
+    not: its work would be left half done, with exit status 0.
+    """
+    output = sys.stdout
+    if not isinstance(output, _Output):
+        yield
+        return
+    output.may_close = True
+    try:
+        yield
+        output.flush()
+    finally:
+        output.may_close = False
+
+
+def _printable(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Write undecodable bytes of the command line as they came, other surrogates as ``\\udc00``."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
+
+
+codecs.register_error("printable", _printable)
 
 
 @contextmanager

@@ -1,28 +1,30 @@
 """A run: the folder that holds everything one training needs, and nothing outside it."""
 
 import hashlib
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 import torch
 
-from translation.checkpoint import average_last, latest_checkpoint, load_weights
+from common.configuration import check_fields, is_row, load_json, read_content, write_config
+from common.files import read_text, write_atomically
+from translation.checkpoint import (
+    Checkpoint,
+    average_last,
+    check_definition,
+    latest_checkpoint,
+    load_weights,
+)
 from translation.corpus import Corpus, Files, load_corpus
 from translation.errors import UserError
 from translation.presets import Settings
 from translation.tokenizer import Tokenizer
 from translation.translator import Translator
 
-try:
-    import fcntl
-except ImportError:  # Windows: two trainings in one folder are up to the user there
-    fcntl = None  # type: ignore[assignment]
-
 FORMAT_VERSION = 4
+"""The first that is sealed: the file holds its own SHA-256, and checkpoints its content."""
 SPLIT_FILES = ("valid_source", "valid_target", "test_source", "test_target")
 """Names of the fields of :class:`Config` that hold files of validation and test pairs."""
 WRITTEN_DOWN = {
@@ -53,6 +55,7 @@ class Config:
         minutes: The planned length of the training, if it is not ``settings.epochs``.
         corpus_hash: ``Corpus.fingerprint``.
         tokenizers: SHA-256 of the two tokenizer models.
+        format_version: Of the file that it was read from.
     """
 
     corpus: str
@@ -71,6 +74,16 @@ class Config:
     minutes: float | None
     corpus_hash: str
     tokenizers: dict[str, str]
+    format_version: int = field(default=FORMAT_VERSION, compare=False)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that may not change while a run is trained, as its checkpoints hold it."""
+        content = asdict(self)
+        for name in ("minutes", "data_dir", "format_version"):
+            del content[name]
+        del content["settings"]["epochs"]
+        return content
 
 
 @dataclass(frozen=True)
@@ -103,46 +116,59 @@ class Run:
         """The sentencepiece model of a side, "source" or "target"."""
         return self.folder / f"{side}.model"
 
-    def write_config(self, config: Config) -> None:
+    def write_config(
+        self, config: Config, *, write: Callable[[Path, bytes], None] = write_atomically
+    ) -> None:
         """Write ``config.json`` by one rename."""
-        content = {"format_version": FORMAT_VERSION, **asdict(config)}
-        partial = self.folder / ".config.json.part"
-        text = json.dumps(content, indent=2)
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(self.config_file)
+        write_config(self.config_file, config, write=write)
 
     def read_config(self) -> Config:
         """Read ``config.json``.
 
         Raises:
-            UserError: If it is missing, damaged or of a newer version.
+            UserError: If it is missing, damaged, changed or of a newer version.
         """
-        if not self.config_file.is_file():
-            raise UserError(f"{self.folder} holds no run (no config.json); train one first")
+        content, intact = read_content(
+            self.config_file, version=FORMAT_VERSION, sealed_since=FORMAT_VERSION
+        )
         try:
-            content: dict[str, Any] = json.loads(self.config_file.read_text(encoding="utf-8"))
-            version = content.pop("format_version")
-            if version > FORMAT_VERSION:
-                raise UserError(
-                    f"{self.config_file} has format version {version}, newer than this program's "
-                    f"{FORMAT_VERSION}; update the program"
-                )
-            if version < 2:  # there was but one model
+            if content["format_version"] < 2:  # there was but one model
                 content["settings"]["model"] = "transformer"
-            if version < 3:  # and one batch an update
+            if content["format_version"] < 3:  # and one batch an update
                 content["settings"]["accumulate"] = 1
-            if version < 4:  # validation and test pairs were always held out
+            if content["format_version"] < 4:  # validation and test pairs were always held out
                 content |= dict.fromkeys(SPLIT_FILES)
-            _check_types(Settings, content["settings"])
+            check_fields(Settings, content["settings"])
             content["settings"] = Settings(**content["settings"])
-            _check_types(Config, content)
+            check_fields(Config, content)
             config = Config(**content)
-            for name, size in (("epochs", config.settings.epochs), ("minutes", config.minutes)):
-                if size is not None and not size > 0:
-                    raise ValueError(f"{name} must be above 0, got {size}")
-            return config
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
+            raise UserError(f"{self.config_file} is damaged: it lacks {error}") from error
+        except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"{self.config_file} is damaged: {error}") from error
+        if not intact:
+            self._check_saved(config)  # may tell what has changed
+            raise UserError(
+                f"{self.config_file} has changed since the training wrote it; put it back "
+                "(train --resume takes another --epochs, --minutes or --data-dir)"
+            )
+        return config
+
+    def _check_saved(self, config: Config) -> None:
+        """Raise if a checkpoint shows what was changed in a configuration."""
+        for folder in (self.best, self.checkpoints):
+            checkpoint = latest_checkpoint(folder)
+            if checkpoint is not None:
+                self.check_definition(config, checkpoint)
+
+    def check_definition(self, config: Config, checkpoint: Checkpoint) -> None:
+        """Check that a checkpoint was trained with a configuration.
+
+        Raises:
+            UserError: If it was trained with another one; it names what differs.
+        """
+        is_old = config.format_version < FORMAT_VERSION
+        check_definition(checkpoint, config.definition, file=self.config_file, is_old=is_old)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Read what was written down after each epoch.
@@ -153,11 +179,14 @@ class Run:
         if not self.metrics.is_file():
             raise UserError(f"{self.metrics} is missing")
         try:
-            lines = self.metrics.read_text(encoding="utf-8").split("\n")
-            rows = [json.loads(line) for line in lines if line]
-            if not rows or not all(row.keys() >= WRITTEN_DOWN for row in rows):
+            rows = [load_json(line) for line in read_text(self.metrics).split("\n") if line]
+            if not rows or not all(is_row(row, WRITTEN_DOWN) for row in rows):
                 raise ValueError("an epoch or a figure is missing")
-        except (AttributeError, ValueError) as error:
+            checkpoint = latest_checkpoint(self.checkpoints)
+            saved = [] if checkpoint is None else checkpoint.state.get("metrics", [])
+            if rows[: len(saved)] != saved:
+                raise ValueError(f"it differs from what {self.checkpoints} holds")
+        except ValueError as error:
             raise UserError(f"{self.metrics} is damaged: {error}") from error
         return rows
 
@@ -189,32 +218,24 @@ class Run:
         """
         config = self.read_config()
         source, target = self.load_tokenizers(config)
-        model = config.settings.build(source.vocab_size, target.vocab_size)
         if last is not None:
-            weights = average_last(self.checkpoints, last, group="model")
-            load_weights(model, weights, path=self.checkpoints)
-            return config, model.to(device).eval(), source, target
-        checkpoint = latest_checkpoint(self.best)
-        if checkpoint is None:
-            raise UserError(f"{self.best} holds no weights yet; training has not ended an epoch")
-        load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
+            weights = average_last(
+                *(self.checkpoints, last),
+                group="model",
+                check=lambda checkpoint: self.check_definition(config, checkpoint),
+            )
+            path = self.checkpoints
+        else:
+            checkpoint = latest_checkpoint(self.best)
+            if checkpoint is None:
+                raise UserError(
+                    f"{self.best} holds no weights yet; training has not ended an epoch"
+                )
+            self.check_definition(config, checkpoint)
+            weights, path = checkpoint.tensors["model"], checkpoint.path
+        model = config.settings.build(source.vocab_size, target.vocab_size)
+        load_weights(model, weights, path=path)
         return config, model.to(device).eval(), source, target
-
-
-@contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Keep other trainings from a folder: lock one of its files, as long as the process lives.
-
-    Raises:
-        UserError: If another training holds it.
-    """
-    with file.open("rb") as opened:
-        if fcntl is not None:
-            try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(f"another training is at work in {file.parent}") from error
-        yield
 
 
 def corpus_of(config: Config) -> Corpus:
@@ -239,16 +260,6 @@ def corpus_of(config: Config) -> Corpus:
 def _both(source: str | None, target: str | None) -> Files | None:
     """Make a pair of paths, if there is one."""
     return None if source is None or target is None else (Path(source), Path(target))
-
-
-def _check_types(kind: type, content: dict[str, Any]) -> None:
-    """Raise unless each value of ``content`` has the type of the field that it is for."""
-    for name, hint in get_type_hints(kind).items():
-        allowed = get_origin(hint) if get_origin(hint) is dict else hint
-        value = content[name]
-        is_int_for_float = isinstance(value, int) and isinstance(1.0, allowed)
-        if not (isinstance(value, allowed) or is_int_for_float):
-            raise TypeError(f"{name} must be {hint}, got {value!r}")
 
 
 def file_hash(path: Path) -> str:

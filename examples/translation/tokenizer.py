@@ -18,11 +18,12 @@ import hashlib
 import io
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from common.files import write_atomically
 from translation.errors import UserError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -57,7 +58,14 @@ class Tokenizer:
         self._processor = SentencePieceProcessor(model_proto=model)
 
     @classmethod
-    def train(cls, sentences: Iterable[str], *, vocab_size: int, path: Path) -> "Tokenizer":
+    def train(
+        cls,
+        sentences: Iterable[str],
+        *,
+        vocab_size: int,
+        path: Path,
+        write: Callable[[Path, bytes], None] = write_atomically,
+    ) -> "Tokenizer":
         """Learn a vocabulary from clean sentences of the training split, and save it.
 
         The same sentences give the same file, byte for byte.
@@ -66,6 +74,7 @@ class Tokenizer:
             sentences: Text of the training split only; the others shall be new to the model.
             vocab_size: Pieces wanted, special ones included. A small text gives fewer.
             path: The file to write. Its folder must exist.
+            write: Writes the file.
 
         Raises:
             UserError: If there is no text, ``vocab_size`` is too small for its characters, or the
@@ -110,12 +119,7 @@ class Tokenizer:
         except RuntimeError as error:
             raise UserError(f"cannot train a tokenizer with {vocab_size=}: {error}") from error
         content = model.getvalue()
-        part = path.with_name(f"{path.name}.part")
-        try:
-            part.write_bytes(content + _SEAL + hashlib.sha256(content).digest())
-            part.replace(path)
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        write(path, content + _SEAL + hashlib.sha256(content).digest())
         tokenizer = cls(content)
         _log.info(f"{path}: {tokenizer.vocab_size:,} pieces, {vocab_size:,} asked for")
         return tokenizer

@@ -17,21 +17,29 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tqdm import tqdm
 
+from common.configuration import check_fields, is_row
+from common.files import write_atomically
 from translation.batches import Example, batches_of, encode_pairs, make_batches
-from translation.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_checkpoint
+from translation.checkpoint import (
+    Checkpoint,
+    DamagedCheckpointError,
+    latest_checkpoint,
+    load_weights,
+    save_checkpoint,
+)
 from translation.corpus import Corpus, Pair
 from translation.decoding import translate
 from translation.errors import UserError
-from translation.learning import BatchLoss, Learner, learning_rate
-from translation.pictures import PLOTTED, plot_loss
+from translation.learning import BatchLoss, Learner, learning_rate, load_moments
+from translation.pictures import plot_loss
 from translation.presets import Settings
 from translation.processes import Processes
-from translation.run import Run
+from translation.run import WRITTEN_DOWN, Run
 from translation.scoring import score
 from translation.searches import Greedy
 from translation.sharding import whole
@@ -66,6 +74,12 @@ class Progress:
     batches: int = 0
     loss: float = 0.0
     tokens: int = 0
+
+    RANGES: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("epoch", "step", "seconds", "batches", "tokens"), "at least 0"),
+        **dict.fromkeys(("epochs_without_gain", "loss"), "at least 0"),
+        "best_loss": "not NaN",
+    }
 
     def __str__(self) -> str:
         """Say where it is."""
@@ -130,6 +144,8 @@ class Training:
             model, settings, processes=self.processes, compiled=compiled, sharded=sharded
         )
         self.progress = Progress()
+        self.metrics: list[dict[str, Any]] = []
+        self.config = run.read_config()
         if not self.processes.is_first:  # the same weights, but other dice for dropout
             torch.manual_seed(seed + 1_000_003 * self.processes.number)
 
@@ -142,18 +158,45 @@ class Training:
         return encode_pairs(pairs, *self.tokenizers, max_length=self.settings.max_length)
 
     def resume(self) -> bool:
-        """Go back to the last checkpoint, if there is one; tell whether there was."""
+        """Go back to the last checkpoint, if there is one; tell whether there was.
+
+        Raises:
+            UserError: If it is damaged or of another run, or if more has been trained than is
+                planned now. Nothing has been written then.
+        """
+        best = latest_checkpoint(self.run.best)
+        if best is not None:
+            self.run.check_definition(self.config, best)
         checkpoint = latest_checkpoint(self.run.checkpoints)
         if checkpoint is not None:
             self._restore(checkpoint)
+            self._check_plan()
         if self.processes.is_first:
-            self._mend_best()
-            self._forget_later_rows()
+            self._mend_best(best)
+            if self.run.metrics.exists():  # the checkpoint holds what the training goes on from
+                self._write_metrics()
         return checkpoint is not None
 
-    def _mend_best(self) -> None:
+    def _check_plan(self) -> None:
+        """Raise if the plan was changed to one that ends before the checkpoint."""
+        begun, epochs = self.config, self.progress.epoch + bool(self.progress.batches)
+        minutes = self.progress.seconds / 60.0
+        if self.minutes is None:
+            is_new = (self.settings.epochs, None) != (begun.settings.epochs, begun.minutes)
+            if is_new and self.settings.epochs < epochs:
+                raise UserError(
+                    f"{self.run.folder} has trained for {epochs} epochs already, "
+                    f"got --epochs {self.settings.epochs}"
+                )
+        elif self.minutes != begun.minutes and self.minutes < minutes:
+            raise UserError(
+                f"{self.run.folder} has trained for {minutes:.1f} minutes already, "
+                f"got --minutes {self.minutes:g}"
+            )
+
+    def _mend_best(self, best: Checkpoint | None) -> None:
         """Keep the best weights, if they were lost or the process died before they were kept."""
-        progress, best = self.progress, latest_checkpoint(self.run.best)
+        progress = self.progress
         behind = best is not None and best.step < progress.step
         if progress.epoch and not progress.batches:
             if best is None or (behind and not progress.epochs_without_gain):
@@ -279,9 +322,9 @@ class Training:
             "tokens_per_second": rate,
             "minutes": progress.seconds / 60.0,
         }
+        self.metrics.append(row)
         if self.processes.is_first:
-            with self.run.metrics.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            self._write_metrics()
             plot_loss(self.run.metrics, self.run.folder / "loss.png")
         self._save()  # after the row, which would be lost for good otherwise
         if best:
@@ -316,7 +359,11 @@ class Training:
                 self.run.best,
                 step=self.progress.step,
                 tensors={"model": weights},
-                state={"epoch": self.progress.epoch, "validation_loss": self.progress.best_loss},
+                state={
+                    "config": self.config.definition,
+                    "epoch": self.progress.epoch,
+                    "validation_loss": self.progress.best_loss,
+                },
                 keep=1,
             )
 
@@ -334,6 +381,8 @@ class Training:
                 step=self.progress.step,
                 tensors=tensors,
                 state={
+                    "config": self.config.definition,
+                    "metrics": self.metrics,
                     "optimizer": optimizer,
                     "averaged": int(learner.moving.n_averaged),
                     "random": everyones,
@@ -343,20 +392,29 @@ class Training:
             )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        learner, state = self.learner, checkpoint.state
-        load_weights(learner.model, checkpoint.tensors["model"], path=checkpoint.path)
-        load_weights(learner.average, checkpoint.tensors["average"], path=checkpoint.path)
-        learner.moving.n_averaged.fill_(state["averaged"])
-        learner.optimizer.load_state_dict(state["optimizer"])
-        self.progress = Progress(**state["progress"])
+        self.run.check_definition(self.config, checkpoint)
+        load_weights(self.learner.model, checkpoint.tensors["model"], path=checkpoint.path)
+        load_weights(self.learner.average, checkpoint.tensors["average"], path=checkpoint.path)
+        try:
+            self._restore_state(checkpoint.state)
+        except Exception as error:  # whatever a file that someone else made can provoke
+            raise DamagedCheckpointError(
+                f"{checkpoint.path} holds no state of a training: {error!r}"
+            ) from error
+
+    def _restore_state(self, state: dict[str, Any]) -> None:
+        check_fields(Progress, state["progress"], Progress.RANGES)
+        if not all(is_row(row, WRITTEN_DOWN) for row in state["metrics"]):
+            raise ValueError("a figure of the metrics is missing")
+        self.progress, self.metrics = Progress(**state["progress"]), state["metrics"]
+        self.learner.moving.n_averaged.fill_(state["averaged"])
+        load_moments(self.learner.optimizer, state["optimizer"])
         everyones = state["random"]
-        if isinstance(everyones, dict):  # of an earlier version of this program, which was alone
-            everyones = [everyones]
         if len(everyones) != self.processes.count:
             log.warning(
                 "%s was saved by %d processes, and there are %d now: dropout and the order of "
                 "updates will differ",
-                *(checkpoint.path, len(everyones), self.processes.count),
+                *(self.run.checkpoints, len(everyones), self.processes.count),
             )
         if self.processes.number < len(everyones):
             self._set_random_state(everyones[self.processes.number])
@@ -366,19 +424,6 @@ class Training:
         if self.device.type == "cuda" and "cuda" in states:
             torch.cuda.set_rng_state(states["cuda"], self.device)
 
-    def _forget_later_rows(self) -> None:
-        """Drop lines of ``metrics.jsonl`` that were written after the checkpoint."""
-        if not self.run.metrics.is_file():
-            return
-        lines = self.run.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
-        kept = []
-        for line in lines:
-            try:
-                row = json.loads(line)
-                if row["epoch"] <= self.progress.epoch and row.keys() >= PLOTTED:
-                    kept.append(line + "\n")
-            except (AttributeError, KeyError, TypeError, ValueError):
-                continue  # a line that a kill cut off
-        partial = self.run.metrics.with_name(".metrics.jsonl.part")
-        partial.write_text("".join(kept), encoding="utf-8")
-        partial.replace(self.run.metrics)
+    def _write_metrics(self) -> None:
+        lines = "".join(json.dumps(row) + "\n" for row in self.metrics)
+        write_atomically(self.run.metrics, lines.encode())

@@ -7,7 +7,7 @@ import torch
 
 from translation.checkpoint import load_checkpoint
 from translation.errors import UserError
-from translation.run import SPLIT_FILES, Run, locked
+from translation.run import SPLIT_FILES, Run
 from translation.training import Training
 
 
@@ -62,17 +62,6 @@ def test_a_value_that_makes_no_sense_is_named(
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UserError, match=name):
         run.load_best(torch.device("cpu"))
-
-
-def test_two_trainings_cannot_share_a_folder(run: Run) -> None:
-    with (
-        locked(run.tokenizer_file("source")),
-        pytest.raises(UserError, match="another training is at work"),
-        locked(run.tokenizer_file("source")),
-    ):
-        pass
-    with locked(run.tokenizer_file("source")):  # free again
-        pass
 
 
 def test_a_run_of_the_first_format_holds_a_transformer(run: Run) -> None:

@@ -3,8 +3,10 @@
 import base64
 import hashlib
 import json
+import secrets
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
@@ -171,13 +173,17 @@ class Explorer:
 
     def save(self, path: Path | str) -> None:
         """Write the page, whole or not at all."""
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.part")
+        path, html = Path(path), self.html
+        partial = path.with_name(f".{secrets.token_hex(8)}.part")
         try:
-            partial.write_text(self.html, encoding="utf-8")
+            with partial.open("x", encoding="utf-8") as file:  # "x" follows no symbolic link
+                file.write(html)
             partial.replace(path)
+        except OSError as error:  # a full disk does not tell which file it was
+            raise OSError(error.errno, error.strerror, str(path)) from error
         finally:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
 
     def _repr_html_(self) -> str:
         """Show the page in a frame that can reach nothing around it."""

@@ -1,0 +1,262 @@
+"""Configurations: the settings of a run in ``config.json``, where no change goes unnoticed.
+
+Three things keep a configuration true. Every field has a type and a range, which are checked when
+it is made and when it is read. The file holds the SHA-256 of its own content. And every checkpoint
+holds the configuration that it was trained with, the hashes of corpus and tokenizers included: the
+weights of another run are recognised even if all their sizes are the same.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from common.files import read_text, write_atomically
+from translation.errors import UserError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+RULES: dict[str, Callable[[float], bool]] = {
+    "above 0": lambda x: 0 < x < 2**63,
+    "at least 0": lambda x: 0 <= x < 2**63,
+    "in [0, 1)": lambda x: 0 <= x < 1,
+    "in (0, 1]": lambda x: 0 < x <= 1,
+    "in [0, 10]": lambda x: 0 <= x <= 10,
+    "from 1 to 1000": lambda x: 1 <= x <= 1000,
+    "from 1 to 100000": lambda x: 1 <= x <= 100_000,
+    "from 1 to 1000000": lambda x: 1 <= x <= 1_000_000,
+    "not NaN": lambda x: x == x,
+}
+"""Ranges of numbers on command lines and in configurations. NaN is in none of them."""
+
+FIELDS = {
+    **dict.fromkeys(("num_layers", "accumulate"), "from 1 to 1000"),
+    **dict.fromkeys(("d_model", "num_heads", "max_length", "context"), "from 1 to 100000"),
+    **dict.fromkeys(("d_ff", "vocabulary", "batch_size"), "from 1 to 1000000"),
+    **dict.fromkeys(("dropout", "label_smoothing", "average"), "in [0, 1)"),
+    **dict.fromkeys(("peak_rate", "warmup_steps", "batch_tokens", "report_steps"), "above 0"),
+    **dict.fromkeys(("epochs", "steps", "minutes", "patience", "format_version"), "above 0"),
+    "seed": "at least 0",
+}
+"""The range of each number in a configuration, by the name of its field."""
+
+Dataclass = TypeVar("Dataclass", bound="DataclassInstance")
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def check_fields(
+    kind: type, content: Mapping[str, object], ranges: Mapping[str, str] = FIELDS
+) -> None:
+    """Check the type of each field of a dataclass, and the range of each number.
+
+    Args:
+        kind: The dataclass.
+        content: Its fields, by name.
+        ranges: A rule of :data:`RULES` for each field that is a number.
+
+    Raises:
+        KeyError: If a field is missing.
+        TypeError: If a value is of another type.
+        ValueError: If a number is out of its range, or a text cannot be one.
+    """
+    hints = get_type_hints(kind)
+    for name in [field.name for field in fields(kind)]:
+        value, hint = content[name], hints[name]
+        allowed = get_origin(hint) if get_origin(hint) in (dict, list) else hint
+        is_int_for_float = isinstance(value, int) and isinstance(1.0, allowed)
+        is_bool_for_number = isinstance(value, bool) and hint is not bool
+        if is_bool_for_number or not (isinstance(value, allowed) or is_int_for_float):
+            raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if not RULES[ranges[name]](value):
+                raise ValueError(f"{name} must be {ranges[name]}, got {_short(value)}")
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        for text in parts if isinstance(parts, list) else [parts]:
+            if isinstance(text, str):
+                _check_text(name, text)
+            elif isinstance(parts, list):
+                raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
+
+
+def checked(config: Dataclass) -> Dataclass:
+    """Return a configuration that was made from a command line, after a check of its fields.
+
+    Raises:
+        UserError: If one is out of range.
+    """
+    try:
+        for part in (config, *vars(config).values()):
+            if hasattr(part, "__dataclass_fields__"):
+                check_fields(type(part), vars(part))
+    except (TypeError, ValueError) as error:
+        raise UserError(str(error)) from error
+    return config
+
+
+def write_config(
+    path: Path,
+    config: "DataclassInstance",
+    *,
+    write: Callable[[Path, bytes], None] = write_atomically,
+) -> None:
+    """Write a configuration and the SHA-256 of its content.
+
+    Args:
+        path: The file, ``config.json`` of a run.
+        config: The configuration.
+        write: Writes the file.
+    """
+    content = asdict(config)
+    sealed = content | {"sha256": _content_hash(content)}
+    write(path, (json.dumps(sealed, indent=2) + "\n").encode())
+
+
+def read_content(path: Path, *, version: int, sealed_since: int) -> tuple[dict[str, Any], bool]:
+    """Read the content of a configuration.
+
+    Args:
+        path: The file, ``config.json`` of a run.
+        version: The newest format that the program knows.
+        sealed_since: The first format whose files hold their own SHA-256.
+
+    Returns:
+        The content without its hash, and whether the hash is right.
+
+    Raises:
+        UserError: If the file is missing, damaged or of a newer version.
+    """
+    if not path.is_file():
+        raise UserError(f"{path.parent} holds no run (no config.json); train one first")
+    try:
+        content = load_json(read_text(path))
+        if not isinstance(content, dict):
+            raise TypeError("it holds no object")
+        found = content["format_version"]
+        if type(found) is not int or found < 1:
+            raise ValueError(f"format_version must be a whole number above 0, got {_short(found)}")
+    except KeyError as error:
+        raise UserError(f"{path} is damaged: it lacks {error}") from error
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    if found > version:
+        raise UserError(
+            f"{path} has format version {found}, newer than this program's {version}; "
+            "update the program"
+        )
+    if found < sealed_since:
+        return content, True
+    expected = content.pop("sha256", None)
+    return content, _content_hash(content) == expected
+
+
+def load_json(text: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: If it is not JSON, holds NaN or infinity, or is nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def is_row(row: object, figures: AbstractSet[str]) -> bool:
+    """Tell whether a line of ``metrics.jsonl`` has these figures, each a finite number.
+
+    Example:
+        >>> is_row({"step": 3}, {"step"}), is_row({"step": "3"}, {"step"})
+        (True, False)
+    """
+    if not isinstance(row, dict) or not row.keys() >= figures:
+        return False
+    values = [row[name] for name in figures]
+    return all(type(value) in (int, float) and abs(value) < 2**63 for value in values)
+
+
+def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
+    """Name the first field in which two configurations differ, with both values.
+
+    Example:
+        >>> difference({"seed": 0, "settings": {"d_ff": 8}}, {"seed": 0, "settings": {"d_ff": 4}})
+        'd_ff is 8 instead of 4'
+    """
+    for name in [*now, *then]:
+        values = [each.get(name) for each in (now, then)]
+        if values[0] != values[1]:
+            if all(isinstance(value, Mapping) for value in values):
+                return difference(*values)
+            return f"{name} is {_short(values[0])} instead of {_short(values[1])}"
+    return ""
+
+
+def build_model(build: Callable[[], Model]) -> Model:
+    """Build the model that a configuration describes, with fresh weights.
+
+    It is first built without memory (on torch's meta device), to count the bytes of its weights.
+
+    Raises:
+        UserError: If its sizes do not go together, or the weights do not fit into the memory.
+    """
+    try:
+        with torch.device("meta"), _NoRandomNumbers():
+            outline = build()
+        size = sum(tensor.nbytes for tensor in (*outline.parameters(), *outline.buffers()))
+        if size > _memory():
+            raise ValueError(f"its weights take {size / 2**30:,.0f} GiB, more than the memory")
+        return build()
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"these settings make no model: {error}") from error
+
+
+class _NoRandomNumbers(TorchFunctionMode):
+    """Leave weights uninitialised: on the meta device there are none, and torch would take 2 s."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(function, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **(kwargs or {}))
+
+
+def _memory() -> float:
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):  # as on Windows
+        return float("inf")
+
+
+def _content_hash(content: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _check_text(name: str, text: str) -> None:
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} holds half of a surrogate pair: {_short(text)}") from None
+    if "\0" in text:
+        raise ValueError(f"{name} holds a NUL character: {_short(text)}")
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_origin(hint) else str(hint)
+
+
+def _short(value: object) -> str:
+    text = str(value) if isinstance(value, int | float) else repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

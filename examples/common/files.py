@@ -1,0 +1,212 @@
+"""Files: written whole or not at all, in a folder that one training has to itself.
+
+:func:`write_atomically` gives a file its new content by one rename. :class:`FolderLock` keeps other
+trainings out of a run's folder from before the first byte is written until the training ends, and
+takes back what a training wrote that failed before it began.
+"""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from translation.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows: two trainings in one folder are up to the user there
+    fcntl = None  # type: ignore[assignment]
+
+LARGEST = 2**26
+"""Bytes of the longest text file of a run that is read."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all: earlier content stays until the new one is on the disk.
+
+    The content goes to a new file of a random name beside ``path``, which is then renamed. A device
+    or a pipe, which holds nothing that could be lost, is written to directly.
+
+    Args:
+        path: The file. Its folder must exist. It must not be a symbolic link.
+        content: All of it.
+
+    Raises:
+        UserError: If the disk refuses, or ``path`` is a symbolic link or a folder; it names
+            ``path``. The folder is then as it was.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "config.json"
+        >>> write_atomically(path, b"{}")
+        >>> [file.name for file in path.parent.iterdir()], path.read_bytes()
+        (['config.json'], b'{}')
+    """
+    partial = path.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        if path.is_symlink():
+            raise UserError(f"cannot write {path}: it is a symbolic link; name the file itself")
+        try:
+            with partial.open("xb") as file:  # "x" neither overwrites nor follows a link
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read_text(path: Path, *, errors: str = "strict") -> str:
+    """Read a text file of a run.
+
+    Args:
+        path: The file.
+        errors: What to do about bytes that are not UTF-8, as in ``bytes.decode``.
+
+    Raises:
+        ValueError: If it is not UTF-8, or longer than ``LARGEST``.
+    """
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ValueError(f"it is longer than {LARGEST:,} bytes")
+    return content.decode("utf-8", errors)
+
+
+class FolderLock:
+    """The lock of a run's folder, which is created if it is missing.
+
+    The lock is held on the file ``.lock`` in the folder, from the beginning of a ``with`` block to
+    its end, or until the process dies. The file is removed while it is still locked. Whoever opened
+    it in the meantime notices that the name has gone or belongs to another file, and tries again.
+
+    A training that fails before :meth:`commit` leaves the folder as it was: files that were written
+    with :meth:`write_new` are removed, unless somebody has changed them since, then the folders
+    that were created, if they are empty. Nothing else is ever removed.
+
+    Args:
+        folder: Of the run.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp()) / "run"
+        >>> try:
+        ...     with FolderLock(folder) as lock:
+        ...         lock.write_new(folder / "source.model", b"...")
+        ...         raise ValueError("no such corpus")
+        ... except ValueError:
+        ...     folder.exists()
+        False
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._file = folder / ".lock"
+        self._descriptor = -1
+        self._created: list[Path] = []
+        self._written: dict[Path, tuple[int, ...]] = {}
+
+    def __enter__(self) -> "FolderLock":
+        """Take the lock.
+
+        Raises:
+            UserError: If another training holds it, or the folder cannot be written to.
+        """
+        try:
+            for _ in range(1000):
+                if self._acquire():
+                    return self
+            raise UserError(f"cannot lock {self.folder}: it is removed again and again")
+        except BaseException:
+            self._remove_folders()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Give the lock back; after an error, first take back what was written."""
+        for path, identity in self._written.items() if error is not None else ():
+            with suppress(OSError):
+                if _identity(path) == identity:
+                    path.unlink()
+        with suppress(OSError):
+            self._file.unlink()
+        os.close(self._descriptor)
+        self._remove_folders()
+
+    def write_new(self, path: Path, content: bytes) -> None:
+        """Write a file that does not exist yet; one with the same content is left alone.
+
+        Raises:
+            UserError: If a file with other content is there already, or the disk refuses.
+        """
+        if path.is_file() and path.read_bytes() == content:  # of a training that was killed here
+            return
+        if os.path.lexists(path):
+            raise UserError(
+                f"{path} exists already, and is not from this training; "
+                "remove it, or choose another --run"
+            )
+        write_atomically(path, content)
+        self._written[path] = _identity(path)
+
+    def commit(self) -> None:
+        """Keep what was written, whatever happens from now on: the training begins."""
+        self._written.clear()
+
+    def _acquire(self) -> bool:
+        """Try to take the lock; False if a rival removed the folder or the file meanwhile."""
+        try:
+            self._create_folders()
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            descriptor = os.open(self._file, flags, 0o666)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            path = error.filename or self._file
+            raise UserError(f"cannot lock {self.folder}: {path}: {error.strerror}") from error
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.lstat(self._file)):
+                    self._descriptor = descriptor
+                    return True
+        except BlockingIOError as error:
+            raise UserError(f"another training is at work in {self.folder}") from error
+        except OSError as error:
+            raise UserError(f"cannot lock {self.folder}: {error.strerror}") from error
+        finally:
+            if self._descriptor != descriptor:
+                os.close(descriptor)
+        return False
+
+    def _create_folders(self) -> None:
+        for folder in reversed([self.folder, *self.folder.parents]):
+            if not folder.is_dir():
+                with suppress(FileExistsError):
+                    folder.mkdir()
+                    self._created.append(folder)
+        self.folder.mkdir(exist_ok=True)  # raises if it is a file
+
+    def _remove_folders(self) -> None:
+        for folder in reversed(self._created):
+            with suppress(OSError):
+                folder.rmdir()  # only if it is empty
+        self._created.clear()
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """Tell a file from another one of its name, and from itself with other content."""
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
