@@ -78,13 +78,19 @@ def check_fields(
             raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
         if isinstance(value, int | float) and not isinstance(value, bool):
             if not RULES[ranges[name]](value):
-                raise ValueError(f"{name} must be {ranges[name]}, got {_short(value)}")
+                limit = described(ranges[name], value)
+                raise ValueError(f"{name} must be {limit}, got {_short(value)}")
         parts = [*value, *value.values()] if isinstance(value, dict) else value
         for text in parts if isinstance(parts, list) else [parts]:
             if isinstance(text, str):
                 _check_text(name, text)
             elif isinstance(parts, list):
                 raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
+
+
+def described(rule: str, value: float) -> str:
+    """Describe a rule of :data:`RULES` to somebody who broke it with a value."""
+    return f"{rule} and below 2**63" if value >= 2**63 and "to" not in rule else rule
 
 
 def checked(config: Dataclass) -> Dataclass:

@@ -209,4 +209,5 @@ class FolderLock:
 def _identity(path: Path) -> tuple[int, ...]:
     """Tell a file from another one of its name, and from itself with other content."""
     status = os.lstat(path)
-    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times

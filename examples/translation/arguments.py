@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from common.configuration import RULES
+from common.configuration import RULES, described
 from translation.corpus import SMALL_PARALLEL_ENJA
 from translation.errors import UserError
 from translation.presets import MODELS, PRESETS
@@ -37,8 +37,8 @@ def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
             value = float("nan")
         if not RULES[rule](value):
             noun = "whole number" if kind is int else "number"
-            limit = " and below 2**63" if value >= 2**63 else ""
-            raise argparse.ArgumentTypeError(f"must be a {noun} {rule}{limit}, got {text!r}")
+            limit = described(rule, value)
+            raise argparse.ArgumentTypeError(f"must be a {noun} {limit}, got {text!r}")
         return value
 
     return read

@@ -304,7 +304,7 @@ def test_best_weights_that_were_lost_are_kept_again(tmp_path: Path, files: list[
     run = Run(folder, Config)
     config = run.read_config()
     vocabulary = run.load_tokenizer(config).vocab_size
-    assert not load_best(folder, config.build_encoder(vocabulary)).training
+    assert not load_best(folder, config.build_encoder(vocabulary), config).training
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -322,9 +322,10 @@ def test_what_was_learnt_from_must_stay_as_it_is(
     config = json.loads((folder / "config.json").read_text())
     for change, message in (
         ({"steps": "many"}, "damaged: steps must be"),
-        ({"steps": 0}, "damaged: steps is too small, got 0"),
-        ({"batch_size": -1}, "damaged: batch_size is too small, got -1"),
+        ({"steps": 0}, "damaged: steps must be above 0, got 0"),
+        ({"batch_size": -1}, "damaged: batch_size must be from 1 to 1000000, got -1"),
         ({"surprise": 1}, "damaged: "),
+        ({"num_heads": 1}, "num_heads is 1 instead of 2"),
         ({"format_version": 99}, "newer than this program's"),
     ):
         (folder / "config.json").write_text(json.dumps(config | change))

@@ -247,7 +247,7 @@ def load(folder: Path) -> tuple[LanguageModel, Tokenizer]:
     run = Run(folder, Config)
     config = run.read_config()
     tokenizer = run.load_tokenizer(config)
-    return load_best(folder, config.build(tokenizer.vocab_size)), tokenizer
+    return load_best(folder, config.build(tokenizer.vocab_size), config), tokenizer
 
 
 def test_drawing_with_no_choice_is_greedy(trained: Path) -> None:
@@ -381,7 +381,7 @@ def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
         (["generate", "--greedy", "--top-k", "3"], "--top-k goes without --greedy"),
         (["generate", "--greedy", "--count", "2"], "--greedy writes the same each time"),
         (["generate", "--side-by-side", "--count", "2"], "goes without --greedy and --count"),
-        (["generate", "--length", "-3"], "--length: must be a whole number above 0"),
+        (["generate", "--length", "-3"], "--length: must be a whole number from 1 to 1000000"),
         ([], "required"),
     ],
 )

@@ -1,0 +1,123 @@
+"""Files are written whole or not at all, and a run's folder belongs to one training at a time."""
+
+import errno
+import os
+import secrets
+from pathlib import Path
+
+import pytest
+from tests.examples.test_checkpoint import snapshot
+
+from common.files import FolderLock, write_atomically
+from translation.errors import UserError
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "config.json"
+    victim.write_text("mine")
+    monkeypatch.setattr(secrets, "token_hex", lambda count: "guessed")
+    (tmp_path / ".guessed.part").symlink_to(victim)
+    with pytest.raises(UserError, match=f"cannot write {path}: File exists"):
+        write_atomically(path, b"{}")
+    path.symlink_to(victim)
+    with pytest.raises(UserError, match=f"cannot write {path}: it is a symbolic link"):
+        write_atomically(path, b"{}")
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_where_the_disk_refuses_the_file_is_named_and_all_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = tmp_path / "config.json"
+    write_atomically(path, b"old")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(UserError, match=f"cannot write {path}: No space left on device"):
+        write_atomically(path, b"new")
+    assert snapshot(tmp_path) == {"config.json": b"old"}
+
+
+def test_a_device_or_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(fifo, b"words")
+    assert os.read(reader, 99) == b"words"
+    os.close(reader)
+    assert fifo.is_fifo()
+
+
+def test_a_folder_is_locked_by_one_at_a_time_and_is_then_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "a"
+    with FolderLock(folder):
+        with pytest.raises(UserError, match=f"another training is at work in {folder}"):
+            FolderLock(folder).__enter__()
+        assert snapshot(tmp_path) == {"runs": None, "runs/a": None, "runs/a/.lock": b""}
+    assert snapshot(tmp_path) == {}
+    with FolderLock(folder):  # free again
+        (folder / "a file").touch()
+    assert snapshot(tmp_path) == {"runs": None, "runs/a": None, "runs/a/a file": b""}
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, opened = tmp_path / "run", os.open
+    rival = FolderLock(folder)
+    rival.__enter__()
+
+    def open_late(*arguments: object) -> int:
+        descriptor = opened(*arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(os, "open", opened)
+        rival.__exit__(None, None, None)  # removes the file that was just opened, and the folder
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_late)
+    with (
+        FolderLock(folder),
+        pytest.raises(UserError, match="another training"),
+        FolderLock(folder),
+    ):
+        pass
+
+
+def test_a_planted_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / ".lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(UserError, match=f"cannot lock {tmp_path}: {tmp_path}/.lock"):
+        FolderLock(tmp_path).__enter__()
+    assert not (tmp_path / "victim").exists()
+
+
+def test_what_was_written_is_taken_back_unless_somebody_changed_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt), FolderLock(folder) as lock:
+        for name in ("ours", "overwritten", "replaced"):
+            lock.write_new(folder / name, b"ours")
+        (folder / "overwritten").write_bytes(b"ours")  # by a copy of the same file, made before
+        os.utime(folder / "overwritten", (1, 1))
+        (folder / "other").write_bytes(b"other")
+        (folder / "other").rename(folder / "replaced")
+        (folder / "added").mkdir()
+        raise KeyboardInterrupt
+    left = {"added": None, "overwritten": b"ours", "replaced": b"other"}
+    assert snapshot(folder) == left
+    with pytest.raises(KeyboardInterrupt), FolderLock(tmp_path / "kept") as lock:
+        lock.write_new(tmp_path / "kept" / "file", b"kept")
+        lock.commit()
+        raise KeyboardInterrupt
+    assert snapshot(tmp_path / "kept") == {"file": b"kept"}
+
+
+def test_a_file_that_exists_is_not_written_over_unless_it_is_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "source.model"
+    path.write_bytes(b"theirs")
+    with pytest.raises(UserError, match=f"{path} exists already"), FolderLock(tmp_path) as lock:
+        lock.write_new(path, b"ours")
+    with pytest.raises(ZeroDivisionError), FolderLock(tmp_path) as lock:
+        lock.write_new(path, b"theirs")  # of a training that was killed while it began
+        raise ZeroDivisionError
+    assert snapshot(tmp_path) == {"source.model": b"theirs"}
