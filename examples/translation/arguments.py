@@ -30,6 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
     """Make a reader of numbers for argparse, by one of :data:`common.configuration.RULES`."""
+
     def read(text: str) -> float:
         try:
             value = kind(text)

@@ -61,9 +61,7 @@ class Settings:
         Raises:
             UserError: If they describe none, or one that does not fit into the memory.
         """
-        return build_model(
-            lambda: MODELS[self.model](self, source_vocabulary, target_vocabulary)
-        )
+        return build_model(lambda: MODELS[self.model](self, source_vocabulary, target_vocabulary))
 
 
 def build_transformer(settings: Settings, *vocabularies: int) -> Transformer:

@@ -410,6 +410,8 @@ class Training:
         self.learner.moving.n_averaged.fill_(state["averaged"])
         load_moments(self.learner.optimizer, state["optimizer"])
         everyones = state["random"]
+        if not everyones:
+            raise ValueError("it holds no state of random numbers")
         if len(everyones) != self.processes.count:
             log.warning(
                 "%s was saved by %d processes, and there are %d now: dropout and the order of "

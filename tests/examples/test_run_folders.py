@@ -1,0 +1,613 @@
+"""Run folders: no program loses what others put there, or accepts what has changed."""
+
+import io
+import json
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.test_checkpoint import assert_same, snapshot
+from tests.examples.test_classify import order_matters
+from tests.examples.test_translate import one_error_line
+from tests.examples.tiny_run import SETTINGS, begin, make_corpus
+
+import classify
+import generate_text
+import translate
+from classification.learning import Config as ClassifierConfig
+from common.configuration import FIELDS, build_model
+from common.files import FolderLock
+from common.run import Run as SmallRun
+from text.learning import Config as TextConfig
+from translation.checkpoint import load_checkpoint, save_checkpoint
+from translation.errors import UserError
+from translation.presets import Settings
+from translation.run import Config, Run
+from translation.tokenizer import Tokenizer
+from translation.training import Training
+
+SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"]
+PLANS = {
+    translate: ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"],
+    classify: [*SIZES, "--steps", "4", "--batch-size", "4", "--vocabulary", "60"],
+    generate_text: [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"],
+}
+LOADERS = {translate: "corpus_of", classify: "data_of", generate_text: "text_of"}
+PICTURES = {
+    translate: ["draw_attention"],
+    classify: ["plot_accuracy", "plot_confusion", "plot_looks"],
+    generate_text: ["plot_text_loss"],
+}
+PROGRAMS = pytest.mark.parametrize("program", list(PLANS), ids=lambda module: module.__name__)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[ModuleType, list[str]]:
+    """The options that name what each program learns from."""
+    folder = tmp_path_factory.mktemp("data")
+    corpus = make_corpus()
+    pairs = [*corpus.train, *corpus.validation, *corpus.test]
+    reviews = [f"{review.label}\t{review.text}" for review in order_matters(30)]
+    texts = {
+        "source": [pair.source for pair in pairs],
+        "target": [pair.target for pair in pairs],
+        "train": reviews[:24],
+        "test": reviews[24:],
+    }
+    for name, lines in texts.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    source, target, train, test = (str(folder / name) for name in texts)
+    return {
+        translate: ["--source-file", source, "--target-file", target],
+        classify: ["--train-file", train, "--test-file", test],
+        generate_text: ["--text", target],
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the drawing, which takes longer than a tiny training, and the waiting for disks."""
+    for program, names in PICTURES.items():
+        for name in names:
+            monkeypatch.setattr(program, name, lambda *arguments, **options: None)
+    monkeypatch.setattr("translation.training.plot_loss", lambda *arguments: None)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, data: dict[ModuleType, list[str]]
+) -> dict[ModuleType, Path]:
+    """A finished run of each program; tests read it and leave it as it is."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        no_pictures.__wrapped__(patch)  # type: ignore[attr-defined]
+        for program, plan in PLANS.items():
+            command = ["train", "--run", str(folder / program.__name__), *data[program], *plan]
+            assert program.main(command) == 0
+    return {program: folder / program.__name__ for program in PLANS}
+
+
+def copy(run: Path, folder: Path) -> Path:
+    shutil.copytree(run, folder)
+    return folder
+
+
+# Nothing of others is lost
+
+
+@PROGRAMS
+def test_an_interrupted_beginning_removes_only_what_it_made(
+    program: ModuleType,
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    runs: dict[ModuleType, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "new" / "run"
+    command = ["train", "--run", str(folder), *data[program], *PLANS[program]]
+
+    def interrupted(*_: object, **__: object) -> None:
+        shutil.copytree(runs[program], folder, dirs_exist_ok=True)  # by another process
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(program, LOADERS[program], interrupted)
+        assert program.main(command) == 130
+    assert snapshot(folder) == snapshot(runs[program])
+    shutil.rmtree(folder.parent)
+
+    def trained(*arguments: Any, **options: Any) -> None:
+        train(*arguments, **options)  # ours is written, then replaced
+        shutil.copytree(runs[program], folder, dirs_exist_ok=True)
+        raise KeyboardInterrupt
+
+    train = Tokenizer.train
+    with monkeypatch.context() as patch:
+        patch.setattr(Tokenizer, "train", trained)
+        assert program.main(command) == 130
+    assert snapshot(folder) == snapshot(runs[program])
+    shutil.rmtree(folder.parent)
+
+    def alone(*arguments: Any, **options: Any) -> None:
+        train(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tokenizer, "train", alone)
+        assert program.main(command) == 130
+    assert snapshot(tmp_path) == {}
+
+
+@PROGRAMS
+def test_a_training_that_meets_another_writes_nothing(
+    program: ModuleType,
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    runs: dict[ModuleType, Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    new, old = tmp_path / "new", copy(runs[program], tmp_path / "old")
+    for folder, resume in ((new, []), (old, ["--resume"]), (old, [])):
+        with FolderLock(folder):
+            before = snapshot(folder)
+            command = ["train", "--run", str(folder), *data[program], *PLANS[program], *resume]
+            assert program.main(command) == 2
+            assert f"another training is at work in {folder}" in one_error_line(capsys)
+            assert snapshot(folder) == before
+
+
+@PROGRAMS
+def test_a_tokenizer_of_somebody_else_is_not_overwritten(
+    program: ModuleType,
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ["source.model", "target.model"] if program is translate else ["tokenizer.model"]
+    for name in names:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_bytes(b"theirs")
+        command = ["train", "--run", str(folder), *data[program], *PLANS[program]]
+        assert program.main(command) == 2
+        lines = capsys.readouterr().err.rstrip("\n").split("\n")
+        assert f"error: {folder / name} exists already" in lines[-1]
+        assert snapshot(folder) == {name: b"theirs"}
+
+
+@PROGRAMS
+def test_a_beginning_that_was_killed_begins_again(
+    program: ModuleType,
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    runs: dict[ModuleType, Path],
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for file in runs[program].glob("*.model"):
+        shutil.copy(file, folder)
+    (folder / ".lock").touch()
+    command = ["train", "--run", str(folder), *data[program], *PLANS[program], "--resume"]
+    assert program.main(command) == 0
+    assert set(snapshot(folder)) == set(snapshot(runs[program]))
+
+
+@PROGRAMS
+def test_a_refused_command_changes_no_byte(
+    program: ModuleType,
+    tmp_path: Path,
+    runs: dict[ModuleType, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = copy(runs[program], tmp_path / "run")
+    before = snapshot(folder)
+    plan = "--epochs" if program is translate else "--steps"
+    refused = [[], ["--resume", "--seed", "3"], ["--resume", plan, "1"], ["--resume", plan, "0"]]
+    if program is translate:
+        refused += [["--resume", "--minutes", "0.00001"]]
+    for options in refused:
+        assert program.main(["train", "--run", str(folder), *options]) == 2
+        one_error_line(capsys)
+        assert snapshot(folder) == before
+
+    def changed(*_: object, **__: object) -> None:
+        raise UserError("the corpus has changed")
+
+    more = ["train", "--run", str(folder), "--resume", plan, "99"]
+    with monkeypatch.context() as patch:
+        patch.setattr(program, LOADERS[program], changed)
+        assert program.main(more) == 2
+        assert snapshot(folder) == before
+    for name in ("checkpoints", "best"):  # of another run with the same sizes
+        (newest,) = sorted((folder / name).iterdir())[-1:]
+        checkpoint = load_checkpoint(newest)
+        config = checkpoint.state["config"] | {"seed": 1}
+        shutil.move(folder / name, tmp_path / name)
+        save_checkpoint(
+            folder / name,
+            step=checkpoint.step,
+            tensors=checkpoint.tensors,
+            state=checkpoint.state | {"config": config},
+        )
+        capsys.readouterr()
+        mixed = snapshot(folder)
+        assert program.main(more) == 2
+        assert "belongs to another run: seed is 0 instead of 1" in one_error_line(capsys)
+        assert snapshot(folder) == mixed
+        shutil.rmtree(folder / name)
+        shutil.move(tmp_path / name, folder / name)
+    assert snapshot(folder) == before
+
+
+def test_a_plan_is_changed_once_it_is_accepted(
+    tmp_path: Path, runs: dict[ModuleType, Path]
+) -> None:
+    for program, plan, wanted in ((translate, "--epochs", 3), (generate_text, "--steps", 6)):
+        folder = copy(runs[program], tmp_path / program.__name__)
+        assert program.main(["train", "--run", str(folder), "--resume", plan, str(wanted)]) == 0
+        content = json.loads((folder / "config.json").read_text())
+        assert content.get("steps", content.get("settings", {}).get("epochs")) == wanted
+        rows = (folder / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(rows[-1]).get("epoch", json.loads(rows[-1])["step"]) == wanted
+
+
+# Nothing that has changed is accepted
+
+
+def other(value: object, name: str) -> object:
+    """Another value that is in the range of its field."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 2 if name == "num_heads" else value + 1
+        case float():
+            return value / 2 if value else 0.5
+        case str():
+            return "rnn" if value == "transformer" else f"{value}x"
+        case list():
+            return [*value[::-1]]
+        case dict():
+            return {key: str(text)[::-1] for key, text in value.items()}
+    return "x" if name in ("data_dir", "source_file", "target_file", "text") else 0.5
+
+
+@PROGRAMS
+@pytest.mark.parametrize("resealed", [False, True])
+def test_every_edited_field_of_a_configuration_is_named(
+    program: ModuleType, resealed: bool, tmp_path: Path, runs: dict[ModuleType, Path]
+) -> None:
+    folder = copy(runs[program], tmp_path / "run")
+    free = {"format_version", "epochs", "minutes", "data_dir", "steps"}  # of the plan
+    if program is translate:
+        run: Any = Run(folder)
+        config: Any = run.read_config()
+        names = [*vars(config.settings), *vars(config)]
+
+        def load() -> object:
+            return run.load_best(torch.device("cpu"))
+    else:
+        run = SmallRun(folder, ClassifierConfig if program is classify else TextConfig)
+        config = run.read_config()
+        names = [*vars(config)]
+
+        def load() -> object:
+            if program is classify:
+                return classify.load(run, run.read_config(), torch.device("cpu"))
+            options = generate_text.parse(["evaluate", "--run", str(folder)])
+            return generate_text.load(options)
+
+    load()
+    written = run.config_file.read_bytes()
+    for name in names:
+        if name == "settings" or (resealed and name in free) or name == "format_version":
+            continue
+        settings = getattr(config, "settings", None)
+        if hasattr(settings, name):
+            value = other(getattr(settings, name), name)
+            changed = replace(config, settings=replace(settings, **{name: value}))
+        else:
+            changed = replace(config, **{name: other(getattr(config, name), name)})
+        if resealed:
+            run.write_config(changed)
+        else:
+            content = json.loads(written) | asdict(changed)
+            run.config_file.write_text(json.dumps(content))
+        message = f"{'source' if name == 'tokenizers' else name} is|not the tokenizer|make no model"
+        message = r"config\.json has changed since" if name in free else message
+        with pytest.raises(UserError, match=message):
+            load()
+    run.config_file.write_bytes(written)
+    load()
+
+
+def state_in_use(run: Run) -> tuple[object, ...]:
+    config, model, *tokenizers = run.load_best(torch.device("cpu"))
+    words = [tokenizer.encode("犬が眠る。 The dog runs.") for tokenizer in tokenizers]
+    return config.definition, dict(model.state_dict()), words
+
+
+def state_to_resume(run: Run) -> tuple[object, ...]:
+    config = run.read_config()
+    training = Training(
+        *(run, config.settings, make_corpus(), run.load_tokenizers(config)),
+        seed=config.seed,
+        device=torch.device("cpu"),
+        minutes=config.minutes,
+    )
+    assert training.resume()
+    learner = training.learner
+    progress = asdict(training.progress)
+    return (
+        *(asdict(config), dict(learner.model.state_dict()), dict(learner.average.state_dict())),
+        *(learner.optimizer.state_dict(), int(learner.moving.n_averaged)),
+        *(progress, training.metrics, torch.get_rng_state()),
+    )
+
+
+def flip_bits(run: Run, flips: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Flip single bits of a run's files, each alone; loading must refuse it or not be moved."""
+    files = [path for path in sorted(run.folder.rglob("*")) if path.is_file()]
+    newest, hidden = max(run.checkpoints.iterdir()), run.folder.parent / "newest"
+    clean = {state: state(run) for state in (state_in_use, state_to_resume)}
+    metrics = run.metrics.read_bytes()
+    newest.rename(hidden)
+    before_newest = state_to_resume(run)
+    hidden.rename(newest)
+    run.metrics.write_bytes(metrics)  # which resuming writes anew
+    dice, refused = random.Random(0), 0
+    for number in range(flips):
+        file = files[number % len(files)]
+        content = file.read_bytes()
+        changed = bytearray(content)
+        bit = dice.randrange(8 * len(content))
+        changed[bit // 8] ^= 1 << bit % 8
+        for state, expected in clean.items():
+            file.write_bytes(changed)
+            caplog.clear()
+            try:
+                found = state(run)
+            except UserError as error:
+                refused += str(run.folder) in str(error)
+            else:
+                if "taking the older" in caplog.text:
+                    expected = before_newest
+                assert_same(found, expected)
+            file.write_bytes(content)
+            run.metrics.write_bytes(metrics)
+    assert refused > flips / 2
+
+
+@pytest.fixture(scope="module")
+def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        no_pictures.__wrapped__(patch)  # type: ignore[attr-defined]
+        training = begin(tmp_path_factory.mktemp("runs") / "run", replace(SETTINGS, epochs=2))
+        training.fit()
+    return training.run.folder
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, two_epochs: Path) -> Run:
+    return Run(copy(two_epochs, tmp_path / "run"))
+
+
+def test_a_flipped_bit_is_refused_or_without_effect(
+    tiny: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    flip_bits(tiny, 90, caplog)
+
+
+@pytest.mark.slow
+def test_thousands_of_flipped_bits_are_refused_or_without_effect(
+    tiny: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    flip_bits(tiny, 5000, caplog)
+
+
+def test_metrics_that_were_changed_do_not_change_a_resumed_training(tiny: Run) -> None:
+    whole = tiny.metrics.read_bytes()
+    rows = [json.loads(line) for line in whole.splitlines()]
+    for value in (0.0, -1.0):
+        changed = "".join(json.dumps(row | {"validation_loss": value}) + "\n" for row in rows)
+        tiny.metrics.write_text(changed)
+        with pytest.raises(UserError, match=r"metrics.jsonl is damaged: it differs"):
+            tiny.read_metrics()
+        training = begin(tiny.folder)
+        assert training.resume()
+        assert training.progress.best_loss == min(row["validation_loss"] for row in rows)
+        assert tiny.metrics.read_bytes() == whole  # as the checkpoint holds it
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", '"3"', "null", "true", "9" * 5000, "1e999"])
+def test_odd_figures_in_metrics_are_named(tiny: Run, value: str) -> None:
+    text = tiny.metrics.read_text()
+    loss = json.loads(text.splitlines()[0])["validation_loss"]
+    tiny.metrics.write_text(
+        text.replace(f'"validation_loss": {loss!r}', f'"validation_loss": {value}')
+    )
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged"):
+        tiny.read_metrics()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"optimizer": {}},
+        {"optimizer": None},
+        {"averaged": "many"},
+        {"random": []},
+        {"random": 3},
+        {"progress": {}},
+        {"progress": {"epoch": -1}},
+        {"progress": {"best_loss": float("nan")}},
+        {"progress": {"step": 10**20}},
+        {"progress": {"seconds": "long"}},
+        {"metrics": [{"epoch": 1}]},
+        {"config": None},
+        {"config": {}},
+    ],
+)
+def test_a_state_that_is_none_is_refused_in_one_line(tiny: Run, change: dict[str, Any]) -> None:
+    path = max(tiny.checkpoints.iterdir())
+    checkpoint = load_checkpoint(path)
+    if change.get("progress"):
+        change = {"progress": checkpoint.state["progress"] | change["progress"]}
+    save_checkpoint(
+        tiny.checkpoints,
+        step=checkpoint.step,
+        tensors=checkpoint.tensors,
+        state=checkpoint.state | change,
+    )
+    with pytest.raises(UserError) as caught:
+        begin(tiny.folder).resume()
+    assert str(tiny.checkpoints) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@PROGRAMS
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(DEEP, '{"a": ' * 100_000, '{"\\ud800": 1}', '{"format_version": "\\ud800"}', "[]", "NaN"),
+        *('{"format_version": true}', '{"format_version": 0}', '{"format_version": 1e99}', "\x00"),
+        *('{"format_version": ' + "9" * 5000 + "}", '{"format_version": 4, "\\ud800": 1}'),
+    ],
+    ids=lambda text: text[:30].encode("unicode_escape").decode(),
+)
+def test_a_malformed_configuration_is_refused_in_one_line(
+    program: ModuleType, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    assert program.main(["evaluate", "--run", str(tmp_path)]) == 2
+    error = one_error_line(capsys)
+    assert str(tmp_path / "config.json") in error
+    assert len(error) < 1000
+
+
+@PROGRAMS
+def test_every_number_has_a_range_and_sizes_beyond_it_are_refused(
+    program: ModuleType,
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    runs: dict[ModuleType, Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = copy(runs[program], tmp_path / "run")
+    content = json.loads((folder / "config.json").read_text())
+    for place in (content, content.get("settings", {})):
+        for name, value in list(place.items()):
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                continue
+            for odd in (-1, float("nan"), float("inf"), 10**400, "3", True, [], None):
+                if odd is None and name in ("peak_rate", "minutes"):
+                    continue
+                place[name] = odd
+                (folder / "config.json").write_text(json.dumps(content))
+                assert program.main(["evaluate", "--run", str(folder)]) == 2
+                one_error_line(capsys)
+            place[name] = value
+    option = {translate: "--vocabulary", classify: "--num-layers", generate_text: "--d-model"}
+    for size in (10**9, 10**12):
+        new = ["train", "--run", str(tmp_path / "new"), *data[program], *PLANS[program]]
+        assert program.main([*new, option[program], str(size)]) == 2
+        assert str(size) in one_error_line(capsys)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_larger_than_the_memory_is_not_built() -> None:
+    settings = replace(SETTINGS, num_layers=30, d_ff=1_000_000, d_model=8192)
+    with pytest.raises(UserError, match="GiB, more than the memory"):
+        settings.build(80, 80)
+
+
+def test_counting_a_models_weights_changes_neither_them_nor_random_numbers() -> None:
+    def build() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.Linear(4, 3))
+
+    torch.manual_seed(0)
+    plain, after_plain = build(), torch.rand(3)
+    torch.manual_seed(0)
+    built, after_built = build_model(build), torch.rand(3)
+    assert_same(dict(built.state_dict()), dict(plain.state_dict()))
+    assert_same(after_built, after_plain)
+
+
+def test_every_rule_of_a_field_is_known_to_a_configuration() -> None:
+    known: set[str] = set()
+    for kind in (Settings, Config, ClassifierConfig, TextConfig):
+        known |= {*kind.__dataclass_fields__}
+    assert FIELDS.keys() <= known
+
+
+# Whoever reads the output may go
+
+
+@PROGRAMS
+def test_a_training_whose_reader_has_gone_is_complete(
+    program: ModuleType,
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    runs: dict[ModuleType, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as unread:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", unread)
+        command = ["train", "--run", str(tmp_path / "run"), *data[program], *PLANS[program]]
+        assert program.main(command) == 0
+    assert set(snapshot(tmp_path / "run")) == set(snapshot(runs[program]))
+
+
+def test_a_full_disk_behind_standard_output_is_told_and_named(
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        command = ["train", "--run", str(tmp_path / "run"), *data[classify], *PLANS[classify]]
+        assert classify.main(command) == 2
+    assert "error: cannot write standard output: No space left on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (translate.main, ["translate", "--be", "3", "犬"]),
+        (translate.main, ["train", "--epo", "3"]),
+        (classify.main, ["train", "--step", "3"]),
+        (generate_text.main, ["generate", "--leng", "3"]),
+        (translate.main, ["compare", "a", "--out", "b"]),
+    ],
+)
+def test_options_are_written_in_full(
+    program: Callable[[list[str]], int], arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program(arguments) == 2
+    assert "unrecognized arguments: --" in one_error_line(capsys)
+
+
+def test_a_message_with_half_a_surrogate_pair_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written))
+    assert translate.main(["evaluate", "--run", str(tmp_path / "\udcff \ud800")]) == 2
+    sys.stderr.flush()
+    assert b"\xff \\ud800 holds no run" in written.getvalue()
