@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_origin, get_type_hints
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from common.files import read_text, write_atomically
@@ -76,10 +76,10 @@ def check_fields(
         is_bool_for_number = isinstance(value, bool) and hint is not bool
         if is_bool_for_number or not (isinstance(value, allowed) or is_int_for_float):
             raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if not RULES[ranges[name]](value):
-                limit = described(ranges[name], value)
-                raise ValueError(f"{name} must be {limit}, got {_short(value)}")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and not RULES[ranges[name]](value):
+            limit = described(ranges[name], value)
+            raise ValueError(f"{name} must be {limit}, got {_short(value)}")
         parts = [*value, *value.values()] if isinstance(value, dict) else value
         for text in parts if isinstance(parts, list) else [parts]:
             if isinstance(text, str):
@@ -197,11 +197,11 @@ def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
         'd_ff is 8 instead of 4'
     """
     for name in [*now, *then]:
-        values = [each.get(name) for each in (now, then)]
-        if values[0] != values[1]:
-            if all(isinstance(value, Mapping) for value in values):
-                return difference(*values)
-            return f"{name} is {_short(values[0])} instead of {_short(values[1])}"
+        here, there = now.get(name), then.get(name)
+        if here != there:
+            if isinstance(here, Mapping) and isinstance(there, Mapping):
+                return difference(here, there)
+            return f"{name} is {_short(here)} instead of {_short(there)}"
     return ""
 
 

@@ -47,10 +47,10 @@ def run_program(work: Callable[[], None]) -> int:
         print(f"error: {error.strerror}{where}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError):
-            if "can't allocate memory" not in str(error):
-                raise
-        print("error: out of memory", *str(error).split(), file=sys.stderr)
+        is_known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not is_known and "can't allocate memory" not in str(error):
+            raise
+        print("error: out of memory:", *str(error).split(), file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         print("\nstopped", *stop.args, file=sys.stderr)
@@ -117,7 +117,7 @@ def finishing_unread() -> Iterator[None]:
 
 
 def _printable(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Write undecodable bytes of the command line as they came, other surrogates as ``\\udc00``."""
+    """Write undecodable bytes of the command line as they came, other surrogates escaped."""
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:

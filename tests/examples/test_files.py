@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,12 +78,8 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
         return descriptor
 
     monkeypatch.setattr(os, "open", open_late)
-    with (
-        FolderLock(folder),
-        pytest.raises(UserError, match="another training"),
-        FolderLock(folder),
-    ):
-        pass
+    with FolderLock(folder), pytest.raises(UserError, match="another training"):
+        FolderLock(folder).__enter__()
 
 
 def test_a_planted_lock_is_not_followed(tmp_path: Path) -> None:
@@ -92,9 +89,17 @@ def test_a_planted_lock_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "victim").exists()
 
 
+def fail(folder: Path, work: Callable[[FolderLock], object]) -> None:
+    """Do something in a locked folder, and be interrupted."""
+    with FolderLock(folder) as lock:
+        work(lock)
+        raise KeyboardInterrupt
+
+
 def test_what_was_written_is_taken_back_unless_somebody_changed_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt), FolderLock(folder) as lock:
+
+    def meet_others(lock: FolderLock) -> None:
         for name in ("ours", "overwritten", "replaced"):
             lock.write_new(folder / name, b"ours")
         (folder / "overwritten").write_bytes(b"ours")  # by a copy of the same file, made before
@@ -102,22 +107,26 @@ def test_what_was_written_is_taken_back_unless_somebody_changed_it(tmp_path: Pat
         (folder / "other").write_bytes(b"other")
         (folder / "other").rename(folder / "replaced")
         (folder / "added").mkdir()
-        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail(folder, meet_others)
     left = {"added": None, "overwritten": b"ours", "replaced": b"other"}
     assert snapshot(folder) == left
-    with pytest.raises(KeyboardInterrupt), FolderLock(tmp_path / "kept") as lock:
-        lock.write_new(tmp_path / "kept" / "file", b"kept")
+
+    def commit(lock: FolderLock) -> None:
+        lock.write_new(folder / "kept", b"kept")
         lock.commit()
-        raise KeyboardInterrupt
-    assert snapshot(tmp_path / "kept") == {"file": b"kept"}
+
+    with pytest.raises(KeyboardInterrupt):
+        fail(folder, commit)
+    assert snapshot(folder) == left | {"kept": b"kept"}
 
 
 def test_a_file_that_exists_is_not_written_over_unless_it_is_the_same(tmp_path: Path) -> None:
     path = tmp_path / "source.model"
     path.write_bytes(b"theirs")
-    with pytest.raises(UserError, match=f"{path} exists already"), FolderLock(tmp_path) as lock:
-        lock.write_new(path, b"ours")
-    with pytest.raises(ZeroDivisionError), FolderLock(tmp_path) as lock:
-        lock.write_new(path, b"theirs")  # of a training that was killed while it began
-        raise ZeroDivisionError
+    with pytest.raises(UserError, match=f"{path} exists already"):
+        fail(tmp_path, lambda lock: lock.write_new(path, b"ours"))
+    with pytest.raises(KeyboardInterrupt):  # that of a training that was killed while it began
+        fail(tmp_path, lambda lock: lock.write_new(path, b"theirs"))
     assert snapshot(tmp_path) == {"source.model": b"theirs"}
