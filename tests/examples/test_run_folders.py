@@ -406,7 +406,7 @@ def tiny(tmp_path: Path, two_epochs: Path) -> Run:
 def test_a_flipped_bit_is_refused_or_without_effect(
     tiny: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flip_bits(tiny, 90, caplog)
+    flip_bits(tiny, 60, caplog)
 
 
 @pytest.mark.slow
