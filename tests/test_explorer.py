@@ -10,6 +10,7 @@ import logging
 import math
 import pickle
 import re
+import secrets
 import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -127,6 +128,22 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     save_explorer(path, explorer.blocks, title=explorer.title, writing=explorer.writing)
     assert path.read_text(encoding="utf-8") == explorer.html
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_planted_link_is_not_followed_and_an_error_names_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "page.html"
+    victim.write_text("mine")
+    monkeypatch.setattr(secrets, "token_hex", lambda count: "guessed")
+    (tmp_path / ".page.html.part").symlink_to(victim)  # the name of earlier versions
+    save_explorer(path, make_explorer().blocks[:1])
+    (tmp_path / ".guessed.part").symlink_to(victim)
+    with pytest.raises(FileExistsError) as caught:
+        save_explorer(path, make_explorer().blocks[:1])
+    assert caught.value.filename == str(path)
+    assert victim.read_text() == "mine"
+    assert (tmp_path / ".guessed.part").is_symlink()  # it is not ours to remove
 
 
 def test_japanese_glyphs_are_embedded_and_latin_ones_are_not() -> None:

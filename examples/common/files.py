@@ -50,15 +50,15 @@ def write_atomically(path: Path, content: bytes) -> None:
             return
         if path.is_symlink():
             raise UserError(f"cannot write {path}: it is a symbolic link; name the file itself")
+        created = partial.open("xb")  # "x" neither overwrites nor follows a link
         try:
-            with partial.open("xb") as file:  # "x" neither overwrites nor follows a link
+            with created as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
         finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 

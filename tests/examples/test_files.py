@@ -20,6 +20,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / ".guessed.part").symlink_to(victim)
     with pytest.raises(UserError, match=f"cannot write {path}: File exists"):
         write_atomically(path, b"{}")
+    assert (tmp_path / ".guessed.part").is_symlink()  # it is not ours to remove
     path.symlink_to(victim)
     with pytest.raises(UserError, match=f"cannot write {path}: it is a symbolic link"):
         write_atomically(path, b"{}")

@@ -6,7 +6,6 @@ import json
 import secrets
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
@@ -176,14 +175,15 @@ class Explorer:
         path, html = Path(path), self.html
         partial = path.with_name(f".{secrets.token_hex(8)}.part")
         try:
-            with partial.open("x", encoding="utf-8") as file:  # "x" follows no symbolic link
-                file.write(html)
-            partial.replace(path)
+            created = partial.open("x", encoding="utf-8")  # "x" follows no symbolic link
+            try:
+                with created as file:
+                    file.write(html)
+                partial.replace(path)
+            finally:
+                partial.unlink(missing_ok=True)
         except OSError as error:  # a full disk does not tell which file it was
             raise OSError(error.errno, error.strerror, str(path)) from error
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
 
     def _repr_html_(self) -> str:
         """Show the page in a frame that can reach nothing around it."""
