@@ -34,7 +34,6 @@ from marian import build_marian
 
 THREADS = 2
 VOCABULARY, PAD, UNKNOWN, START, END = 4000, 0, 1, 2, 3
-NEVER = -1  # a token that no model writes: sentences do not end before their length
 PACKAGES = ("torch", "transformers", "ctranslate2", "transformer-blocks")
 
 
@@ -125,8 +124,8 @@ def make_ours(change: str = "packed") -> Prepare:
         steps = model.begin(source)
         start = torch.full((cell.sentences,), START)
         if cell.beams == 1:
-            return greedy_search(steps, start, end_id=NEVER, max_length=cell.length)
-        return beam_search(steps, start, beam_size=cell.beams, end_id=NEVER, max_length=cell.length)
+            return greedy_search(steps, start, end_id=None, max_length=cell.length)
+        return beam_search(steps, start, beam_size=cell.beams, end_id=None, max_length=cell.length)
 
     def prepare(cell: Cell) -> Callable[[], object] | None:
         source = padded(cell.sentences)

@@ -29,7 +29,7 @@ from contest import Prepare, draw, hold, write_json
 from marian import build_marian
 
 THREADS = 2
-NEVER = -1  # a token that no model writes
+NO_PADDING = -1  # an id that no token has
 WRITTEN, BEGUN, BEAMS = 32, 16, 4
 MINILM, GPT2, OPUS = 30522, 50257, 60716
 """Sizes of the vocabularies; padding is 0 in the first and the last word in the third."""
@@ -132,12 +132,12 @@ def make_ours(*, packed: bool, compiled: bool = False) -> Prepare:
             return model(tokens)
         if cell.work == "go on":
             steps = Gpt2Steps(model, tokens[:, :-1])
-            return greedy_search(steps, tokens[:, -1], end_id=NEVER, max_length=WRITTEN)
+            return greedy_search(steps, tokens[:, -1], end_id=None, max_length=WRITTEN)
         return beam_search(
             MarianSteps(model, tokens, max_length=WRITTEN + 1),
             torch.full((cell.batch,), model.padding_id),
             beam_size=BEAMS,
-            end_id=NEVER,
+            end_id=None,
             max_length=WRITTEN,
         )
 
@@ -205,7 +205,7 @@ def make_transformers() -> Prepare:
 
     def prepare(cell: Cell) -> Callable[[], object]:
         model, tokens = build(cell.work), batch_of(cell)
-        padding = {"encode": 0, "go on": NEVER, "translate": OPUS - 1}[cell.work]
+        padding = {"encode": 0, "go on": NO_PADDING, "translate": OPUS - 1}[cell.work]
         real = (tokens != padding).long()
         return lambda: work(model, tokens, real, cell)
 

@@ -214,8 +214,7 @@ X = zeros(2, 5, 8)
             X.double(),
             X,
             TypeError,
-            "query, key and value must have one dtype, "
-            "got torch.float32, torch.float64 and torch.float32",
+            "key must have the dtype of the weights, torch.float32, got dtype=torch.float64",
         ),
     ],
     ids=["key width", "value width", "two dimensions", "length", "batch", "dtype"],
@@ -262,7 +261,9 @@ every_taker = pytest.mark.parametrize("take", TAKES_A_MASK.values(), ids=TAKES_A
 def test_a_mask_that_is_not_boolean_is_refused_with_the_meaning_of_true(
     take: Callable[[Tensor], Any], dtype: torch.dtype
 ) -> None:
-    message = rf"^mask must be bool, where True hides a key, got dtype={dtype}; compare to make"
+    message = (
+        rf"^(memory_)?mask must be bool, where True hides a key, got dtype={dtype}; compare to make"
+    )
     with pytest.raises(TypeError, match=message):
         take(zeros(5, 5, dtype=dtype))
 
@@ -280,10 +281,10 @@ def test_a_mask_that_does_not_fit_is_refused_with_both_shapes_and_its_builders(
     take: Callable[[Tensor], Any], shape: tuple[int, ...]
 ) -> None:
     message = (
-        "mask must have shape (L, S) = (5, 5) or (B|1, H|1, L|1, S) = (2|1, 4|1, 5|1, 5), "
+        "must have shape (L, S) = (5, 5) or (B|1, H|1, L|1, S) = (2|1, 4|1, 5|1, 5), "
         f"got {shape}; padding_mask(tokens) and causal_mask(L, S) build these shapes"
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=f"^(memory_)?mask {re.escape(message)}$"):
         take(zeros(*shape, dtype=torch.bool))
 
 
@@ -342,7 +343,8 @@ def test_positions_end_at_max_length_also_through_an_offset(kind: Any) -> None:
         (
             lambda: format_mask(zeros(3, 3)),
             TypeError,
-            "mask must be bool, where True hides a key, got dtype=torch.float32",
+            "mask must be bool, where True hides a key, got dtype=torch.float32; compare to make "
+            "it one, for example `mask == 0` where 0 marks what to hide",
         ),
         (
             lambda: format_mask(zeros(2, 3, 3, dtype=torch.bool)),
@@ -352,7 +354,7 @@ def test_positions_end_at_max_length_also_through_an_offset(kind: Any) -> None:
         (
             lambda: format_mask(causal_mask(3), queries=["a", "b"]),
             ValueError,
-            "labels must match the mask's shape (3, 3), got 2 queries and 3 keys",
+            "queries and keys must match the mask's shape (3, 3), got 2 and 3 labels",
         ),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_cache_says_what_it_cannot_do() -> None:
         decoder.new_cache(memory)
     with torch.no_grad():
         cache = decoder.new_cache(memory)
-        either = r"^give either memory with its memory_mask, or a cache that holds both$"
+        either = r"^memory must be given with its memory_mask, or instead a cache that holds both$"
         for memories, options in (
             ((memory,), {"cache": cache}),
             ((), {}),
@@ -214,9 +214,9 @@ def test_a_cache_says_what_it_cannot_do() -> None:
         with pytest.raises(ValueError, match=r"^what is added must have shape"):
             cache.past[0].add(new[1:], new[1:])
         assert torch.equal(cache.past[0].read()[0], keys)
-        with pytest.raises(ValueError, match=r"^mask must have shape \(L, S\) = \(1, 5\)"):
+        with pytest.raises(ValueError, match=r"^memory_mask must have shape \(L, S\) = \(1, 5\)"):
             decoder.new_cache(memory, memory_mask=MASK[..., :4])
-        with pytest.raises(TypeError, match=r"^mask must be bool"):
+        with pytest.raises(TypeError, match=r"^memory_mask must be bool"):
             decoder.new_cache(memory, memory_mask=MASK.float())
         other = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=24)
         with pytest.raises(ValueError, match=r"^cache must be of this decoder with 1 layers"):

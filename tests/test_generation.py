@@ -78,7 +78,7 @@ def test_a_model_is_not_asked_again_once_all_have_ended() -> None:
 
 def test_a_sentence_that_never_ends_stops_at_max_length() -> None:
     model = Storyteller(2)
-    stories = greedy_search(model, torch.tensor([3, 4]), end_id=VOCABULARY, max_length=7)
+    stories = greedy_search(model, torch.tensor([3, 4]), end_id=None, max_length=7)
     assert [(len(story.tokens), story.ended) for story in stories] == [(7, False)] * 2
     assert model.selections == []  # nobody left
 

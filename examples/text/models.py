@@ -164,7 +164,7 @@ class TextSteps:
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
         >>> model = build_2017(50, **sizes).eval()
         >>> prompt, start = torch.tensor([[7, 8]]), torch.tensor([9])
-        >>> (text,) = greedy_search(TextSteps(model, prompt), start, end_id=-1, max_length=20)
+        >>> (text,) = greedy_search(TextSteps(model, prompt), start, end_id=None, max_length=20)
         >>> len(text.tokens)  # longer than its context
         20
     """

@@ -12,8 +12,6 @@ from text.source import cleaned, read_back
 from transformer_blocks import greedy_search, sample
 from translation.tokenizer import EOS, Tokenizer
 
-NEVER = -1  # the id of no token: a text ends where it is long enough
-
 
 @dataclass(frozen=True)
 class Way:
@@ -57,13 +55,13 @@ def write_on(
     steps = TextSteps(model, before)
     start = torch.full((count,), begin[-1], device=device)
     if way.temperature is None:
-        found = greedy_search(steps, start, end_id=NEVER, max_length=length)
+        found = greedy_search(steps, start, end_id=None, max_length=length)
     else:
         generator = torch.Generator()
         generator.seed() if seed is None else generator.manual_seed(seed)
         found = sample(
             *(steps, start),
-            end_id=NEVER,
+            end_id=None,
             max_length=length,
             temperature=way.temperature,
             top_k=way.top_k,

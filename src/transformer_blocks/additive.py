@@ -25,7 +25,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_match, check_size
 from transformer_blocks.attention import (
     check_inputs,
     hidden_cells,
@@ -90,12 +90,13 @@ class AdditiveAttention(WeighingKernel):
             TypeError: If the dtypes differ, or the mask is not boolean.
             ValueError: If the shapes do not fit.
         """
-        check_inputs(query, key, key)
+        check_inputs(query, key, key, causal=causal, scale=scale)
         heads, width = self.vector.shape
         if (query.shape[1], query.shape[3]) != (heads, width):
             raise ValueError(
                 f"query must have shape (B, {heads}, L, {width}), got {tuple(query.shape)}"
             )
+        check_match("query", query, self.vector, self)
         hidden = hidden_cells(query, key, mask, causal)
         queries, keys = to_full_precision(query), to_full_precision(key)
         pairs = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (B, H, L, S, d_k)

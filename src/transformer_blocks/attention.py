@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_blocks._checks import check_dropout
+from transformer_blocks._checks import check_dropout, check_flag, check_number, check_tensor
 from transformer_blocks.dropout import drop
 from transformer_blocks.masks import check_mask, hide_future
 
@@ -72,7 +72,7 @@ def attention_weights(
         >>> attention_weights(query, key)
         tensor([[[[0.9442, 0.0558]]]])
     """
-    check_inputs(query, key, key)
+    check_inputs(query, key, key, causal=causal, scale=scale)
     hidden = hidden_cells(query, key, mask, causal)
     return softmax_of_visible(dot_products(query, key, scale), hidden).to(query.dtype)
 
@@ -116,7 +116,7 @@ def scaled_dot_product_attention(
         >>> torch.allclose(mixed, again, atol=1e-6)  # ... and the answers stay the same
         True
     """
-    check_inputs(query, key, value)
+    check_inputs(query, key, value, causal=causal, scale=scale)
     check_dropout(dropout=dropout)
     weights = attention_weights(query, key, mask=mask, causal=causal, scale=scale)
     return drop(weights, dropout) @ value, weights
@@ -152,7 +152,7 @@ def fused_attention(
         >>> torch.allclose(fused, readable, atol=1e-6)
         True
     """
-    check_inputs(query, key, value)
+    check_inputs(query, key, value, causal=causal, scale=scale)
     check_dropout(dropout=dropout)
     # Torch's own causal rule aligns top left, which is right if L == S.
     mask_free = causal and mask is None and query.shape[-2] == key.shape[-2]
@@ -281,34 +281,64 @@ def softmax_of_visible(scores: Tensor, hidden: Tensor | None) -> Tensor:
 
 def hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
     """Join the caller's mask and the causal one; None where there is nothing to hide."""
-    batch, heads, length, _ = query.shape
-    key_length = key.shape[-2]
+    length, key_length = query.shape[-2], key.shape[-2]
     if mask is not None:
-        check_mask(mask, batch=batch, heads=heads, queries=length, keys=key_length)
+        check_mask_fits(mask, query, key)
     if not causal or length == 1:  # the last query sees every key, and so does an only one
         return mask
     future = hide_future(length, key_length, query.device)
     return future if mask is None else mask | future
 
 
-def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise unless shapes are (B, H, L, d_k), (B, H, S, d_k), (B, H, S, d_v), with one dtype."""
-    if not query.dim() == key.dim() == value.dim() == 4:
+def check_mask_fits(mask: Tensor, query: Tensor, key: Tensor) -> None:
+    """Raise unless ``mask`` fits attention of these queries to these keys; see check_mask."""
+    batch, heads, length, _ = query.shape
+    check_mask(
+        mask, batch=batch, heads=heads, queries=length, keys=key.shape[2], device=query.device
+    )
+
+
+def check_inputs(
+    query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, scale: float | None = None
+) -> None:
+    """Raise unless shapes are (B, H, L, d_k), (B, H, S, d_k), (B, H, S, d_v), all else alike.
+
+    Raises:
+        TypeError: If one is no tensor of real numbers, if their dtypes differ, or if an option is
+            of the wrong kind.
+        ValueError: If shapes do not fit, or devices differ.
+    """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_tensor(name, tensor)
+    check_flag(causal=causal)
+    if scale is not None:
+        check_number(scale=scale)
+    asked, matched, mixed = query.shape, key.shape, value.shape
+    if not len(asked) == len(matched) == len(mixed) == 4:
         rule = "have four dimensions (B, H, L, d_k)"
-    elif not query.shape[:2] == key.shape[:2] == value.shape[:2]:
+    elif not asked[:2] == matched[:2] == mixed[:2]:
         rule = "agree in batch and heads"
-    elif query.shape[3] != key.shape[3]:
+    elif asked[3] != matched[3]:
         rule = "agree in width d_k (query and key)"
-    elif key.shape[2] != value.shape[2]:
+    elif matched[2] != mixed[2]:
         rule = "agree in length S (key and value)"
     elif not query.dtype == key.dtype == value.dtype:
         raise TypeError(
             "query, key and value must have one dtype, "
             f"got {query.dtype}, {key.dtype} and {value.dtype}"
         )
+    elif not query.is_floating_point():
+        raise TypeError(
+            f"query, key and value must be floating-point tensors, got dtype={query.dtype}"
+        )
+    elif not query.device == key.device == value.device:
+        raise ValueError(
+            "query, key and value must be on one device, "
+            f"got {query.device}, {key.device} and {value.device}"
+        )
     else:
         return
     raise ValueError(
-        f"query, key and value must {rule}, got query {tuple(query.shape)}, "
-        f"key {tuple(key.shape)} and value {tuple(value.shape)}"
+        f"query, key and value must {rule}, got query {tuple(asked)}, "
+        f"key {tuple(matched)} and value {tuple(mixed)}"
     )

@@ -14,7 +14,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_blocks._checks import check_dropout, check_factory, check_size
+from transformer_blocks._checks import check_callable, check_dropout, check_factory, check_size
 from transformer_blocks.attention import fused_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -55,6 +55,7 @@ def build_encoder(
         The composed stack.
 
     Raises:
+        TypeError: If an argument is of the wrong kind: a class for a kernel, a name for a function.
         ValueError: If a size or probability is out of range, or num_heads does not divide d_model.
 
     Example:
@@ -64,6 +65,7 @@ def build_encoder(
     """
     check_size(num_layers=num_layers)
     check_dropout(dropout=dropout, attention_dropout=attention_dropout)
+    check_callable(activation=activation, kernel=kernel)
     check_factory(residual=residual)
     new_residual = partial(residual, d_model, dropout=dropout)
     layers = [
@@ -100,6 +102,7 @@ def build_decoder(
         The composed stack.
 
     Raises:
+        TypeError: If an argument is of the wrong kind: a class for a kernel, a name for a function.
         ValueError: If a size or probability is out of range, or num_heads does not divide d_model.
 
     Example:
@@ -110,6 +113,7 @@ def build_decoder(
     """
     check_size(num_layers=num_layers)
     check_dropout(dropout=dropout, attention_dropout=attention_dropout)
+    check_callable(activation=activation, kernel=kernel, cross_kernel=cross_kernel)
     check_factory(residual=residual)
     new_residual = partial(residual, d_model, dropout=dropout)
     layers = [

@@ -25,7 +25,8 @@ from typing import Any, ParamSpec
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_instance, check_size, check_tensor, refuse
+from transformer_blocks.masks import check_boolean
 
 FIRST_ROOM = 16  # positions that a cache makes room for when it first grows
 
@@ -72,9 +73,11 @@ class KeyValueCache:
 
         Raises:
             RuntimeError: If they carry gradients, which a cache cannot keep.
-            TypeError: If they differ in dtype.
-            ValueError: If they differ in shape, or do not fit what is kept already.
+            TypeError: If they are no tensors, or differ in dtype.
+            ValueError: If they differ in shape or device, or do not fit what is kept already.
         """
+        check_tensor("keys", keys)
+        check_tensor("values", values)
         if keys.requires_grad or values.requires_grad:
             raise RuntimeError("a cache keeps no gradients; decode inside `with torch.no_grad():`")
         if keys.dim() != 4 or keys.shape != values.shape:
@@ -85,6 +88,10 @@ class KeyValueCache:
         if keys.dtype != values.dtype:
             raise TypeError(
                 f"keys and values must have one dtype, got {keys.dtype} and {values.dtype}"
+            )
+        if keys.device != values.device:
+            raise ValueError(
+                f"keys and values must be on one device, got {keys.device} and {values.device}"
             )
         new, end = torch.stack((keys, values), dim=1), self._length + keys.shape[2]
         if self._buffer is None:
@@ -128,6 +135,7 @@ class KeyValueCache:
         Raises:
             ValueError: If nothing is kept yet.
         """
+        check_size(count=count)
         if self._buffer is None:
             raise ValueError("the cache is empty: its first keys and values must be added")
         buffer = self._make_room(self._buffer, self._length + count + 1)
@@ -158,9 +166,10 @@ class KeyValueCache:
             TypeError: If ``rows`` is of another dtype.
             ValueError: If it has another shape.
         """
+        _check_rows(rows)
         if self._buffer is None:
             return
-        _check_rows(rows, self.rows)
+        _check_range(rows, self.rows)
         device = self._buffer.device
         if len(rows) > self.rows:
             self._buffer = self._buffer[rows.to(device)]
@@ -247,6 +256,9 @@ class DecoderCache:
         memory: For each layer, the keys and values of the source.
         memory_mask: Hides source positions; broadcastable to (B, H, 1, S).
 
+    Raises:
+        TypeError: If ``memory`` holds anything but caches, or ``memory_mask`` is not boolean.
+
     Example:
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
@@ -261,6 +273,12 @@ class DecoderCache:
     def __init__(
         self, memory: Sequence[KeyValueCache], *, memory_mask: Tensor | None = None
     ) -> None:
+        if not isinstance(memory, Sequence):
+            refuse("memory", "a list of a KeyValueCache for each layer", memory)
+        for layer, cache in enumerate(memory):
+            check_instance(KeyValueCache, **{f"memory[{layer}]": cache})
+        if memory_mask is not None:
+            check_boolean(memory_mask, "memory_mask")
         self.past = [KeyValueCache() for _ in memory]
         self.memory = list(memory)
         self.memory_mask = memory_mask
@@ -291,7 +309,8 @@ class DecoderCache:
             TypeError: If ``rows`` is of another dtype.
             ValueError: If it has another shape.
         """
-        _check_rows(rows, self.rows)
+        _check_rows(rows)
+        _check_range(rows, self.rows)
         for cache in self.past:
             cache.select(rows)
         sentences, self._rows_per_sentence = _group(rows // self._rows_per_sentence)
@@ -344,12 +363,17 @@ def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]
     return forward_or_undo
 
 
-def _check_rows(rows: Tensor, count: int) -> None:
-    """Raise unless ``rows`` are numbers of ``count`` rows; values are read on the CPU only."""
+def _check_rows(rows: Tensor) -> None:
+    """Raise unless ``rows`` are row numbers."""
+    check_tensor("rows", rows)
     if rows.dtype != torch.int64:
         raise TypeError(f"rows must be int64 row numbers, got dtype={rows.dtype}")
     if rows.dim() != 1:
         raise ValueError(f"rows must have shape (M,), got {tuple(rows.shape)}")
+
+
+def _check_range(rows: Tensor, count: int) -> None:
+    """Raise unless there are such rows; values are read on the CPU only."""
     if rows.device.type == "cpu" and rows.numel():
         low, high = rows.min().item(), rows.max().item()
         if low < 0 or high >= count:

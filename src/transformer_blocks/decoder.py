@@ -17,11 +17,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_factory
+from transformer_blocks._checks import (
+    check_factory,
+    check_instance,
+    check_module,
+    check_modules,
+    check_tensor,
+    check_vectors,
+    refuse,
+)
 from transformer_blocks.cache import DecoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.masks import check_mask
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.residual import Residual
+from transformer_blocks.residual import Residual, new_residual
 
 
 class DecoderLayer(nn.Module):
@@ -32,6 +40,9 @@ class DecoderLayer(nn.Module):
         cross_attention: How they look into the source.
         feed_forward: What each does with what it found; keeps the shape (B, L, d_model).
         residual: Makes the connection around each of the three; called once for each.
+
+    Raises:
+        TypeError: If a part is a class or no module, or ``residual`` makes no :class:`Residual`.
 
     Example:
         >>> layer = DecoderLayer(
@@ -55,14 +66,19 @@ class DecoderLayer(nn.Module):
         *,
         residual: Callable[[], Residual],
     ) -> None:
+        check_module(
+            self_attention=self_attention,
+            cross_attention=cross_attention,
+            feed_forward=feed_forward,
+        )
         check_factory(residual=residual)
         super().__init__()
         self.self_attention = self_attention
-        self.self_attention_residual = residual()
+        self.self_attention_residual = new_residual(residual)
         self.cross_attention = cross_attention
-        self.cross_attention_residual = residual()
+        self.cross_attention_residual = new_residual(residual)
         self.feed_forward = feed_forward
-        self.feed_forward_residual = residual()
+        self.feed_forward_residual = new_residual(residual)
 
     @undo_on_error
     def forward(
@@ -89,12 +105,42 @@ class DecoderLayer(nn.Module):
 
         Returns:
             Shape (B, L, d_model).
+
+        Raises:
+            RuntimeError: If there is a past and gradients are recorded.
+            TypeError: If ``x`` or ``memory`` differs from the weights in dtype, or something is of
+                another kind.
+            ValueError: If shapes do not fit.
         """
+        if past is not None:
+            check_instance(KeyValueCache, past=past)
+        if not isinstance(memory, KeyValueCache):
+            self._check_memory(x, memory, memory_mask)
         x = self.self_attention_residual(
             x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=past)
         )
         x = self.cross_attention_residual(x, lambda x: self._look_up(x, memory, memory_mask))
         return self.feed_forward_residual(x, self.feed_forward)
+
+    def _check_memory(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> None:
+        """Raise unless memory and mask are what the cross-attention takes for this target."""
+        if not isinstance(memory, Tensor):
+            refuse("memory", "a tensor or a KeyValueCache", memory)
+        check_tensor("x", x)
+        attention = self.cross_attention
+        if isinstance(attention, MultiHeadAttention):
+            check_memory(attention, memory)
+            if mask is not None:
+                batch, keys, _ = memory.shape
+                check_mask(
+                    mask,
+                    batch=batch,
+                    heads=attention.num_heads,
+                    queries=x.shape[-2],
+                    keys=keys,
+                    device=memory.device,
+                    name="memory_mask",
+                )
 
     def _look_up(
         self, x: Tensor, memory: Tensor | KeyValueCache, memory_mask: Tensor | None
@@ -117,6 +163,9 @@ class Decoder(nn.Module):
         layers: From the first to the last, each made anew.
         norm: What is applied to the result; a stack of :class:`PreNorm` layers needs one.
 
+    Raises:
+        TypeError: If a layer or the norm is a class or no module.
+
     Example:
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
@@ -127,8 +176,11 @@ class Decoder(nn.Module):
     """
 
     def __init__(self, layers: Iterable[DecoderLayer], *, norm: nn.Module | None = None) -> None:
+        listed = check_modules("layers", layers)
+        if norm is not None:
+            check_module(norm=norm)
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList(listed)
         self.norm = norm
 
     @undo_on_error
@@ -159,10 +211,17 @@ class Decoder(nn.Module):
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            ValueError: If both a memory and a cache are given, or neither.
+            TypeError: If ``x`` or ``memory`` differs from the weights in dtype, or something is of
+                another kind.
+            ValueError: If shapes do not fit, or both a memory and a cache are given, or neither.
         """
+        if cache is not None:
+            check_instance(DecoderCache, cache=cache)
         if (memory is None) == (cache is None) or (cache is not None and memory_mask is not None):
-            raise ValueError("give either memory with its memory_mask, or a cache that holds both")
+            raise ValueError(
+                "memory must be given with its memory_mask, or instead a cache that holds both"
+            )
+        check_tensor("x", x)
         memories: Sequence[Tensor | KeyValueCache | None] = [memory] * len(self.layers)
         pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
@@ -190,17 +249,34 @@ class Decoder(nn.Module):
 
         Raises:
             RuntimeError: If gradients are recorded.
-            TypeError: If ``memory_mask`` is not boolean.
-            ValueError: If its shape does not fit.
+            TypeError: If ``memory`` differs from the weights in dtype, or ``memory_mask`` is not
+                boolean.
+            ValueError: If shapes do not fit.
         """
         layers: Sequence[Any] = list(self.layers)
+        for layer in layers:
+            check_memory(layer.cross_attention, memory)
         if memory_mask is not None:
             batch, keys = memory.shape[:2]
             heads = layers[0].cross_attention.num_heads
-            check_mask(memory_mask, batch=batch, heads=heads, queries=1, keys=keys)
+            check_mask(
+                memory_mask,
+                batch=batch,
+                heads=heads,
+                queries=1,
+                keys=keys,
+                device=memory.device,
+                name="memory_mask",
+            )
             if memory_mask.dim() == 2:
                 memory_mask = memory_mask[None, None]  # the same for all sentences and heads
         caches = [KeyValueCache() for _ in layers]
         for layer, cache in zip(layers, caches, strict=True):
             cache.add(*layer.cross_attention.project(memory, memory))
         return DecoderCache(caches, memory_mask=memory_mask)
+
+
+def check_memory(attention: MultiHeadAttention, memory: Tensor) -> None:
+    """Raise unless ``memory`` is what a cross-attention takes for keys and values."""
+    projection = attention.key_projection
+    check_vectors("memory", memory, projection.in_features, attention, projection, leading="BS")

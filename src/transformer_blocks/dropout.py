@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks._checks import check_flag, check_number, check_tensor
+
 SIDES = 2**16
 """Of a die: as many numbers as 16 bits can show."""
 
@@ -42,6 +44,7 @@ def drop(x: Tensor, probability: float) -> Tensor:
         Same shape as ``x``.
 
     Raises:
+        TypeError: If ``x`` is no tensor of real numbers, or ``probability`` no number.
         ValueError: If ``probability`` is out of range.
 
     Example:
@@ -51,8 +54,8 @@ def drop(x: Tensor, probability: float) -> Tensor:
         >>> abs(float(kept.mean()) - 1.0) < 0.01
         True
     """
-    if not 0.0 <= probability <= 1.0:
-        raise ValueError(f"probability must be in [0, 1], got {probability}")
+    _check_numbers("x", x)
+    _check_probability(probability=probability)
     lost = round(probability * SIDES)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < lost < SIDES:
         return F.dropout(x, probability)
@@ -60,6 +63,21 @@ def drop(x: Tensor, probability: float) -> Tensor:
     dice = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32768 to 32767
     stays = dice >= lost - SIDES // 2
     return _Keep.apply(x, stays, SIDES / (SIDES - lost))  # type: ignore[no-untyped-call]
+
+
+def _check_numbers(name: str, x: Tensor) -> None:
+    """Raise unless ``x`` is a tensor of real or complex numbers."""
+    check_tensor(name, x)
+    if not (x.is_floating_point() or x.is_complex()):
+        raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
+
+
+def _check_probability(**probabilities: float) -> None:
+    """Raise unless every named number is a probability; one is allowed, which drops all."""
+    check_number(**probabilities)
+    for name, probability in probabilities.items():
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"{name} must be in [0, 1], got {probability}")
 
 
 class _Keep(torch.autograd.Function):
@@ -93,6 +111,10 @@ class Dropout(nn.Dropout):
         p: Probability of each number to be dropped, while training.
         inplace: Whether to change the input itself, as torch does it.
 
+    Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If ``p`` is out of range.
+
     Example:
         >>> dropout = Dropout(0.1)
         >>> x = torch.ones(1000)
@@ -102,7 +124,13 @@ class Dropout(nn.Dropout):
         True
     """
 
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        _check_probability(p=p)
+        check_flag(inplace=inplace)
+        super().__init__(p, inplace)
+
     def forward(self, input: Tensor) -> Tensor:  # noqa: D102  (the name torch gave it)
+        _check_numbers("input", input)
         if not self.training or self.inplace:
             return super().forward(input)
         return drop(input, self.p)

@@ -23,7 +23,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_size, check_width
+from transformer_blocks._checks import (
+    check_device,
+    check_flag,
+    check_integer,
+    check_size,
+    check_tensor,
+    check_vectors,
+)
 
 
 class TokenEmbedding(nn.Module):
@@ -53,6 +60,7 @@ class TokenEmbedding(nn.Module):
 
     def __init__(self, vocabulary_size: int, d_model: int, *, check_ids: bool = False) -> None:
         check_size(vocabulary_size=vocabulary_size, d_model=d_model)
+        check_flag(check_ids=check_ids)
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
         self.check_ids = check_ids
@@ -69,13 +77,15 @@ class TokenEmbedding(nn.Module):
 
         Raises:
             TypeError: If ``tokens`` is of another dtype.
-            ValueError: If its shape is not (B, L).
+            ValueError: If its shape is not (B, L), or it is on another device than the table.
             IndexError: If an id is not in the table, on a CPU or with ``check_ids``.
         """
+        check_tensor("tokens", tokens)
         if tokens.dtype not in (torch.int32, torch.int64):
             raise TypeError(f"tokens must be int32 or int64 ids, got dtype={tokens.dtype}")
         if tokens.dim() != 2:
             raise ValueError(f"tokens must have shape (B, L), got {tuple(tokens.shape)}")
+        check_device("tokens", tokens, self.weight, self)
         if self.check_ids:
             self._check_ids(tokens)
         try:
@@ -183,9 +193,12 @@ class SinusoidalPositionalEncoding(nn.Module):
             ``x`` plus positions. Shape (B, L, d_model).
 
         Raises:
+            TypeError: If ``x`` is no tensor of real numbers, or ``offset`` no whole number.
             ValueError: If the shape does not fit, or the positions pass ``max_length``.
         """
-        check_width("x", x, self.d_model)
+        check_vectors("x", x, self.d_model)
+        if not x.is_meta:  # which has no values to be on another device than
+            check_device("x", x, self.table, self)
         return x + _positions(self.table, x.shape[1], offset).to(x.device, x.dtype)
 
     def extra_repr(self) -> str:
@@ -227,9 +240,10 @@ class LearnedPositionalEncoding(nn.Module):
             ``x`` plus positions. Shape (B, L, d_model).
 
         Raises:
+            TypeError: If ``x`` is no tensor of real numbers, or ``offset`` no whole number.
             ValueError: If the shape does not fit, or the positions pass ``max_length``.
         """
-        check_width("x", x, self.weight.shape[1])
+        check_vectors("x", x, self.weight.shape[1], self)
         return x + _positions(self.weight, x.shape[1], offset)
 
     def extra_repr(self) -> str:
@@ -240,6 +254,7 @@ class LearnedPositionalEncoding(nn.Module):
 
 def _positions(table: Tensor, length: int, offset: int) -> Tensor:
     """Cut the rows offset..offset+length-1 out of a table of positions."""
+    check_integer(offset=offset)
     max_length = table.shape[0]
     if offset < 0:
         raise ValueError(f"offset must not be negative, got offset={offset}")

@@ -12,10 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_factory
+from transformer_blocks._checks import (
+    check_factory,
+    check_instance,
+    check_module,
+    check_modules,
+    check_tensor,
+)
 from transformer_blocks.cache import EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.residual import Residual
+from transformer_blocks.residual import Residual, new_residual
 
 
 class EncoderLayer(nn.Module):
@@ -26,6 +32,9 @@ class EncoderLayer(nn.Module):
         feed_forward: What each does with what it found; keeps the shape (B, L, d_model).
         residual: Makes the connection around each of the two; called once for each, for example
             ``lambda: PostNorm(512)``. Its class decides the norm order.
+
+    Raises:
+        TypeError: If a part is a class or no module, or ``residual`` makes no :class:`Residual`.
 
     Example:
         >>> layer = EncoderLayer(
@@ -44,12 +53,13 @@ class EncoderLayer(nn.Module):
         *,
         residual: Callable[[], Residual],
     ) -> None:
+        check_module(self_attention=self_attention, feed_forward=feed_forward)
         check_factory(residual=residual)
         super().__init__()
         self.self_attention = self_attention
-        self.self_attention_residual = residual()
+        self.self_attention_residual = new_residual(residual)
         self.feed_forward = feed_forward
-        self.feed_forward_residual = residual()
+        self.feed_forward_residual = new_residual(residual)
 
     @undo_on_error
     def forward(
@@ -71,7 +81,14 @@ class EncoderLayer(nn.Module):
 
         Returns:
             Shape (B, L, d_model).
+
+        Raises:
+            RuntimeError: If there is a past and gradients are recorded.
+            TypeError: If ``x`` differs from the weights in dtype, or something is of another kind.
+            ValueError: If shapes do not fit.
         """
+        if past is not None:
+            check_instance(KeyValueCache, past=past)
         x = self.self_attention_residual(
             x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=past)
         )
@@ -85,6 +102,9 @@ class Encoder(nn.Module):
         layers: From the first to the last, each made anew.
         norm: What is applied to the result; a stack of :class:`PreNorm` layers needs one.
 
+    Raises:
+        TypeError: If a layer or the norm is a class or no module.
+
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> tokens = torch.tensor([[5, 6, 7], [8, 0, 0]])  # 0 is padding
@@ -96,8 +116,11 @@ class Encoder(nn.Module):
     """
 
     def __init__(self, layers: Iterable[EncoderLayer], *, norm: nn.Module | None = None) -> None:
+        listed = check_modules("layers", layers)
+        if norm is not None:
+            check_module(norm=norm)
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList(listed)
         self.norm = norm
 
     @undo_on_error
@@ -124,10 +147,14 @@ class Encoder(nn.Module):
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            ValueError: If the cache is of a stack with more or fewer layers, or of other rows.
+            TypeError: If ``x`` differs from the weights in dtype, or something is of another kind.
+            ValueError: If shapes do not fit, or the cache is of a stack with more or fewer layers,
+                or of other rows.
         """
+        check_tensor("x", x)
         pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
+            check_instance(EncoderCache, cache=cache)
             pasts = cache.past
             if len(pasts) != len(self.layers):
                 raise ValueError(

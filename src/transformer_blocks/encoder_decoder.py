@@ -9,8 +9,11 @@ Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
 
 from torch import Tensor, nn
 
-from transformer_blocks.decoder import Decoder
-from transformer_blocks.encoder import Encoder
+from transformer_blocks._checks import check_module, check_tensor
+from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.masks import check_boolean
+from transformer_blocks.residual import check_stream
 
 
 class EncoderDecoder(nn.Module):
@@ -19,6 +22,9 @@ class EncoderDecoder(nn.Module):
     Args:
         encoder: Reads the source.
         decoder: Writes the target.
+
+    Raises:
+        TypeError: If one is a class or no module.
 
     Example:
         >>> sizes = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
@@ -31,6 +37,7 @@ class EncoderDecoder(nn.Module):
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        check_module(encoder=encoder, decoder=decoder)
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
@@ -59,9 +66,17 @@ class EncoderDecoder(nn.Module):
             Shape (B, L, d_model).
 
         Raises:
-            ValueError: If there is no ``memory_mask``, and ``source_mask``, which tells source
-                positions apart that look, cannot serve as one.
+            TypeError: If ``source`` or ``target`` differs from the weights in dtype, a mask is not
+                boolean, or something is of another kind.
+            ValueError: If shapes do not fit; or if there is no ``memory_mask``, and
+                ``source_mask``, which tells source positions apart that look, cannot serve as one.
         """
+        self._check_input("source", source, self.encoder)
+        self._check_input("target", target, self.decoder)
+        masks = {"source_mask": source_mask, "target_mask": target_mask, "memory_mask": memory_mask}
+        for name, mask in masks.items():
+            if mask is not None:
+                check_boolean(mask, name)
         if memory_mask is None and source_mask is not None:
             if source_mask.dim() != 4 or source_mask.shape[2] != 1:
                 raise ValueError(
@@ -73,3 +88,10 @@ class EncoderDecoder(nn.Module):
         return self.decoder(
             target, memory, mask=target_mask, memory_mask=memory_mask, causal=causal
         )
+
+    def _check_input(self, name: str, x: Tensor, half: Encoder | Decoder) -> None:
+        """Raise unless a sequence is what the first layer of its half takes."""
+        check_tensor(name, x)
+        for layer in list(half.layers)[:1]:
+            if isinstance(layer, EncoderLayer | DecoderLayer):
+                check_stream(name, x, layer.self_attention_residual, half, layer)

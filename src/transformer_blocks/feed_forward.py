@@ -22,7 +22,13 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_dropout, check_size
+from transformer_blocks._checks import (
+    check_callable,
+    check_dropout,
+    check_flag,
+    check_size,
+    check_vectors,
+)
 from transformer_blocks.dropout import Dropout
 
 
@@ -38,6 +44,7 @@ class FeedForward(nn.Module):
         bias: Whether the maps add :math:`b_1` and :math:`b_2`.
 
     Raises:
+        TypeError: If ``activation`` cannot be called, or another argument is of the wrong kind.
         ValueError: If a size is not positive or ``dropout`` is out of range.
 
     Example:
@@ -59,6 +66,8 @@ class FeedForward(nn.Module):
     ) -> None:
         check_size(d_model=d_model, d_ff=d_ff)
         check_dropout(dropout=dropout)
+        check_callable(activation=activation)
+        check_flag(bias=bias)
         super().__init__()
         self.widen = nn.Linear(d_model, d_ff, bias=bias)
         self.activation = activation
@@ -75,8 +84,14 @@ class FeedForward(nn.Module):
 
         Returns:
             Same shape as ``x``.
+
+        Raises:
+            TypeError: If ``x`` is no tensor, or differs from the weights in dtype.
+            ValueError: If its last dimension is not d_model.
         """
-        hidden = self.dropout(self.activation(self.widen(x)))  # (B, L, d_ff)
+        widen = self.widen
+        check_vectors("x", x, widen.in_features, widen, leading=None)
+        hidden = self.dropout(self.activation(widen(x)))  # (B, L, d_ff)
         return self.narrow(hidden)  # (B, L, d_model)
 
     def extra_repr(self) -> str:
@@ -99,6 +114,7 @@ class GatedFeedForward(nn.Module):
         bias: Whether the maps add a learned constant; the paper's do not.
 
     Raises:
+        TypeError: If ``activation`` cannot be called, or another argument is of the wrong kind.
         ValueError: If a size is not positive or ``dropout`` is out of range.
 
     Example:
@@ -120,6 +136,8 @@ class GatedFeedForward(nn.Module):
     ) -> None:
         check_size(d_model=d_model, d_ff=d_ff)
         check_dropout(dropout=dropout)
+        check_callable(activation=activation)
+        check_flag(bias=bias)
         super().__init__()
         self.gate = nn.Linear(d_model, d_ff, bias=bias)
         self.widen = nn.Linear(d_model, d_ff, bias=bias)
@@ -137,8 +155,14 @@ class GatedFeedForward(nn.Module):
 
         Returns:
             Same shape as ``x``.
+
+        Raises:
+            TypeError: If ``x`` is no tensor, or differs from the weights in dtype.
+            ValueError: If its last dimension is not d_model.
         """
-        hidden = self.dropout(self.activation(self.gate(x)) * self.widen(x))  # (B, L, d_ff)
+        gate = self.gate
+        check_vectors("x", x, gate.in_features, gate, leading=None)
+        hidden = self.dropout(self.activation(gate(x)) * self.widen(x))  # (B, L, d_ff)
         return self.narrow(hidden)  # (B, L, d_model)
 
     def extra_repr(self) -> str:

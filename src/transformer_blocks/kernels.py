@@ -18,8 +18,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_dropout
-from transformer_blocks.attention import attention_weights, check_inputs
+from transformer_blocks._checks import check_callable, check_dropout
+from transformer_blocks.attention import attention_weights, check_inputs, check_mask_fits
 from transformer_blocks.dropout import drop
 
 
@@ -100,8 +100,10 @@ class WeighingKernel(nn.Module):
             TypeError: If the dtypes differ, or the mask is not boolean.
             ValueError: If the shapes do not fit, or ``dropout`` is out of range.
         """
-        check_inputs(query, key, value)
+        check_inputs(query, key, value, causal=causal, scale=scale)
         check_dropout(dropout=dropout)
+        if mask is not None:  # which the subclass may forget to check
+            check_mask_fits(mask, query, key)
         weights = self.attention_weights(query, key, mask=mask, causal=causal, scale=scale)
         return drop(weights, dropout) @ value, weights
 
@@ -111,6 +113,9 @@ class PreparingKernel(nn.Module):
 
     Args:
         kernel: What computes attention with what :meth:`prepare` returns.
+
+    Raises:
+        TypeError: If ``kernel`` is a class, or cannot be called.
 
     Example:
         >>> class Sharp(PreparingKernel):
@@ -126,6 +131,7 @@ class PreparingKernel(nn.Module):
     """
 
     def __init__(self, kernel: AttentionKernel) -> None:
+        check_callable(kernel=kernel)
         super().__init__()
         self.kernel = kernel
 
@@ -145,6 +151,7 @@ class PreparingKernel(nn.Module):
         scale: float | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Prepare, then mix; the arguments are those of every kernel."""
+        check_inputs(query, key, value, causal=causal, scale=scale)
         query, key = self.prepare(query, key)
         return self.kernel(
             query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
@@ -160,6 +167,7 @@ class PreparingKernel(nn.Module):
         scale: float | None = None,
     ) -> Tensor:
         """Say how much of each value a query takes. Shape (B, H, L, S)."""
+        check_inputs(query, key, key, causal=causal, scale=scale)
         query, key = self.prepare(query, key)
         return weights_of(self.kernel)(query, key, mask=mask, causal=causal, scale=scale)
 

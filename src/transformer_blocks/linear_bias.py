@@ -92,7 +92,7 @@ class ALiBi(WeighingKernel):
         scale: float | None = None,
     ) -> Tensor:
         """Say how much of each value a query takes. Shape (B, H, L, S)."""
-        check_inputs(query, key, key)
+        check_inputs(query, key, key, causal=causal, scale=scale)
         if query.shape[1] != self.num_heads:
             raise ValueError(
                 f"query must have shape (B, {self.num_heads}, L, d_k), got {tuple(query.shape)}"

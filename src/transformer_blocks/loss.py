@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_number, check_size, check_tensor, is_autocast
 
 CHUNK = 512
 """Tokens whose scores are there at one time."""
@@ -51,8 +51,9 @@ def linear_cross_entropy(
     Raises:
         RuntimeError: If a second derivative is asked for: there is only a first.
         IndexError: If a target is not in 0..V-1 (on a CPU).
-        TypeError: If ``target`` does not hold int64 ids.
-        ValueError: If shapes do not fit, or ``label_smoothing`` is out of range.
+        TypeError: If ``hidden`` and ``weight`` are not of one dtype, ``target`` does not hold int64
+            ids, or something is of another kind.
+        ValueError: If shapes or devices do not fit, or ``label_smoothing`` is out of range.
 
     Example:
         >>> hidden, weight = torch.randn(5, 16), torch.randn(100, 16)
@@ -65,7 +66,7 @@ def linear_cross_entropy(
     """
     _check(hidden, weight, target, label_smoothing)
     device = hidden.device.type
-    if torch.is_autocast_enabled(device):
+    if is_autocast(hidden):
         hidden, weight = (x.to(torch.get_autocast_dtype(device)) for x in (hidden, weight))
     return _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden, weight, target, label_smoothing
@@ -116,6 +117,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 def _check(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> None:
     """Raise unless these are vectors, a matrix for their width, and an id for each."""
+    for name, x in (("hidden", hidden), ("weight", weight), ("target", target)):
+        check_tensor(name, x)
+    check_number(label_smoothing=label_smoothing)
     fits = hidden.dim() == weight.dim() == 2 and hidden.shape[1] == weight.shape[1]
     if not fits or target.shape != hidden.shape[:1]:
         raise ValueError(
@@ -123,8 +127,20 @@ def _check(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: floa
             f"{tuple(hidden.shape)}, {tuple(weight.shape)} and {tuple(target.shape)}"
         )
     check_size(V=len(weight), d_model=weight.shape[1])
+    casts = is_autocast(hidden)
+    real = hidden.is_floating_point() and weight.is_floating_point()
+    if not real or (hidden.dtype != weight.dtype and not casts):
+        raise TypeError(
+            "hidden and weight must be floating-point tensors of one dtype, "
+            f"got {hidden.dtype} and {weight.dtype}"
+        )
     if target.dtype != torch.int64:
         raise TypeError(f"target must hold int64 ids, got dtype={target.dtype}")
+    if not hidden.device == weight.device == target.device:
+        raise ValueError(
+            "hidden, weight and target must be on one device, "
+            f"got {hidden.device}, {weight.device} and {target.device}"
+        )
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing}")
     if target.device.type == "cpu" and not torch.compiler.is_compiling():

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_integer, check_size, check_tensor, refuse
 
 HIDDEN, VISIBLE = "x", "."
 
@@ -84,7 +84,7 @@ def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
         Boolean mask, True hides. Shape (B, 1, 1, S), the same for every head and every query.
 
     Raises:
-        TypeError: If ``tokens`` is not an integer tensor.
+        TypeError: If ``tokens`` is not an integer tensor, or ``padding_id`` no integer.
         ValueError: If ``tokens`` has another shape.
 
     Example:
@@ -99,6 +99,8 @@ def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
         >>> (padding_mask(tokens) | causal_mask(3)).shape  # hidden by one or by the other
         torch.Size([2, 1, 3, 3])
     """
+    check_tensor("tokens", tokens)
+    check_integer(padding_id=padding_id)
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise TypeError(f"tokens must be integer ids, got dtype={tokens.dtype}")
     if tokens.dim() != 2:
@@ -182,27 +184,52 @@ def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Ten
     """
     key_documents = documents if key_documents is None else key_documents
     for name, numbers in (("documents", documents), ("key_documents", key_documents)):
+        check_tensor(name, numbers)
         if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
             raise TypeError(f"{name} must be integer numbers, got dtype={numbers.dtype}")
         if numbers.dim() != 2 or numbers.shape[0] != documents.shape[0]:
             raise ValueError(
-                f"documents must have shape (B, L) and key_documents (B, S), "
+                "documents and key_documents must have shapes (B, L) and (B, S), "
                 f"got {tuple(documents.shape)} and {tuple(key_documents.shape)}"
             )
     return (documents[:, :, None] != key_documents[:, None, :])[:, None]
 
 
-def check_mask(mask: Tensor, *, batch: int, heads: int, queries: int, keys: int) -> None:
+def check_boolean(mask: Tensor, name: str = "mask") -> None:
+    """Raise unless ``mask`` is a boolean tensor: 0/1 and 0/-inf masks disagree on what 1 means.
+
+    Raises:
+        TypeError: If it is anything else.
+    """
+    check_tensor(name, mask)
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"{name} must be bool, where True hides a key, got dtype={mask.dtype}; "
+            "compare to make it one, for example `mask == 0` where 0 marks what to hide"
+        )
+
+
+def check_mask(
+    mask: Tensor,
+    *,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    device: torch.device | None = None,
+    name: str = "mask",
+) -> None:
     """Raise unless ``mask`` is boolean and fits attention of shape (B, H, L, S).
 
     Raises:
-        TypeError: If ``mask`` is not boolean: 0/1 and 0/-inf masks disagree on what 1 means.
-        ValueError: If its shape is neither (L, S) nor (B|1, H|1, L|1, S).
+        TypeError: If ``mask`` is not boolean.
+        ValueError: If its shape is neither (L, S) nor (B|1, H|1, L|1, S), or it is on another
+            device than the queries.
     """
-    if mask.dtype != torch.bool:
-        raise TypeError(
-            f"mask must be bool, where True hides a key, got dtype={mask.dtype}; "
-            "compare to make it one, for example `mask == 0` where 0 marks what to hide"
+    check_boolean(mask, name)
+    if device is not None and mask.device != device:
+        raise ValueError(
+            f"{name} must be on the device of the queries, {device}, got device={mask.device}"
         )
     shape = tuple(mask.shape)
     if len(shape) == 2 and shape == (queries, keys):  # symbols are compared only if they must be
@@ -212,7 +239,7 @@ def check_mask(mask: Tensor, *, batch: int, heads: int, queries: int, keys: int)
         fits = fits and size in (1, full)
     if not fits:
         raise ValueError(
-            f"mask must have shape (L, S) = ({queries}, {keys}) or (B|1, H|1, L|1, S) = "
+            f"{name} must have shape (L, S) = ({queries}, {keys}) or (B|1, H|1, L|1, S) = "
             f"({batch}|1, {heads}|1, {queries}|1, {keys}), got {shape}; "
             "padding_mask(tokens) and causal_mask(L, S) build these shapes"
         )
@@ -232,7 +259,7 @@ def format_mask(
         The table as text; one table for each sentence and head that the mask tells apart.
 
     Raises:
-        TypeError: If ``mask`` is not boolean.
+        TypeError: If ``mask`` is not boolean, or a label no string.
         ValueError: If its shape is neither (L, S) nor (B, H, L, S), or labels do not fit.
 
     Example:
@@ -243,10 +270,14 @@ def format_mask(
         は  .  .  x
         猫  .  .  .
     """
-    if mask.dtype != torch.bool:
-        raise TypeError(f"mask must be bool, where True hides a key, got dtype={mask.dtype}")
+    check_boolean(mask)
     if mask.dim() not in (2, 4):
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
+    for name, labels in (("queries", queries), ("keys", keys)):
+        if labels is not None and not (
+            isinstance(labels, Sequence) and all(isinstance(label, str) for label in labels)
+        ):
+            refuse(name, "a list of strings", labels)
     keys = [str(position) for position in range(mask.shape[-1])] if keys is None else keys
     if mask.dim() == 4 and mask.shape[2] == 1:
         queries = ["*"]  # one row serves every query
@@ -254,8 +285,8 @@ def format_mask(
         queries = [str(position) for position in range(mask.shape[-2])]
     if (len(queries), len(keys)) != tuple(mask.shape[-2:]):
         raise ValueError(
-            f"labels must match the mask's shape {tuple(mask.shape)}, "
-            f"got {len(queries)} queries and {len(keys)} keys"
+            f"queries and keys must match the mask's shape {tuple(mask.shape)}, "
+            f"got {len(queries)} and {len(keys)} labels"
         )
     if mask.dim() == 2:
         return _format_table(mask, queries, keys)

@@ -28,7 +28,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from transformer_blocks._checks import check_dropout, check_kernel, check_size, check_width
+from transformer_blocks._checks import (
+    check_callable,
+    check_dropout,
+    check_flag,
+    check_instance,
+    check_number,
+    check_size,
+    check_vectors,
+)
 from transformer_blocks.attention import (
     attention_weights,
     fused_attention,
@@ -49,6 +57,7 @@ class SingleHeadAttention(nn.Module):
         bias: Whether the projections add a learned constant.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
         ValueError: If ``d_model`` is not positive.
 
     Example:
@@ -63,6 +72,9 @@ class SingleHeadAttention(nn.Module):
 
     def __init__(self, d_model: int, *, scale: float | None = None, bias: bool = True) -> None:
         check_size(d_model=d_model)
+        check_flag(bias=bias)
+        if scale is not None:
+            check_number(scale=scale)
         super().__init__()
         self.scale = scale
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
@@ -93,10 +105,11 @@ class SingleHeadAttention(nn.Module):
             One mixed vector per query. Shape (B, L, d_model).
 
         Raises:
-            TypeError: If the dtypes differ, or ``mask`` is not boolean.
+            TypeError: If an input is no tensor or differs from the weights in dtype, ``mask`` is
+                not boolean, or ``causal`` neither True nor False.
             ValueError: If the shapes do not fit.
         """
-        _check_inputs(self, query, key, value)
+        _check_inputs(self, query=query, key=key, value=value)
         mixed, _ = scaled_dot_product_attention(
             self.query_projection(query).unsqueeze(1),  # (B, 1, L, d_model): one head
             self.key_projection(key).unsqueeze(1),
@@ -111,6 +124,7 @@ class SingleHeadAttention(nn.Module):
         self, query: Tensor, key: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Compute the weights that :meth:`forward` mixes with. Shape (B, 1, L, S)."""
+        _check_inputs(self, query=query, key=key)
         return attention_weights(
             self.query_projection(query).unsqueeze(1),
             self.key_projection(key).unsqueeze(1),
@@ -135,7 +149,7 @@ class MultiHeadAttention(nn.Module):
             is the readable one, :class:`~transformer_blocks.AdditiveAttention` the older one.
 
     Raises:
-        TypeError: If a size is no whole number, or ``kernel`` is a class.
+        TypeError: If an argument is of the wrong kind: a size no whole number, ``kernel`` a class.
         ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
             ``dropout`` is out of range.
 
@@ -169,7 +183,8 @@ class MultiHeadAttention(nn.Module):
             d_model=d_model, num_heads=num_heads, key_width=key_width, value_width=value_width
         )
         check_dropout(dropout=dropout)
-        check_kernel(kernel=kernel)
+        check_callable(kernel=kernel)
+        check_flag(bias=bias)
         if d_model % num_heads:
             raise ValueError(
                 "d_model must be divisible by num_heads, "
@@ -217,24 +232,21 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            TypeError: If the dtypes differ, or ``mask`` is not boolean.
+            TypeError: If an input is no tensor or differs from the weights in dtype, ``mask`` is
+                not boolean, or ``causal`` neither True nor False.
             ValueError: If the shapes do not fit, or there is nothing to look at.
         """
+        if cache is not None:
+            check_instance(KeyValueCache, cache=cache)
         if key is not None and value is not None:
-            _check_inputs(self, query, key, value)
+            _check_inputs(self, query=query, key=key, value=value)
+            self._check_options(query, key, mask=mask, causal=causal, cache=cache)
             queries, keys, values = self._project_all(query, key, value)
             if cache is not None:
-                if mask is not None:  # before anything is added
-                    check_mask(
-                        mask,
-                        batch=query.shape[0],
-                        heads=self.num_heads,
-                        queries=query.shape[1],
-                        keys=cache.length + key.shape[1],
-                    )
                 keys, values = cache.add(keys, values)
         elif cache is not None and key is None and value is None:
-            check_width("query", query, self.query_projection.in_features)
+            _check_inputs(self, query=query)
+            self._check_options(query, None, mask=mask, causal=causal, cache=cache)
             queries = self._split(self.query_projection(query))
             keys, values = cache.read()
         else:
@@ -256,7 +268,12 @@ class MultiHeadAttention(nn.Module):
 
         Returns:
             Keys and values, each of shape (B, H, S, d_k).
+
+        Raises:
+            TypeError: If one is no tensor, or differs from the weights in dtype.
+            ValueError: If one has another shape.
         """
+        _check_inputs(self, key=key, value=value)
         return self._split(self.key_projection(key)), self._split(self.value_projection(value))
 
     def mix(
@@ -312,7 +329,11 @@ class MultiHeadAttention(nn.Module):
         return handle
 
     def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        return self._split(self.query_projection(query)), *self.project(key, value)
+        return (
+            self._split(self.query_projection(query)),
+            self._split(self.key_projection(key)),
+            self._split(self.value_projection(value)),
+        )
 
     def attention_weights(
         self,
@@ -331,17 +352,43 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
         """
+        _check_inputs(self, query=query)
+        if cache is not None:
+            check_instance(KeyValueCache, cache=cache)
         keys = [] if cache is None or not cache.length else [cache.read()[0]]
         if key is not None:
+            _check_inputs(self, key=key)
             keys.append(self._split(self.key_projection(key)))
         if not keys:
             raise ValueError("key must be given, or a cache that holds some")
+        self._check_options(query, key, mask=mask, causal=causal, cache=cache)
         return weights_of(self.kernel)(
             self._split(self.query_projection(query)),
             self._share(torch.cat(keys, dim=2)),  # (B, H, S, d_k)
             mask=mask,
             causal=causal,
         )
+
+    def _check_options(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        *,
+        mask: Tensor | None,
+        causal: bool,
+        cache: KeyValueCache | None,
+    ) -> None:
+        """Raise unless mask and flag are what every kernel takes, before anything is computed."""
+        check_flag(causal=causal)
+        if mask is not None:
+            check_mask(
+                mask,
+                batch=query.shape[0],
+                heads=self.num_heads,
+                queries=query.shape[1],
+                keys=(0 if cache is None else cache.length) + (0 if key is None else key.shape[1]),
+                device=query.device,
+            )
 
     def _share(self, x: Tensor) -> Tensor:
         """Give every head its keys or values: here each has its own."""
@@ -365,19 +412,8 @@ def initialise_projections(layer: "SingleHeadAttention | MultiHeadAttention") ->
             nn.init.zeros_(projection.bias)
 
 
-def _check_inputs(
-    layer: SingleHeadAttention | MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor
-) -> None:
-    """Raise unless query, key and value have the widths of their projections, and one dtype."""
-    for name, tensor, projection in (
-        ("query", query, layer.query_projection),
-        ("key", key, layer.key_projection),
-        ("value", value, layer.value_projection),
-    ):
-        check_width(name, tensor, projection.in_features)
-    one_dtype = query.dtype == key.dtype == value.dtype
-    if not one_dtype and not torch.is_autocast_enabled(query.device.type):  # which would cast them
-        raise TypeError(
-            "query, key and value must have one dtype, "
-            f"got {query.dtype}, {key.dtype} and {value.dtype}"
-        )
+def _check_inputs(layer: SingleHeadAttention | MultiHeadAttention, **inputs: Tensor) -> None:
+    """Raise unless each input is what its projection takes."""
+    for name, x in inputs.items():
+        projection = getattr(layer, f"{name}_projection")
+        check_vectors(name, x, projection.in_features, projection)

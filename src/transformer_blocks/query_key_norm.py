@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_factory, check_module, check_size, check_vectors
 from transformer_blocks.attention import fused_attention
 from transformer_blocks.kernels import AttentionKernel, PreparingKernel
 
@@ -36,6 +36,7 @@ class QueryKeyNorm(PreparingKernel):
         kernel: What computes attention with the normalised queries and keys.
 
     Raises:
+        TypeError: If ``norm`` makes no modules, or ``kernel`` is a class.
         ValueError: If ``d_k`` is not positive.
 
     Example:
@@ -55,9 +56,15 @@ class QueryKeyNorm(PreparingKernel):
         kernel: AttentionKernel = fused_attention,
     ) -> None:
         check_size(d_k=d_k)
+        check_factory(norm=norm)
         super().__init__(kernel)
+        self.d_k = d_k
         self.query_norm, self.key_norm = norm(d_k), norm(d_k)
+        check_module(norm=self.query_norm)
 
     def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Normalise each vector. Shapes (B, H, L, d_k) and (B, H, S, d_k)."""
-        return self.query_norm(query), self.key_norm(key)
+        query_norm, key_norm = self.query_norm, self.key_norm
+        check_vectors("query", query, self.d_k, query_norm, leading=("B", "H", "L"))
+        check_vectors("key", key, self.d_k, key_norm, leading=("B", "H", "S"))
+        return query_norm(query), key_norm(key)

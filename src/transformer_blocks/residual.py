@@ -20,7 +20,15 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_dropout, check_size
+from transformer_blocks._checks import (
+    check_callable,
+    check_dropout,
+    check_module,
+    check_size,
+    check_tensor,
+    check_vectors,
+    refuse,
+)
 from transformer_blocks.dropout import Dropout
 
 
@@ -34,6 +42,7 @@ class Residual(nn.Module):
         norm: The normalisation to use instead of ``nn.LayerNorm(d_model)``; a fresh module.
 
     Raises:
+        TypeError: If ``norm`` is not a module, or another argument is of the wrong kind.
         ValueError: If ``d_model`` is not positive or ``dropout`` is out of range.
     """
 
@@ -45,7 +54,10 @@ class Residual(nn.Module):
     ) -> None:
         check_size(d_model=d_model)
         check_dropout(dropout=dropout)
+        if norm is not None:
+            check_module(norm=norm)
         super().__init__()
+        self.d_model = d_model
         self.norm = nn.LayerNorm(d_model) if norm is None else norm
         self.dropout = Dropout(dropout)
 
@@ -58,8 +70,50 @@ class Residual(nn.Module):
 
         Returns:
             Same shape as ``x``.
+
+        Raises:
+            TypeError: If ``x`` is no tensor, or differs from the norm in dtype, or ``sublayer`` is
+                no function.
+            ValueError: If ``x`` has another shape, or ``sublayer`` changes it.
         """
         raise NotImplementedError
+
+    def _run(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Compute what a sublayer adds, with dropout; another shape would be broadcast in silence.
+
+        Raises:
+            TypeError: If ``sublayer`` is no function, or returns no tensor.
+            ValueError: If it does not keep the shape of ``x``.
+        """
+        if not callable(sublayer) or isinstance(sublayer, type):
+            check_callable(sublayer=sublayer)
+        y = sublayer(x)
+        check_tensor("what sublayer returns", y)
+        if y.shape != x.shape:
+            raise ValueError(f"sublayer must keep shape {tuple(x.shape)}, got {tuple(y.shape)}")
+        return self.dropout(y)
+
+
+def new_residual(factory: Callable[[], Residual]) -> Residual:
+    """Make a connection, and see that it is one.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    residual = factory()
+    if not isinstance(residual, Residual):
+        refuse("residual", "what makes a Residual", residual)
+    return residual
+
+
+def check_stream(name: str, x: Tensor, residual: Residual, *around: nn.Module) -> None:
+    """Raise unless ``x`` is what a connection takes, which it reaches through modules around it.
+
+    Raises:
+        TypeError: If it is no tensor, or differs from the norm in dtype.
+        ValueError: If it has another shape, or is on another device.
+    """
+    check_vectors(name, x, residual.d_model, *around, residual, residual.norm)
 
 
 class PostNorm(Residual):
@@ -75,7 +129,8 @@ class PostNorm(Residual):
     needs_final_norm = False
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
-        return self.norm(x + self.dropout(sublayer(x)))
+        check_stream("x", x, self)
+        return self.norm(x + self._run(sublayer, x))
 
 
 class PreNorm(Residual):
@@ -92,4 +147,5 @@ class PreNorm(Residual):
     needs_final_norm = True
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
-        return x + self.dropout(sublayer(self.norm(x)))
+        check_stream("x", x, self)
+        return x + self._run(sublayer, self.norm(x))

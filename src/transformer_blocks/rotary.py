@@ -25,8 +25,8 @@ Next chapter: :mod:`transformer_blocks.linear_bias`, distance as a price.
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
-from transformer_blocks.attention import fused_attention
+from transformer_blocks._checks import check_number, check_size
+from transformer_blocks.attention import check_inputs, fused_attention
 from transformer_blocks.kernels import AttentionKernel, PreparingKernel
 
 
@@ -43,6 +43,7 @@ class RotaryPositionalEncoding(PreparingKernel):
         kernel: What computes attention with the turned queries and keys.
 
     Raises:
+        TypeError: If ``base`` is not a number, or ``kernel`` is a class.
         ValueError: If ``d_k`` is not positive and even, or ``base`` not positive.
 
     Example:
@@ -59,6 +60,7 @@ class RotaryPositionalEncoding(PreparingKernel):
         self, d_k: int, *, base: float = 10000.0, kernel: AttentionKernel = fused_attention
     ) -> None:
         check_size(d_k=d_k)
+        check_number(base=base)
         if d_k % 2:
             raise ValueError(f"d_k must be even, got d_k={d_k}")
         if not base > 0.0:
@@ -79,6 +81,7 @@ class RotaryPositionalEncoding(PreparingKernel):
         Raises:
             ValueError: If their width is another, or there are more queries than keys.
         """
+        check_inputs(query, key, key)
         length, key_length = query.shape[-2], key.shape[-2]
         if query.shape[-1] != self.d_k or key.shape[-1] != self.d_k or length > key_length:
             raise ValueError(

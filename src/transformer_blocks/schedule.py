@@ -12,7 +12,7 @@ Next chapter: :mod:`transformer_blocks.cache`, what decoding need not compute ag
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_instance, check_size
 
 
 def paper_rate(step: int, *, d_model: int, warmup_steps: int = 4000) -> float:
@@ -44,6 +44,7 @@ def warmup_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 4
         A scheduler, already at step 1.
 
     Raises:
+        TypeError: If ``optimizer`` is no optimizer, or a size no whole number.
         ValueError: If a size is not positive.
 
     Example:
@@ -53,6 +54,7 @@ def warmup_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 4
         >>> adam.param_groups[0]["lr"] == paper_rate(1, d_model=512)
         True
     """
+    check_instance(Optimizer, optimizer=optimizer)
     check_size(d_model=d_model, warmup_steps=warmup_steps)
     return LambdaLR(
         optimizer,

@@ -103,13 +103,12 @@ def test_a_search_ends_where_the_positions_do(trained: Training) -> None:
     source, start = pad([[5, 6, 7]]), torch.tensor([BOS])
     most = model.max_length
     for search in (Greedy(), Beam(3, 1.0)):
-        never = -1
-        ((written, *_),) = search(model.begin(source), start, end_id=never, max_length=most)
+        ((written, *_),) = search(model.begin(source), start, end_id=None, max_length=most)
         assert len(written.tokens) == most
         with pytest.raises(
             ValueError, match=f"^positions must stay below max_length, got offset={most}"
         ):
-            search(model.begin(source), start, end_id=never, max_length=most + 1)
+            search(model.begin(source), start, end_id=None, max_length=most + 1)
 
 
 def test_a_blank_line_stays_blank(trained: Training) -> None:

@@ -272,7 +272,7 @@ def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(train
     (found,) = greedy_search(
         TextSteps(model, torch.zeros(1, 0, dtype=torch.int64)),
         torch.tensor([EOS]),
-        end_id=-1,
+        end_id=None,
         max_length=50,
     )
     assert len(found.tokens) == 50 > 3 * model.context

@@ -25,9 +25,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_number, check_size
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
+    check_end,
     check_numbers,
     check_search,
     close_ranks,
@@ -42,7 +43,7 @@ def beam_search(
     start: Tensor,
     *,
     beam_size: int,
-    end_id: int,
+    end_id: int | None,
     max_length: int,
     length_penalty: float | Callable[[int], float] = 0.6,
     lookahead: int | None = None,
@@ -58,7 +59,7 @@ def beam_search(
         start: First token of each sentence. Shape (N,).
         beam_size: K, how many beginnings are followed; with 1 and no ``lookahead``, the search is
             greedy (words that are equally likely may fall differently).
-        end_id: The token that ends a sentence.
+        end_id: The token that ends a sentence; None if there is none.
         max_length: Most tokens to write, the end token included.
         length_penalty: The exponent alpha above, in [0, 10]; larger favours longer sentences. Or a
             function from a length, the end token included, to the positive number by which the
@@ -77,8 +78,9 @@ def beam_search(
         if there are no more.
 
     Raises:
-        TypeError: If ``start`` does not hold ids, or a size is not a whole number.
-        ValueError: If an argument is out of range, or the model's logits are not numbers.
+        TypeError: If ``start`` does not hold ids, or an argument is of the wrong kind.
+        ValueError: If an argument is out of range, ``end_id`` is not in the model's vocabulary, or
+            the model's logits are not numbers.
 
     Example:
         >>> class Garden:  # 1 looks best at first, but all that follows 2 is certain
@@ -94,8 +96,9 @@ def beam_search(
         >>> beam_search(Garden(), start, beam_size=2, end_id=0, max_length=5)[0][0].tokens
         [2, 3]
     """
-    check_search(start, end_id, max_length)
+    check_search(model, start, end_id, max_length)
     check_size(beam_size=beam_size, n_best=n_best)
+    check_number(length_penalty=length_penalty)
     if n_best > beam_size:
         raise ValueError(
             f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
@@ -113,6 +116,7 @@ def beam_search(
             break
         log_probabilities = to_log_probabilities(model.step(tokens), len(tokens))
         rows, vocabulary = log_probabilities.shape
+        check_end(end_id, vocabulary)
         if beam_size > vocabulary:
             raise ValueError(
                 f"beam_size must not exceed the vocabulary, got beam_size={beam_size} "
@@ -186,7 +190,7 @@ class _Search:
         return max(self.scores) / self.penalty(length) <= self.rank(self.ended[-1])[1]
 
     def extend(
-        self, scores: list[float], parents: list[int], tokens: list[int], *, end_id: int
+        self, scores: list[float], parents: list[int], tokens: list[int], *, end_id: int | None
     ) -> None:
         """Go on with the best of the candidates, which are given best first."""
         candidates = list(zip(scores, parents, tokens, strict=True))

@@ -9,7 +9,7 @@ from transformer_blocks.generation.stepping import likeliest, write
 
 @torch.inference_mode()
 def greedy_search(
-    model: StepModel, start: Tensor, *, end_id: int, max_length: int
+    model: StepModel, start: Tensor, *, end_id: int | None, max_length: int
 ) -> list[Generation]:
     """Write sentences by taking the likeliest token again and again.
 
@@ -18,16 +18,16 @@ def greedy_search(
     Args:
         model: What scores the next token; at its beginning.
         start: First token of each sentence, usually "begin of sentence". Shape (N,).
-        end_id: The token that ends a sentence.
+        end_id: The token that ends a sentence; None if there is none.
         max_length: Most tokens to write, the end token included.
 
     Returns:
         N sentences, in the order of ``start``.
 
     Raises:
-        TypeError: If ``start`` does not hold ids.
-        ValueError: If ``max_length`` is not positive, ``start`` has another shape, or the model's
-            logits are not numbers.
+        TypeError: If ``start`` does not hold ids, or an argument is of the wrong kind.
+        ValueError: If an argument is out of range, ``end_id`` is not in the model's vocabulary, or
+            the model's logits are not numbers.
 
     Example:
         >>> class CountDown:  # after n comes n - 1, whatever was before

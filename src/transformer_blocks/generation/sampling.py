@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_instance, check_number, check_size
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import check_search, write
 
@@ -26,7 +26,7 @@ def sample(
     model: StepModel,
     start: Tensor,
     *,
-    end_id: int,
+    end_id: int | None,
     max_length: int,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -41,7 +41,7 @@ def sample(
     Args:
         model: What scores the next token; at its beginning.
         start: First token of each sentence. Shape (N,).
-        end_id: The token that ends a sentence.
+        end_id: The token that ends a sentence; None if there is none.
         max_length: Most tokens to write, the end token included.
         temperature: T, by which the logits are divided; above 0.
         top_k: Draw from so many tokens only, the likeliest; from all if not given.
@@ -54,8 +54,9 @@ def sample(
         whatever the knobs.
 
     Raises:
-        TypeError: If ``start`` does not hold ids, or a size is not a whole number.
-        ValueError: If an argument is out of range, or the model's logits are not numbers.
+        TypeError: If ``start`` does not hold ids, or an argument is of the wrong kind.
+        ValueError: If an argument is out of range, ``end_id`` is not in the model's vocabulary, or
+            the model's logits are not numbers.
 
     Example:
         >>> class Coin:  # heads is 1, tails is 2, and 0 would be the end
@@ -68,7 +69,12 @@ def sample(
         >>> 550 < thrown.tokens.count(1) < 650
         True
     """
-    check_search(start, end_id, max_length)
+    check_search(model, start, end_id, max_length)
+    check_number(temperature=temperature)
+    if top_p is not None:
+        check_number(top_p=top_p)
+    if generator is not None:
+        check_instance(torch.Generator, generator=generator)
     if top_k is not None:
         check_size(top_k=top_k)
     if not 0.0 < temperature < math.inf:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_integer, check_size, check_tensor, refuse
 from transformer_blocks.generation.protocol import Generation, StepModel
 
 BLOCK = 128  # scores whose maximum is found at once
@@ -18,7 +18,7 @@ def write(
     start: Tensor,
     choose: Callable[[Tensor, list[int], int], Tensor],
     *,
-    end_id: int,
+    end_id: int | None,
     max_length: int,
 ) -> list[Generation]:
     """Write one token after another; a sentence that has ended leaves the batch.
@@ -28,13 +28,13 @@ def write(
         start: First token of each sentence. Shape (N,).
         choose: Given log-probabilities (M, V), the numbers of the M sentences that are still
             growing, and the number of the step from 0, chooses their next tokens, (M,).
-        end_id: The token that ends a sentence.
+        end_id: The token that ends a sentence; None if there is none.
         max_length: Most tokens to write, the end token included.
 
     Returns:
         N sentences, in the order of ``start``.
     """
-    check_search(start, end_id, max_length)
+    check_search(model, start, end_id, max_length)
     tokens = start
     alive = list(range(len(start)))  # the sentence that each row writes
     written: list[list[int]] = [[] for _ in alive]
@@ -44,6 +44,7 @@ def write(
         if not alive:
             break
         log_probabilities = to_log_probabilities(model.step(tokens), len(alive))  # (M, V)
+        check_end(end_id, log_probabilities.shape[1])
         tokens = choose(log_probabilities, alive, step)
         gains = log_probabilities.gather(1, tokens[:, None])[:, 0].tolist()
         check_numbers(gains, step)
@@ -61,22 +62,36 @@ def write(
     return [Generation(*sentence) for sentence in zip(written, scores, ended, strict=True)]
 
 
-def check_search(start: Tensor, end_id: int, max_length: int) -> None:
-    """Raise unless ``start`` holds one token a sentence, and the rest are whole numbers.
+def check_search(model: StepModel, start: Tensor, end_id: int | None, max_length: int) -> None:
+    """Raise unless ``model`` can make steps, ``start`` holds ids, and the rest are whole numbers.
 
     Raises:
         TypeError: If one is of another kind.
         ValueError: If one has another size.
     """
     check_size(max_length=max_length)
-    if not isinstance(end_id, int) or isinstance(end_id, bool):
-        raise TypeError(f"end_id must be an int, got end_id={end_id!r}")
-    if not isinstance(start, Tensor):
-        raise TypeError(f"start must be a tensor of ids, got {type(start).__name__}")
+    if end_id is not None:
+        check_integer(end_id=end_id)
+        if end_id < 0:
+            raise ValueError(f"end_id must be a token id or None, got end_id={end_id}")
+    for method in ("step", "select"):
+        if isinstance(model, type) or not callable(getattr(model, method, None)):
+            refuse("model", f"an object with a method {method}", model)
+    check_tensor("start", start)
     if start.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"start must hold int32 or int64 ids, got dtype={start.dtype}")
     if start.dim() != 1:
         raise ValueError(f"start must have shape (N,), got {tuple(start.shape)}")
+
+
+def check_end(end_id: int | None, vocabulary: int) -> None:
+    """Raise unless the model can write the token that ends a sentence.
+
+    Raises:
+        ValueError: If its vocabulary is too small.
+    """
+    if end_id is not None and end_id >= vocabulary:
+        raise ValueError(f"end_id must be below the vocabulary's {vocabulary}, got end_id={end_id}")
 
 
 def check_numbers(scores: Sequence[float], step: int) -> None:
@@ -93,8 +108,10 @@ def to_log_probabilities(logits: Tensor, rows: int) -> Tensor:
     """Normalise logits (N, V), in float32 or better; a row with NaN or infinity becomes NaN.
 
     Raises:
-        ValueError: If the model gave another shape.
+        TypeError: If the model gave no tensor.
+        ValueError: If it gave another shape.
     """
+    check_tensor("logits", logits)
     if logits.dim() != 2 or len(logits) != rows:
         raise ValueError(f"logits must have shape (N, V) = ({rows}, V), got {tuple(logits.shape)}")
     return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_width
+from transformer_blocks._checks import check_vectors
 from transformer_blocks.cache import EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder
@@ -164,7 +164,7 @@ class PackedEncoder(PackedModule, Encoder):
             or torch.is_grad_enabled()
         ):
             return super().forward(x, mask=mask, causal=causal, cache=cache)
-        check_width("x", x, layers[0].self_attention.query_projection.in_features)
+        check_vectors("x", x, layers[0].self_attention.query_projection.in_features)
         padding = mask[:, 0, 0]  # (B, L)
         places = (padding == 0).flatten().nonzero()[:, 0]  # (T,): where the real tokens stand
         if len(places) > MOST_REAL * padding.numel() or not len(places):

@@ -4,6 +4,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks._checks import (
+    check_flag,
+    check_instance,
+    check_match,
+    check_tensor,
+    check_vectors,
+)
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.packing.module import PackedModule, without_gradients
 from transformer_blocks.packing.shared import SharedContext
@@ -47,6 +54,9 @@ class PackedLinear(PackedModule):
         linear: The map to pack; it is copied, and left as it is.
         relu: Whether negative results become 0.
 
+    Raises:
+        TypeError: If ``linear`` is no ``nn.Linear``.
+
     Example:
         >>> linear, x = nn.Linear(16, 64), torch.randn(2, 5, 16)
         >>> with torch.no_grad():
@@ -59,6 +69,8 @@ class PackedLinear(PackedModule):
     bias: Tensor | None
 
     def __init__(self, linear: nn.Linear, *, relu: bool = False) -> None:
+        check_instance(nn.Linear, linear=linear)
+        check_flag(relu=relu)
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.relu = relu
@@ -84,7 +96,14 @@ class PackedLinear(PackedModule):
 
         Returns:
             Shape (..., out_features).
+
+        Raises:
+            TypeError: If ``x`` is no tensor, or differs from the weights in dtype.
+            ValueError: If its last dimension is not in_features.
         """
+        check_tensor("x", x)
+        if added is not None:
+            check_tensor("added", added)
         return without_gradients(self._forward, x, added)
 
     def _forward(self, x: Tensor, added: Tensor | None) -> Tensor:
@@ -94,11 +113,14 @@ class PackedLinear(PackedModule):
             self.blocks is None
             or (is_row and self.weight.numel() < SMALL_MAP)
             or x.dtype != torch.float32
+            or not x.is_cpu
             or torch.is_autocast_enabled("cpu")
-            or x.shape[-1] != self.in_features  # which torch will tell
+            or x.shape[-1:] != (self.in_features,)
             or (added is not None and self.relu)
             or (compiling and not _sorting.holders)
         ):
+            check_vectors("x", x, self.in_features, leading=None)
+            check_match("x", x, self.weight, self)
             y = F.linear(x, self.weight, self.bias)
             y = y.relu() if self.relu else y
             return y if added is None else added + y

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from transformer_blocks._checks import check_factory, check_flag, check_module
 from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.dropout import Dropout
@@ -62,6 +63,7 @@ def pack(
         The packed copy.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
         ValueError: If the model is packed already.
 
     Example:
@@ -72,6 +74,9 @@ def pack(
         >>> same
         True
     """
+    check_module(model=model)
+    check_factory(linear=linear)
+    check_flag(compiled=compiled)
     if any(isinstance(part, PackedModule) for part in model.modules()):
         raise ValueError("model must be one that was trained, got a packed one")
     # Parts that are made meanwhile start in training mode, as every module does.

@@ -1,0 +1,644 @@
+"""What every argument of every public name keeps: a wrong kind is refused by name, by our own code.
+
+One table lists the arguments of all that is public, each with its kind; a kind knows what is wrong.
+A name or an argument that is new and not in the table fails the first test.
+"""
+
+import inspect
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import transformer_blocks
+from transformer_blocks import (
+    AdditiveAttention,
+    ALiBi,
+    Decoder,
+    DecoderCache,
+    DecoderLayer,
+    Dropout,
+    Encoder,
+    EncoderCache,
+    EncoderDecoder,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    GroupedQueryAttention,
+    KeyValueCache,
+    LearnedPositionalEncoding,
+    MultiHeadAttention,
+    PackedLinear,
+    PostNorm,
+    PreNorm,
+    PreparingKernel,
+    QueryKeyNorm,
+    Residual,
+    RotaryPositionalEncoding,
+    SingleHeadAttention,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    WeighingKernel,
+    alibi_slopes,
+    attention_weights,
+    beam_search,
+    build_decoder,
+    build_encoder,
+    causal_mask,
+    document_mask,
+    drop,
+    format_mask,
+    fused_attention,
+    greedy_search,
+    linear_cross_entropy,
+    pack,
+    padding_mask,
+    paper_rate,
+    sample,
+    scaled_dot_product_attention,
+    sinusoidal_table,
+    sliding_window_mask,
+    warmup_schedule,
+)
+
+HOME = Path(transformer_blocks.__file__).parent
+
+
+class Kind(NamedTuple):
+    """An argument: a value that is right, and values that are not."""
+
+    right: Any
+    wrong: tuple[Any, ...]
+
+    def or_none(self) -> "Kind":
+        """The same, where None is right too, and the usual value."""
+        return Kind(None, tuple(each for each in self.wrong if each is not None))
+
+
+def vectors(
+    *shape: int,
+    any_rank: bool = False,
+    width: bool = True,
+    weights: bool = True,
+    half: bool = True,
+) -> Kind:
+    """Real numbers in float32.
+
+    Args:
+        shape: What is right.
+        any_rank: Whether other leading dimensions are right too.
+        width: Whether the last dimension is certain.
+        weights: Whether dtype and device are, as the block has weights or other inputs.
+        half: Whether half precision is wrong; a norm of torch's takes it.
+    """
+    right = torch.ones(shape)
+    wrong = [right.numpy(), right.tolist(), None, "x", Tensor, 1.0, right.long(), right.bool()]
+    wrong += [right[0]] if not any_rank else []
+    wrong += [right[..., :-1]] if width else []
+    wrong += [right.double(), right.to("meta")] if weights else []
+    wrong += [right.half()] if weights and half else []
+    return Kind(right, tuple(wrong))
+
+
+def ids(*shape: int, dtype: torch.dtype = torch.int64) -> Kind:
+    right = torch.ones(shape, dtype=dtype)
+    others = right.numpy(), right.tolist(), None, "x", 1, right.float(), right.bool(), right[None]
+    return Kind(right, others)
+
+
+def mask(*shape: int) -> Kind:
+    right = torch.zeros(shape, dtype=torch.bool)
+    wrong = (
+        right.numpy(),
+        right.tolist(),
+        "causal",
+        True,
+        right.float(),
+        right.long(),
+        right[..., 1:],
+    )
+    return Kind(right, (*wrong, right[None], right.to("meta")))
+
+
+def size(right: int) -> Kind:
+    return Kind(right, (0, -1, 2.0, str(right), True, None, torch.ones(3), int))
+
+
+def number(right: float) -> Kind:
+    return Kind(right, (str(right), True, None, [right], torch.tensor([right]), float))
+
+
+def probability(right: float) -> Kind:
+    return Kind(right, (*number(right).wrong, -0.1, 1.5, float("nan")))
+
+
+def made(right: object, kind: type) -> Kind:
+    """An instance of a class."""
+    return Kind(right, (kind, [right], {}, "x", None, 1))
+
+
+FLAG = Kind(False, ("no", 0, 1, None, np.True_, bool))
+INTEGER = Kind(0, (1.5, "0", True, None, torch.ones(3), int))
+IDENTITY = Kind(nn.Identity(), (nn.Identity, "relu", None, 1, torch.ones(3)))
+FUNCTION = Kind(torch.relu, ("gelu", nn.GELU, None, 1, [torch.relu]))
+KERNEL = Kind(fused_attention, ("fused", ALiBi, None, 1, torch.ones(3)))
+ANYTHING = Kind(None, ())  # for Python or torch to say, such as a device
+
+
+class Call(NamedTuple):
+    """How something is called, with what.
+
+    Attributes:
+        function: What is called, by keywords.
+        arguments: Each with its kind.
+        aliases: Other names under which an argument may be refused.
+    """
+
+    function: Callable[..., Any]
+    arguments: dict[str, Kind]
+    aliases: dict[str, str] | None = None
+
+    def run(self, **others: Any) -> Any:
+        """Call it with what is right, but for some arguments."""
+        given = {name: kind.right for name, kind in self.arguments.items()} | others
+        with torch.no_grad():
+            return self.function(**given)
+
+
+B, L, S, D, H = 2, 3, 4, 8, 2
+X, MEMORY, STREAM = vectors(B, L, D), vectors(B, S, D), vectors(B, L, D, half=False)
+QUERY, KEY = vectors(B, H, L, D // H), vectors(B, H, S, D // H)
+SELF_MASK = mask(L, L).or_none()
+SELF, CROSS = mask(L, L), mask(B, 1, 1, S)
+# A kernel knows no weights: another dtype in all its inputs is right.
+VALUE = vectors(B, H, S, D // H, width=False)  # of any width
+HEADS = {"query": QUERY, "key": KEY, "value": VALUE}
+OPTIONS = {"mask": mask(L, S).or_none(), "causal": FLAG, "scale": number(1.0).or_none()}
+MIXES = {**HEADS, **OPTIONS, "dropout": probability(0.0)}
+WEIGHS = {"query": QUERY, "key": KEY, **OPTIONS}
+STACK = {
+    "num_layers": size(1),
+    "d_model": size(D),
+    "num_heads": size(H),
+    "d_ff": size(12),
+    "dropout": probability(0.1),
+    "attention_dropout": probability(0.0),
+    "activation": FUNCTION,
+    "residual": Kind(PreNorm, ("pre", PreNorm(D), nn.Identity(), None, 1)),
+    "kernel": KERNEL,
+}
+SEARCH = {
+    "start": ids(B),
+    "end_id": Kind(0, (-1, 10, 10**9, 1.0, "0", True)),
+    "max_length": size(2),
+}
+KEPT = torch.ones(B, H, S, D // H)
+CACHED = vectors(B, H, S, D // H)
+ROWS = Kind(torch.tensor([0]), ([0], None, "x", 1, torch.tensor([0.0]), torch.tensor([[0]])))
+
+
+class Counter:
+    """A model that writes ids of ten, with a choice."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return torch.zeros(len(tokens), 10)
+
+    def select(self, rows: Tensor) -> None: ...
+
+
+MODEL = made(Counter(), Counter)
+
+
+class Careless(WeighingKernel):
+    """A kernel that looks at nothing."""
+
+    def attention_weights(self, query: Tensor, key: Tensor, **options: Any) -> Tensor:
+        return torch.ones(*query.shape[:3], key.shape[2]) / key.shape[2]
+
+
+class Doubles(PreparingKernel):
+    """A kernel that asks louder."""
+
+    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return 2 * query, key
+
+
+def attention(kernel: Any = fused_attention) -> MultiHeadAttention:
+    return MultiHeadAttention(D, H, kernel=kernel)
+
+
+def encoder(residual: Any = PostNorm) -> Encoder:
+    return build_encoder(num_layers=1, d_model=D, num_heads=H, d_ff=12, residual=residual)
+
+
+def decoder(residual: Any = PostNorm) -> Decoder:
+    return build_decoder(num_layers=1, d_model=D, num_heads=H, d_ff=12, residual=residual)
+
+
+def cache(*, filled: bool = True) -> KeyValueCache:
+    kept = KeyValueCache()
+    if filled:
+        kept.add(KEPT, KEPT)
+    return kept
+
+
+def decoder_cache() -> DecoderCache:
+    with torch.no_grad():
+        return decoder().new_cache(MEMORY.right)
+
+
+def optimizer() -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+
+
+PAST = made(KeyValueCache(), KeyValueCache).or_none()
+NORM = made(nn.LayerNorm(D), nn.LayerNorm).or_none()
+ATTENTION = made(attention(), MultiHeadAttention)
+PLACES = {"x": X, "offset": INTEGER}
+ATTENDS = {"query": X, "key": MEMORY, "value": MEMORY, "mask": CROSS.or_none(), "causal": FLAG}
+LOOKS = {"query": X, "key": MEMORY, "mask": CROSS.or_none(), "causal": FLAG}
+HEADED = {
+    "d_model": size(D),
+    "num_heads": size(H),
+    "key_width": size(D).or_none(),
+    "value_width": size(D).or_none(),
+    "bias": FLAG,
+    "dropout": probability(0.0),
+    "kernel": KERNEL,
+}
+WIDE = {
+    "d_model": size(D),
+    "d_ff": size(12),
+    "activation": FUNCTION,
+    "dropout": probability(0.0),
+    "bias": FLAG,
+}
+CONNECTS = {"d_model": size(D), "dropout": probability(0.1), "norm": NORM}
+SUBLAYER = Kind(torch.tanh, ("tanh", nn.Tanh, None, 1, lambda x: x[:, :1], lambda x: [x]))
+RESIDUAL = Kind(lambda: PreNorm(D), ("pre", PreNorm(D), None, 1, nn.Identity, dict))
+
+CALLS: dict[str, Call] = {
+    "TokenEmbedding": Call(
+        TokenEmbedding, {"vocabulary_size": size(9), "d_model": size(D), "check_ids": FLAG}
+    ),
+    "TokenEmbedding.forward": Call(
+        lambda tokens: TokenEmbedding(9, D)(tokens),
+        {"tokens": Kind(ids(B, L).right, (*ids(B, L).wrong, ids(B, L).right.to("meta")))},
+    ),
+    "SinusoidalPositionalEncoding": Call(
+        SinusoidalPositionalEncoding, {"d_model": size(D), "max_length": size(9)}
+    ),
+    "SinusoidalPositionalEncoding.forward": Call(
+        lambda x, **options: SinusoidalPositionalEncoding(D)(x, **options),
+        {"x": vectors(B, L, D, weights=False), "offset": INTEGER},  # any dtype is right
+    ),
+    "LearnedPositionalEncoding": Call(
+        LearnedPositionalEncoding, {"d_model": size(D), "max_length": size(9)}
+    ),
+    "LearnedPositionalEncoding.forward": Call(
+        lambda x, **options: LearnedPositionalEncoding(D, max_length=9)(x, **options), PLACES
+    ),
+    "sinusoidal_table": Call(sinusoidal_table, {"length": size(3), "d_model": size(D)}),
+    "causal_mask": Call(
+        causal_mask,
+        {"query_length": size(L), "key_length": size(S).or_none(), "device": ANYTHING},
+    ),
+    "padding_mask": Call(padding_mask, {"tokens": ids(B, L), "padding_id": INTEGER}),
+    "sliding_window_mask": Call(
+        sliding_window_mask,
+        {
+            "query_length": size(L),
+            "key_length": size(S).or_none(),
+            "window": size(2),
+            "device": ANYTHING,
+        },
+    ),
+    "document_mask": Call(
+        document_mask, {"documents": ids(B, L), "key_documents": ids(B, S).or_none()}
+    ),
+    "format_mask": Call(
+        format_mask,
+        {
+            "mask": Kind(SELF.right, ([[True]], None, "x", SELF.right.long(), SELF.right[0])),
+            "queries": Kind(None, (["a"], [1, 2, 3], 3)),
+            "keys": Kind(None, (["a"], [1, 2, 3], 3)),
+        },
+    ),
+    "attention_weights": Call(attention_weights, WEIGHS),
+    "scaled_dot_product_attention": Call(scaled_dot_product_attention, MIXES),
+    "fused_attention": Call(fused_attention, MIXES),
+    "WeighingKernel.forward": Call(lambda *args, **given: Careless()(*args, **given), MIXES),
+    "PreparingKernel": Call(PreparingKernel, {"kernel": KERNEL}),
+    "PreparingKernel.forward": Call(lambda **given: Doubles(fused_attention)(**given), MIXES),
+    "PreparingKernel.attention_weights": Call(
+        lambda **given: Doubles(fused_attention).attention_weights(**given), WEIGHS
+    ),
+    "AdditiveAttention": Call(AdditiveAttention, {"d_k": size(D), "num_heads": size(H)}),
+    "AdditiveAttention.attention_weights": Call(
+        lambda **given: AdditiveAttention(D // H, H).attention_weights(**given), WEIGHS
+    ),
+    "SingleHeadAttention": Call(
+        SingleHeadAttention,
+        {"d_model": size(D), "scale": number(1.0).or_none(), "bias": FLAG},
+    ),
+    "SingleHeadAttention.forward": Call(lambda **given: SingleHeadAttention(D)(**given), ATTENDS),
+    "SingleHeadAttention.attention_weights": Call(
+        lambda **given: SingleHeadAttention(D).attention_weights(**given), LOOKS
+    ),
+    "MultiHeadAttention": Call(MultiHeadAttention, HEADED),
+    "MultiHeadAttention.forward": Call(
+        lambda **given: attention()(**given), {**ATTENDS, "cache": PAST}
+    ),
+    "MultiHeadAttention.attention_weights": Call(
+        lambda **given: attention().attention_weights(**given), {**LOOKS, "cache": PAST}
+    ),
+    "MultiHeadAttention.project": Call(
+        lambda **given: attention().project(**given), {"key": MEMORY, "value": MEMORY}
+    ),
+    "MultiHeadAttention.mix": Call(
+        lambda queries, keys, values, **options: attention().mix(queries, keys, values, **options),
+        {
+            "queries": QUERY,
+            "keys": KEY,
+            "values": VALUE,
+            "mask": mask(L, S).or_none(),
+            "causal": FLAG,
+        },
+        {"queries": "query", "keys": "key", "values": "value"},
+    ),
+    "Dropout": Call(Dropout, {"p": probability(0.1), "inplace": FLAG}),
+    "Dropout.forward": Call(
+        lambda input: Dropout(0.5)(input),
+        {"input": vectors(B, L, D, any_rank=True, width=False, weights=False)},
+    ),
+    "drop": Call(
+        drop,
+        {
+            "x": vectors(B, L, D, any_rank=True, width=False, weights=False),
+            "probability": probability(0.1),
+        },
+    ),
+    "FeedForward": Call(FeedForward, WIDE),
+    "FeedForward.forward": Call(
+        lambda x: FeedForward(D, 12)(x), {"x": vectors(B, L, D, any_rank=True)}
+    ),
+    "GatedFeedForward": Call(GatedFeedForward, WIDE),
+    "GatedFeedForward.forward": Call(
+        lambda x: GatedFeedForward(D, 12)(x), {"x": vectors(B, L, D, any_rank=True)}
+    ),
+    "Residual": Call(Residual, CONNECTS),
+    "PostNorm": Call(PostNorm, CONNECTS),
+    "PostNorm.forward": Call(
+        lambda x, sublayer: PostNorm(D)(x, sublayer),
+        {"x": STREAM, "sublayer": SUBLAYER},
+    ),
+    "PreNorm": Call(PreNorm, CONNECTS),
+    "PreNorm.forward": Call(
+        lambda x, sublayer: PreNorm(D)(x, sublayer), {"x": STREAM, "sublayer": SUBLAYER}
+    ),
+    "EncoderLayer": Call(
+        EncoderLayer,
+        {"self_attention": ATTENTION, "feed_forward": IDENTITY, "residual": RESIDUAL},
+    ),
+    "EncoderLayer.forward": Call(
+        lambda **given: encoder().layers[0](**given),
+        {"x": STREAM, "mask": SELF_MASK, "causal": FLAG, "past": PAST},
+    ),
+    "Encoder": Call(Encoder, {"layers": Kind([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}),
+    "Encoder.forward": Call(
+        lambda **given: encoder()(**given),
+        {
+            "x": STREAM,
+            "mask": SELF_MASK,
+            "causal": FLAG,
+            "cache": made(EncoderCache(1), EncoderCache).or_none(),
+        },
+    ),
+    "Encoder.new_cache": Call(lambda: encoder().new_cache(), {}),
+    "DecoderLayer": Call(
+        DecoderLayer,
+        {
+            "self_attention": ATTENTION,
+            "cross_attention": ATTENTION,
+            "feed_forward": IDENTITY,
+            "residual": RESIDUAL,
+        },
+    ),
+    "DecoderLayer.forward": Call(
+        lambda **given: decoder(PreNorm).layers[0](**given),
+        {
+            "x": STREAM,
+            "memory": MEMORY,
+            "mask": SELF_MASK,
+            "memory_mask": CROSS.or_none(),
+            "causal": FLAG,
+            "past": PAST,
+        },
+    ),
+    "Decoder": Call(Decoder, {"layers": Kind([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}),
+    "Decoder.forward": Call(
+        lambda **given: decoder(PreNorm)(**given),
+        {
+            "x": STREAM,
+            "memory": MEMORY,
+            "mask": SELF_MASK,
+            "memory_mask": CROSS.or_none(),
+            "causal": FLAG,
+            "cache": made(decoder_cache(), DecoderCache).or_none(),
+        },
+    ),
+    "Decoder.new_cache": Call(
+        lambda **given: decoder().new_cache(**given),
+        {"memory": MEMORY, "memory_mask": CROSS.or_none()},
+    ),
+    "EncoderDecoder": Call(
+        EncoderDecoder, {"encoder": made(encoder(), Encoder), "decoder": made(decoder(), Decoder)}
+    ),
+    "EncoderDecoder.forward": Call(
+        lambda **given: EncoderDecoder(encoder(), decoder(PreNorm))(**given),
+        {
+            "source": vectors(B, S, D, half=False),
+            "target": STREAM,
+            "source_mask": CROSS.or_none(),
+            "target_mask": SELF_MASK,
+            "memory_mask": CROSS.or_none(),
+            "causal": FLAG,
+        },
+        {"source_mask": "memory_mask|mask", "target_mask": "mask"},
+    ),
+    "build_encoder": Call(build_encoder, STACK),
+    "build_decoder": Call(build_decoder, {**STACK, "cross_kernel": KERNEL}),
+    "linear_cross_entropy": Call(
+        linear_cross_entropy,
+        {
+            "hidden": vectors(B, D),
+            "weight": vectors(9, D),
+            "target": ids(B),
+            "label_smoothing": probability(0.1),
+        },
+    ),
+    "paper_rate": Call(paper_rate, {"step": size(1), "d_model": size(D), "warmup_steps": size(9)}),
+    "warmup_schedule": Call(
+        warmup_schedule,
+        {
+            "optimizer": made(optimizer(), torch.optim.SGD),
+            "d_model": size(D),
+            "warmup_steps": size(9),
+        },
+    ),
+    "KeyValueCache": Call(KeyValueCache, {}),
+    "KeyValueCache.add": Call(
+        lambda **given: cache().add(**given), {"keys": CACHED, "values": CACHED}
+    ),
+    "KeyValueCache.read": Call(lambda: cache().read(), {}),
+    "KeyValueCache.claim": Call(lambda count: cache().claim(count), {"count": size(1)}),
+    "KeyValueCache.select": Call(
+        lambda rows: (cache(filled=False).select(rows), cache().select(rows)), {"rows": ROWS}
+    ),
+    "EncoderCache": Call(EncoderCache, {"num_layers": size(1)}),
+    "EncoderCache.select": Call(lambda rows: EncoderCache(1).select(rows), {"rows": ROWS}),
+    "DecoderCache": Call(
+        DecoderCache,
+        {
+            "memory": Kind([cache()], (cache(), [KeyValueCache], [KEPT], KEPT, None, "x", 1)),
+            "memory_mask": Kind(None, ([[True]], "x", True, torch.zeros(B, 1, 1, S))),
+        },
+    ),
+    "DecoderCache.select": Call(lambda rows: decoder_cache().select(rows), {"rows": ROWS}),
+    "RotaryPositionalEncoding": Call(
+        RotaryPositionalEncoding, {"d_k": size(4), "base": number(100.0), "kernel": KERNEL}
+    ),
+    "RotaryPositionalEncoding.prepare": Call(
+        lambda **given: RotaryPositionalEncoding(D // H).prepare(**given),
+        {
+            "query": vectors(B, H, L, D // H),
+            "key": vectors(B, H, S, D // H),
+        },
+    ),
+    "ALiBi": Call(ALiBi, {"num_heads": size(H)}),
+    "ALiBi.attention_weights": Call(lambda **given: ALiBi(H).attention_weights(**given), WEIGHS),
+    "alibi_slopes": Call(alibi_slopes, {"num_heads": size(H)}),
+    "QueryKeyNorm": Call(
+        QueryKeyNorm,
+        {
+            "d_k": size(4),
+            "norm": Kind(nn.RMSNorm, ("rms", nn.RMSNorm(4), None, 1, lambda width: width)),
+            "kernel": KERNEL,
+        },
+    ),
+    "QueryKeyNorm.prepare": Call(
+        lambda **given: QueryKeyNorm(D // H).prepare(**given),
+        {
+            "query": vectors(B, H, L, D // H, half=False),
+            "key": vectors(B, H, S, D // H, half=False),
+        },
+    ),
+    "GroupedQueryAttention": Call(GroupedQueryAttention, {**HEADED, "num_groups": size(1)}),
+    "GroupedQueryAttention.forward": Call(
+        lambda **given: GroupedQueryAttention(D, H, 1)(**given), {**ATTENDS, "cache": PAST}
+    ),
+    "PackedLinear": Call(PackedLinear, {"linear": made(nn.Linear(D, 12), nn.Linear), "relu": FLAG}),
+    "PackedLinear.forward": Call(
+        lambda x, added: PackedLinear(nn.Linear(D, D))(x, added),
+        {
+            "x": vectors(B, L, D, any_rank=True),
+            "added": Kind(None, (X.right.tolist(), "x", X.right.numpy())),
+        },
+    ),
+    "pack": Call(
+        pack,
+        {
+            "model": made(nn.Linear(D, D), nn.Linear),
+            "linear": Kind(PackedLinear, ("packed", None, 1)),
+            "compiled": FLAG,
+        },
+    ),
+    "greedy_search": Call(greedy_search, {"model": MODEL, **SEARCH}),
+    "sample": Call(
+        sample,
+        {
+            "model": MODEL,
+            **SEARCH,
+            "temperature": number(1.0),
+            "top_k": size(2).or_none(),
+            "top_p": probability(0.5).or_none(),
+            "generator": made(torch.Generator(), torch.Generator).or_none(),
+        },
+    ),
+    "beam_search": Call(
+        beam_search,
+        {
+            "model": MODEL,
+            **SEARCH,
+            "beam_size": size(2),
+            "n_best": size(1),
+            "length_penalty": number(0.6),
+        },
+    ),
+}
+ELSEWHERE = {  # what is checked by tests of its own
+    *("check_cache", "check_causal", "check_padding", "ablate", "record_attention"),
+    *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Trace"),
+    *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
+    *("AttentionBlock", "Writing", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
+    *("AttentionKernel", "StepModel", "Generation", "WeighingKernel"),  # nothing to call
+    # For subclasses to write, or the base's, which is here under its own name.
+    *("WeighingKernel.attention_weights", "PreparingKernel.prepare", "Residual.forward"),
+}
+
+
+KINDS = nn.Module, KeyValueCache, EncoderCache, DecoderCache  # whose methods are called
+
+
+def public_calls() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """List all that can be called by the names of the package: functions, classes, methods."""
+    for name in transformer_blocks.__all__:
+        found = getattr(transformer_blocks, name)
+        if name not in ELSEWHERE:
+            yield name, found
+        if isinstance(found, type) and issubclass(found, KINDS):
+            for method, function in vars(found).items():
+                is_public = not method.startswith("_") and method != "extra_repr"
+                if is_public and inspect.isfunction(function):
+                    yield f"{name}.{method}", function
+
+
+def test_every_public_argument_is_in_the_table() -> None:
+    found = {
+        name: {each for each in inspect.signature(call).parameters if each != "self"}
+        for name, call in public_calls()
+        if name not in ELSEWHERE
+    }
+    assert found.keys() <= CALLS.keys()
+    for name, arguments in found.items():
+        assert arguments == CALLS[name].arguments.keys(), name
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_what_is_right_is_taken(call: Call) -> None:
+    call.run()
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        pytest.param(call, argument, id=f"{name}-{argument}")
+        for name, call in CALLS.items()
+        for argument in call.arguments
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name_and_by_our_own_code(call: Call, argument: str) -> None:
+    name = (call.aliases or {}).get(argument, argument)
+    ours = re.compile(rf"^[\w, \[\]]*\b({argument}|{name})\b[\w, \[\]]* must ")
+    for wrong in call.arguments[argument].wrong:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call.run(**{argument: wrong})
+        message, place = str(caught.value), traceback.extract_tb(caught.tb)[-1].filename
+        assert ours.search(message), f"{wrong!r} got {message!r}"
+        assert HOME in Path(place).parents, f"{wrong!r} was refused in {place}"
