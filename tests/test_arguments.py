@@ -642,3 +642,162 @@ def test_a_wrong_argument_is_refused_by_name_and_by_our_own_code(call: Call, arg
         message, place = str(caught.value), traceback.extract_tb(caught.tb)[-1].filename
         assert ours.search(message), f"{wrong!r} got {message!r}"
         assert HOME in Path(place).parents, f"{wrong!r} was refused in {place}"
+
+
+def test_a_dtype_is_named_before_torch_names_its_matrices() -> None:
+    stack, x = encoder(), X.right
+    for other in (torch.float64, torch.int64):
+        with pytest.raises(TypeError, match=rf"^x must .*, got dtype={other}$"):
+            stack(x.to(other))
+    for other in (torch.float16, torch.bfloat16):  # which torch's norms take
+        message = rf"^query must have the dtype of the weights, torch.float32, got dtype={other}$"
+        with pytest.raises(TypeError, match=message):
+            stack(x.to(other))
+    with pytest.raises(
+        ValueError, match=r"^x must be on the device of the weights, cpu, got .*=me"
+    ):
+        stack(x.to("meta"))
+    with pytest.raises(
+        ValueError, match=r"^x must be on the device of the weights, meta, got .*=cp"
+    ):
+        stack.to("meta")(x)
+
+
+def test_autocast_takes_what_it_casts_and_no_more() -> None:
+    stack, x = encoder(PreNorm).eval(), torch.randn(B, L, D)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = stack(x)
+        torch.testing.assert_close(
+            stack(x.bfloat16()), expected, rtol=0.1, atol=0.1, check_dtype=False
+        )
+        FeedForward(D, 12)(x.half())
+        LearnedPositionalEncoding(D, max_length=9)(x.bfloat16())
+        with pytest.raises(
+            TypeError, match=r"^x must have the dtype of the weights, torch.float32"
+        ):
+            stack(x.double())
+
+
+def test_a_hook_may_convert_what_comes_in() -> None:
+    def cast(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(x.float() for x in inputs)
+
+    block, x = FeedForward(D, 12), torch.randn(B, L, D)
+    with pytest.raises(TypeError, match=r"^x must have the dtype"):
+        block(x.double())
+    block.widen.register_forward_pre_hook(cast)
+    torch.testing.assert_close(block(x.double()), block(x))
+    with torch.device("meta"):  # weights that are fetched when they are needed
+        offloaded = FeedForward(D, 12)
+    weights = {name: weight.to("meta") for name, weight in block.widen.named_parameters()}
+
+    def fetched(x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, block.widen.weight, block.widen.bias)
+
+    assert weights.keys() == {"weight", "bias"}
+    offloaded.widen.forward = fetched  # type: ignore[method-assign]
+    offloaded.narrow = block.narrow
+    torch.testing.assert_close(offloaded(x), block(x))
+
+
+def test_a_norm_of_full_precision_serves_a_model_of_half() -> None:
+    residual = PreNorm(D, dropout=0.0, norm=nn.LayerNorm(D))
+    x = torch.randn(B, L, D).bfloat16()
+    assert residual(x, lambda x: x).dtype == torch.bfloat16
+
+
+def test_a_check_never_computes_a_weight() -> None:
+    layer = MultiHeadAttention(D, H)
+    nn.utils.parametrizations.spectral_norm(layer.query_projection)
+    computed = []
+    layer.query_projection.parametrizations.weight[0].register_forward_hook(
+        lambda *_: computed.append(1)
+    )
+    x = torch.randn(B, L, D)
+    layer(x, x, x)
+    assert len(computed) == 1  # by the projection itself
+
+
+@pytest.mark.parametrize(
+    "kernel", [Careless(), lambda query, key, value, **options: query], ids=["module", "function"]
+)
+def test_a_kernel_of_ones_own_need_not_check_masks(kernel: Any) -> None:
+    layer, x = MultiHeadAttention(D, H, kernel=kernel), X.right
+    layer(x, x, x, mask=SELF.right)
+    for wrong in mask(L, L).wrong:
+        for call in (
+            layer,
+            lambda *inputs, **options: layer.attention_weights(*inputs[:2], **options),
+        ):
+            with pytest.raises((TypeError, ValueError), match=r"^mask must "):
+                call(x, x, x, mask=wrong)
+    with pytest.raises(TypeError, match=r"^causal must be True or False, got causal='no'$"):
+        layer(x, x, x, causal="no")  # type: ignore[arg-type]
+
+
+def test_a_wrong_call_adds_nothing_to_a_cache() -> None:
+    layer, kept, x = MultiHeadAttention(D, H), KeyValueCache(), X.right
+    wrongs: list[dict[str, Any]] = [
+        {"mask": torch.zeros(L, L)},
+        {"mask": torch.zeros(L, L + 1, dtype=torch.bool)},
+        {"causal": "no"},
+    ]
+    with torch.no_grad():
+        for wrong in wrongs:
+            with pytest.raises((TypeError, ValueError), match=r"^(mask|causal) must"):
+                layer(x, x, x, cache=kept, **wrong)
+        with pytest.raises(TypeError, match=r"^value must have the dtype"):
+            layer(x, x, x.double(), cache=kept)
+    assert kept.length == 0
+
+
+def test_an_end_id_that_the_model_cannot_write_is_refused_at_the_first_step() -> None:
+    class Counts(Counter):
+        steps = 0
+
+        def step(self, tokens: Tensor) -> Tensor:
+            self.steps += 1
+            return super().step(tokens)
+
+    searches: list[tuple[Any, dict[str, Any]]] = [
+        (greedy_search, {}),
+        (sample, {}),
+        (beam_search, {"beam_size": 2}),
+    ]
+    for search, options in searches:
+        model, start = Counts(), torch.tensor([1, 2])
+        message = r"^end_id must be below the vocabulary's 10, got end_id=10$"
+        with pytest.raises(ValueError, match=message):
+            search(model, start, end_id=10, max_length=5, **options)
+        assert model.steps == 1
+        search(Counts(), start, end_id=9, max_length=5, **options)
+        found = search(Counts(), start, end_id=None, max_length=5, **options)
+        for each in found:
+            each = each if isinstance(each, list) else [each]
+            assert [(len(text.tokens), text.ended) for text in each] == [(5, False)]
+
+
+def test_a_name_for_a_function_is_answered_with_the_function() -> None:
+    message = (
+        "activation must be a function or a module, got activation='gelu'; "
+        "pass torch.nn.functional.gelu"
+    )
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        FeedForward(D, 12, activation="gelu")  # type: ignore[arg-type]
+
+
+def test_what_a_sublayer_adds_is_never_broadcast() -> None:
+    class Pools(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean(1, keepdim=True)
+
+    layer = EncoderLayer(attention(), Pools(), residual=lambda: PreNorm(D))
+    message = r"^sublayer must keep shape \(2, 3, 8\), got \(2, 1, 8\)$"
+    with pytest.raises(ValueError, match=message):
+        layer(X.right)
+
+
+def test_everything_on_the_meta_device_is_taken() -> None:
+    x, stack = X.right.to("meta"), EncoderDecoder(encoder(), decoder()).to("meta")
+    assert stack(x, x, source_mask=CROSS.right[..., 1:].to("meta")).is_meta
+    assert linear_cross_entropy(x[0], torch.empty(9, D, device="meta"), x[0, :, 0].long()).is_meta

@@ -143,10 +143,11 @@ def check_vectors(
         raise ValueError(f"{name} must have shape ({sizes}), got {tuple(shape)}")
     # Not `.weight`: a parametrized weight would be computed, and a quantized one is a method.
     weight = readers[-1]._parameters.get("weight") if readers else None
-    if weight is not None:
+    if weight is None:
+        if not x.is_floating_point():
+            raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
+    elif x.dtype != weight.dtype or x.device != weight.device:
         check_match(name, x, weight, *readers)
-    elif not x.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
 
 
 def check_match(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> None:

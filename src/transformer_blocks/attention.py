@@ -308,8 +308,9 @@ def check_inputs(
             of the wrong kind.
         ValueError: If shapes do not fit, or devices differ.
     """
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        check_tensor(name, tensor)
+    check_tensor("query", query)
+    check_tensor("key", key)
+    check_tensor("value", value)
     check_flag(causal=causal)
     if scale is not None:
         check_number(scale=scale)

@@ -130,7 +130,10 @@ class Dropout(nn.Dropout):
         super().__init__(p, inplace)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: D102  (the name torch gave it)
+        check_tensor("input", input)
+        if not self.training:
+            return input
         _check_numbers("input", input)
-        if not self.training or self.inplace:
+        if self.inplace:
             return super().forward(input)
         return drop(input, self.p)

@@ -9,11 +9,10 @@ Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_module, check_tensor
+from transformer_blocks._checks import check_module, check_tensor, check_vectors
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.masks import check_boolean
-from transformer_blocks.residual import check_stream
 
 
 class EncoderDecoder(nn.Module):
@@ -94,4 +93,5 @@ class EncoderDecoder(nn.Module):
         check_tensor(name, x)
         for layer in list(half.layers)[:1]:
             if isinstance(layer, EncoderLayer | DecoderLayer):
-                check_stream(name, x, layer.self_attention_residual, half, layer)
+                residual = layer.self_attention_residual
+                check_vectors(name, x, residual.d_model, half, layer, residual, residual.norm)

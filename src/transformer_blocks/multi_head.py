@@ -23,6 +23,7 @@ Next chapter: :mod:`transformer_blocks.dropout`, which comes with every part tha
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -415,5 +416,5 @@ def initialise_projections(layer: "SingleHeadAttention | MultiHeadAttention") ->
 def _check_inputs(layer: SingleHeadAttention | MultiHeadAttention, **inputs: Tensor) -> None:
     """Raise unless each input is what its projection takes."""
     for name, x in inputs.items():
-        projection = getattr(layer, f"{name}_projection")
+        projection: Any = layer._modules[f"{name}_projection"]  # quicker than by attribute
         check_vectors(name, x, projection.in_features, projection)

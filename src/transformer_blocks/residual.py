@@ -106,16 +106,6 @@ def new_residual(factory: Callable[[], Residual]) -> Residual:
     return residual
 
 
-def check_stream(name: str, x: Tensor, residual: Residual, *around: nn.Module) -> None:
-    """Raise unless ``x`` is what a connection takes, which it reaches through modules around it.
-
-    Raises:
-        TypeError: If it is no tensor, or differs from the norm in dtype.
-        ValueError: If it has another shape, or is on another device.
-    """
-    check_vectors(name, x, residual.d_model, *around, residual, residual.norm)
-
-
 class PostNorm(Residual):
     r"""Normalise the sum, as the paper does: :math:`\mathrm{LayerNorm}(x + f(x))`.
 
@@ -129,8 +119,9 @@ class PostNorm(Residual):
     needs_final_norm = False
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
-        check_stream("x", x, self)
-        return self.norm(x + self._run(sublayer, x))
+        norm = self.norm
+        check_vectors("x", x, self.d_model, norm)
+        return norm(x + self._run(sublayer, x))
 
 
 class PreNorm(Residual):
@@ -147,5 +138,6 @@ class PreNorm(Residual):
     needs_final_norm = True
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
-        check_stream("x", x, self)
-        return x + self._run(sublayer, self.norm(x))
+        norm = self.norm
+        check_vectors("x", x, self.d_model, norm)
+        return x + self._run(sublayer, norm(x))

@@ -115,13 +115,17 @@ class PackedLinear(PackedModule):
             or x.dtype != torch.float32
             or not x.is_cpu
             or torch.is_autocast_enabled("cpu")
-            or x.shape[-1:] != (self.in_features,)
+            or not x.shape
+            or x.shape[-1] != self.in_features  # which torch will tell
             or (added is not None and self.relu)
             or (compiling and not _sorting.holders)
         ):
-            check_vectors("x", x, self.in_features, leading=None)
-            check_match("x", x, self.weight, self)
-            y = F.linear(x, self.weight, self.bias)
+            try:
+                y = F.linear(x, self.weight, self.bias)
+            except RuntimeError:
+                check_vectors("x", x, self.in_features, leading=None)  # and say what was wrong
+                check_match("x", x, self.weight, self)
+                raise
             y = y.relu() if self.relu else y
             return y if added is None else added + y
         if added is not None and not compiling:  # a compiler joins the sum with what follows
