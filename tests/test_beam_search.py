@@ -83,13 +83,20 @@ def test_a_batch_finds_what_a_textbook_search_finds_for_each_sentence(
 
 
 def test_with_enough_lookahead_no_running_hypothesis_can_still_win() -> None:
-    starts, options = torch.arange(1, 60), {"beam_size": 2, "end_id": END, "length_penalty": 3.0}
-    best: list[list[float]] = []
-    for lookahead in (None, 0, 10):
-        found = beam_search(Storyteller(59), starts, max_length=10, lookahead=lookahead, **options)
-        best.append([penalised(each, 3.0) if each.ended else -math.inf for (each,) in found])
-    longer = beam_search(Storyteller(59), starts, max_length=10, lookahead=10**9, **options)
-    assert best[2] == [penalised(each, 3.0) if each.ended else -math.inf for (each,) in longer]
+    def search(lookahead: int | None) -> list[float]:
+        found = beam_search(
+            Storyteller(59),
+            torch.arange(1, 60),
+            beam_size=2,
+            end_id=END,
+            max_length=10,
+            length_penalty=3.0,
+            lookahead=lookahead,
+        )
+        return [penalised(each, 3.0) if each.ended else -math.inf for (each,) in found]
+
+    best = [search(lookahead) for lookahead in (None, 0, 10)]
+    assert best[2] == search(10**9)
     assert all(late >= early for early, late in zip(best[0], best[1], strict=True))
     assert all(late >= early for early, late in zip(best[1], best[2], strict=True))
     assert best[0] != best[1] != best[2]

@@ -72,7 +72,7 @@ def test_tokens_come_as_often_as_their_odds_say(
 def test_top_k_and_top_p_leave_the_tokens_that_transformers_leaves(
     top_k: int | None, top_p: float | None
 ) -> None:
-    warpers = [transformers.TemperatureLogitsWarper(1.5)]
+    warpers: list[Any] = [transformers.TemperatureLogitsWarper(1.5)]
     warpers += [transformers.TopKLogitsWarper(top_k)] if top_k else []
     warpers += [transformers.TopPLogitsWarper(top_p)] if top_p else []
     for seed in range(5):

@@ -191,7 +191,9 @@ class Gpt2Steps:
     """
 
     def __init__(self, model: Gpt2, begun: Tensor, *, suppressed: Sequence[int] = ()) -> None:
-        self.model, self.suppressed = model, list(suppressed)
+        self.model = model
+        device = model.words.weight.device
+        self.suppressed = torch.tensor(suppressed, dtype=torch.int64, device=device)
         self.cache = model.encoder.new_cache()
         if begun.shape[1]:
             model.hidden(begun, cache=self.cache)
@@ -200,9 +202,7 @@ class Gpt2Steps:
         """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
         hidden = self.model.hidden(tokens[:, None], cache=self.cache)  # (N, 1, d_model)
         logits = self.model.output(hidden[:, 0])
-        if self.suppressed:
-            logits[:, self.suppressed] = -math.inf
-        return logits
+        return logits.index_fill_(1, self.suppressed, -math.inf)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows, shape (M,), only."""

@@ -8,7 +8,7 @@ shape, or with NaN in it. Nothing is made before all of it is known to fit.
 Weights come as safetensors only. The older ``pytorch_model.bin`` is a pickle, and a pickle is a
 program that runs when it is opened; ``convert.py`` turns one into safetensors without running it.
 
-Next: ``bert.py``, an encoder.
+Next: ``bert_model.py``, an encoder.
 """
 
 import json
@@ -89,7 +89,9 @@ def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
 
 
 def _check_substitute(path: Path) -> None:
-    """Raise if a file holds what git or a web server gave in its place."""
+    """Raise if something else stands in place of a file: a folder, or what git or a server gave."""
+    if not path.is_file():
+        raise UserError(f"{path} is not a file")
     try:
         with path.open("rb") as file:
             beginning = file.read(64).lstrip().lower()

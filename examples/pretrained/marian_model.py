@@ -238,7 +238,8 @@ class MarianSteps:
         self, model: Marian, source: Tensor, *, max_length: int, suppressed: Sequence[int] = ()
     ) -> None:
         self.model, self.max_length = model, max_length
-        self.suppressed = [model.padding_id, *suppressed]
+        device = model.embedding.weight.device
+        self.suppressed = torch.tensor([model.padding_id, *suppressed], device=device)
         memory, memory_mask = model.encode(source)
         self.cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
 
@@ -246,7 +247,7 @@ class MarianSteps:
         """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
         logits = self.model.decode(tokens[:, None], self.cache)[:, 0]
         # Before the softmax, as in training: the row of padding means nothing, its score neither.
-        logits[:, self.suppressed] = -math.inf
+        logits.index_fill_(1, self.suppressed, -math.inf)
         if self.cache.length == self.max_length:
             logits.fill_(-math.inf)
             logits[:, self.model.end_id] = 0.0  # certain

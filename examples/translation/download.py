@@ -10,8 +10,7 @@ Next: ``tokenizer.py`` cuts the sentences into pieces.
 import hashlib
 import re
 from collections.abc import Mapping
-from email.message import Message
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
 from threading import Event, Thread
 from typing import IO
@@ -100,8 +99,21 @@ def _sha256(path: Path) -> str | None:
 class _Redirects(HTTPRedirectHandler):
     """Follow redirects from one web server to another, and nowhere else."""
 
+    def http_error_302(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> HTTPResponse | None:
+        """Follow a redirect; close the connection if it leads nowhere."""
+        try:
+            answer: HTTPResponse | None = super().http_error_302(req, fp, code, msg, headers)
+        except Exception:
+            fp.close()
+            raise
+        return answer
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
     def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
         """Return the request to send next."""
         if urlsplit(newurl).scheme not in ("http", "https"):

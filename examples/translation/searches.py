@@ -71,7 +71,7 @@ class Sample:
     Attributes:
         temperature: By which the logits are divided.
         top_k: Draw from so many tokens only.
-        top_p: Draw from the fewest tokens with this probability together.
+        top_p: Draw from the fewest tokens with this probability together, among the ``top_k``.
         generator: Where the dice come from.
         n_best: How many sentences to draw.
     """

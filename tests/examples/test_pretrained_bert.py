@@ -352,7 +352,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "num_hidden_layers must be a whole number from 1 to 268435456, got 1000000000000",
     ),
     **{
-        f"a large {name}": (set_config(**{name: 2**28}), "by config.json, got (")
+        f"a large {name}": (set_config("config.json", **{name: 2**28}), "by config.json, got (")
         for name in (
             *("vocab_size", "hidden_size", "intermediate_size"),
             *("max_position_embeddings", "type_vocab_size"),

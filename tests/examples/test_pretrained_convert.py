@@ -82,7 +82,7 @@ def test_nothing_in_a_pickle_is_run(
     hostile = Hostile(os.mkdir, str(mark))
     content: object = {"weight": torch.ones(2), "x": hostile}
     if kind == "inside a tensor":
-        rest = 0, (2,), (1,), False, OrderedDict()
+        rest: tuple[object, ...] = 0, (2,), (1,), False, OrderedDict()
         content = {"weight": Hostile(torch._utils._rebuild_tensor_v2, hostile, *rest)}
     path = tmp_path / "pytorch_model.bin"
     if kind == "plain":
@@ -159,7 +159,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "a tensor of one number": (huge_view, "its tensors must not be larger than the file"),
     "views without end": (many_views, "its tensors must not be larger than the file"),
     "a compressed archive": (compressed, "is a compressed archive, which torch never writes"),
-    "a folder": (lambda path: path.mkdir(), "pytorch_model.bin: Is a directory"),
+    "a folder": (lambda path: path.mkdir(), "pytorch_model.bin is not a file"),
 }
 
 

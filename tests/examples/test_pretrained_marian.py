@@ -162,7 +162,7 @@ STOPPING: list[dict[str, Any]] = [
 
 def publish_search(theirs: Any, folder: Path, **search: Any) -> None:
     """Save the settings of the search beside the weights, as published folders have them."""
-    settings = {"num_beams": 4, "max_length": 15, "forced_eos_token_id": 0}
+    settings: dict[str, Any] = {"num_beams": 4, "max_length": 15, "forced_eos_token_id": 0}
     settings |= {"bad_words_ids": [[theirs.config.pad_token_id]], "renormalize_logits": True}
     theirs.generation_config = transformers.GenerationConfig(
         **settings | search,
@@ -230,6 +230,23 @@ def test_the_published_stopping_rule_is_obeyed(tmp_path: Path, penalty: float) -
         for place, others in enumerate((true, never)):
             differing[place] += sum(map(operator.ne, false, others))
     assert differing.tolist() == [0, 0] if penalty == 0 else differing.min() > 0
+
+
+def test_older_folders_have_the_settings_of_the_search_in_their_config(
+    folder: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"num_beams": 6, "length_penalty": 0.5, "early_stopping": True}
+    found = []
+    for name in ("generation_config.json", "config.json"):
+        copy = shutil.copytree(folder, tmp_path / name)
+        update("generation_config.json", max_length=30, **settings)(copy)
+        if name == "config.json":
+            (copy / "generation_config.json").unlink()
+            update("config.json", max_new_tokens=29, **settings)(copy)
+        translator = PublishedTranslator.load(copy)
+        found.append((translator.beams, translator.length_penalty, translator.lookahead))
+        assert translator.max_length == 29
+    assert found == [(6, 0.5, None)] * 2
 
 
 def test_padding_is_never_written(folder: Path, tmp_path: Path) -> None:
