@@ -76,10 +76,11 @@ def check_fields(
         is_bool_for_number = isinstance(value, bool) and hint is not bool
         if is_bool_for_number or not (isinstance(value, allowed) or is_int_for_float):
             raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not RULES[ranges[name]](value):
-            limit = described(ranges[name], value)
-            raise ValueError(f"{name} must be {limit}, got {_short(value)}")
+        if isinstance(value, int | float) and hint is not bool:
+            rule = ranges[name]
+            if not RULES[rule](value):
+                limit = described(rule, value)
+                raise ValueError(f"{name} must be {limit}, got {_short(value)}")
         parts = [*value, *value.values()] if isinstance(value, dict) else value
         for text in parts if isinstance(parts, list) else [parts]:
             if isinstance(text, str):
