@@ -87,9 +87,9 @@ def test_a_step_shows_the_weights_of_one_kind_of_attention_alone(chosen: str) ->
 
 @pytest.fixture(params=["small", "large"])
 def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Call every map small, whose single rows take a way of their own, then every map large."""
-    limit = 2**18 if request.param == "small" else 0
-    monkeypatch.setattr("transformer_blocks.packing.linear.SMALL_MAP", limit)
+    """Call every product small, which is multiplied as usual, then every product large."""
+    limit = 10**6 if request.param == "small" else 0
+    monkeypatch.setattr("transformer_blocks.packing.linear.SMALL_PRODUCT", limit)
 
 
 @pytest.mark.usefixtures("any_size")

@@ -15,7 +15,7 @@ from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.packing.module import PackedModule, without_gradients
 from transformer_blocks.packing.shared import SharedContext
 
-SMALL_MAP = 2**18  # weights; with fewer, a single row is multiplied faster than oneDNN is called
+SMALL_PRODUCT = 10**6  # rows times weights; a smaller product is done faster than oneDNN is called
 BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
 
 _sorting = SharedContext()
@@ -46,9 +46,10 @@ class PackedLinear(PackedModule):
     """A linear map whose weights lie as the processor reads them.
 
     Float32 weights on a CPU are sorted into blocks by oneDNN, the library behind many of torch's
-    own kernels. For a single row and a small map the call would cost more than it saves: that row
-    is multiplied as usual, by weights that lie along their longer side. In other dtypes and on
-    other devices it computes what ``nn.Linear`` does.
+    own kernels. For a product of fewer than a million multiplications the call would cost more than
+    it saves, and so it would for a single row in a single thread: these are multiplied as usual, by
+    weights that lie along their longer side. In other dtypes and on other devices it computes what
+    ``nn.Linear`` does.
 
     Args:
         linear: The map to pack; it is copied, and left as it is.
@@ -108,10 +109,9 @@ class PackedLinear(PackedModule):
 
     def _forward(self, x: Tensor, added: Tensor | None) -> Tensor:
         compiling = torch.compiler.is_compiling()
-        is_row = not compiling and x.numel() <= self.in_features
         if (
             self.blocks is None
-            or (is_row and self.weight.numel() < SMALL_MAP)
+            or (not compiling and self._is_small(x))
             or x.dtype != torch.float32
             or not x.is_cpu
             or torch.is_autocast_enabled("cpu")
@@ -136,6 +136,12 @@ class PackedLinear(PackedModule):
         # Not oneDNN's own ReLU, nor one that a compiler replaces by it: they turn NaN into zero.
         y = y.clamp_min_(0.0) if self.relu else y
         return y if added is None else added + y
+
+    def _is_small(self, x: Tensor) -> bool:
+        """Tell whether oneDNN would need longer, as measured with one thread and with two."""
+        count = x.numel()  # rows times in_features
+        is_small = count * self.out_features < SMALL_PRODUCT
+        return is_small or (count <= self.in_features and torch.get_num_threads() == 1)
 
 
 class PackedFeedForward(PackedModule):
