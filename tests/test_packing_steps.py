@@ -19,6 +19,7 @@ from transformer_blocks import (
     RotaryPositionalEncoding,
     build_decoder,
     build_encoder,
+    compile_steps,
     pack,
     padding_mask,
     record_attention,
@@ -94,6 +95,54 @@ def test_the_log_tells_before_it_is_compiled(
             packed(torch.randn(sentences * beams, 1, 16), cache=cache)
     assert told == [caplog.messages]
     assert caplog.messages[0].startswith(f"compiling the steps of {rows}")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("build", [build_decoder, build_encoder])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_steps_that_are_compiled_ahead_are_not_compiled_in_a_search(
+    build: Callable[..., nn.Module], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+
+    def note(program: str, *, many: bool) -> Callable[..., list[Tensor]]:
+        compiled.append(program)
+        return lambda tensors: [tensors[0]]
+
+    monkeypatch.setattr(steps, "write_down", lambda _, kind: str(kind))
+    monkeypatch.setattr(steps, "to_machine_code", note)
+    packed: Any = pack(nn.Sequential(build(**SIZES)).to(dtype), compiled=True)
+    compile_steps(packed, sentences=5, beams=3)
+    names = ["2 to 8 rows", "2 to 8 rows", "more than 8 rows"]
+    if build is build_encoder:
+        assert compiled == names[1:]
+    else:
+        assert compiled == [name for name in names for _ in ("unmasked", "masked")]
+    before, (stack,) = len(compiled), packed
+    for sentences, source in ((5, 4), (2, 9), (1, 6)):
+        memory = torch.randn(sentences, source, 16, dtype=dtype)
+        mask = padding_mask(torch.arange(source).expand(sentences, source).flip(1))
+        for options in ({}, {"memory_mask": mask}):
+            if build is build_encoder:
+                cache = stack.new_cache()
+                stack(memory, causal=True, cache=cache)
+            else:
+                cache = stack.new_cache(memory, **options)
+            cache.select(torch.arange(sentences).repeat_interleave(3))
+            for _ in range(4):
+                stack(torch.randn(3 * sentences, 1, 16, dtype=dtype), causal=True, cache=cache)
+    assert len(compiled) == before
+
+
+def test_what_has_no_compiled_steps_is_not_compiled_ahead() -> None:
+    packed = pack(build_decoder(**SIZES))
+    with pytest.raises(ValueError, match="model must be packed with compiled=True, got no encoder"):
+        compile_steps(packed)
+    packed = pack(build_decoder(**SIZES), compiled=True)
+    with pytest.raises(ValueError, match="sentences must be"):
+        compile_steps(packed, sentences=0)
+    with pytest.raises(TypeError, match="beams must be"):
+        compile_steps(packed, beams=1.5)  # type: ignore[arg-type]
 
 
 @torch.no_grad()

@@ -76,7 +76,7 @@ from transformer_blocks.rotary import RotaryPositionalEncoding
 from transformer_blocks.linear_bias import ALiBi, alibi_slopes
 from transformer_blocks.query_key_norm import QueryKeyNorm
 from transformer_blocks.grouped_query import GroupedQueryAttention
-from transformer_blocks.packing import PackedLinear, pack
+from transformer_blocks.packing import PackedLinear, compile_steps, pack
 from transformer_blocks.generation import (
     Generation,
     StepModel,
@@ -152,6 +152,7 @@ __all__ = [
     "GroupedQueryAttention",
     "PackedLinear",
     "pack",
+    "compile_steps",
     "StepModel",
     "Generation",
     "greedy_search",

@@ -11,12 +11,14 @@ for. It computes the same numbers, up to rounding.
 What is left of a step's time goes into the calls themselves, hundreds of them for one word. A
 compiler makes one call of them: with ``pack(model, compiled=True)``, ``torch.export`` writes down
 the steps that encoders and decoders take, through the same modules that one reads here, and torch's
-AOTInductor makes machine code of what is written.
+AOTInductor makes machine code of what is written. That takes half a minute for each kind of step;
+:func:`compile_steps` does it before the first request of a server, not within it.
 
 Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
 """
 
 from transformer_blocks.packing.linear import PackedLinear
 from transformer_blocks.packing.pack import pack
+from transformer_blocks.packing.steps import compile_steps
 
-__all__ = ["PackedLinear", "pack"]
+__all__ = ["PackedLinear", "compile_steps", "pack"]

@@ -55,7 +55,8 @@ def pack(
             needs a C++ compiler. The second step of a kind (of one row, of up to eight, of more;
             so many rows to a sentence; a mask of the memory or none) then takes half a minute, more
             for a deep model. Every later one, whatever its length, takes about a third of its time
-            for one row, half for up to eight, and 0.7 to 0.8 for more. What modules hold is taken
+            for one row, half for up to eight, and 0.7 to 0.8 for more; a server calls
+            :func:`compile_steps` first, so that no request waits. What modules hold is taken
             to stay as it was. Their hooks are not called, but
             :func:`~transformer_blocks.record_attention` and its like see every step.
 

@@ -8,11 +8,12 @@ the usual way, through the modules.
 
 import logging
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks._checks import check_size
 from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
@@ -90,6 +91,66 @@ class CompiledDecoder(PackedModule, Decoder):
         return self._usual_way(
             x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
         )
+
+
+@torch.no_grad()
+def compile_steps(model: nn.Module, *, sentences: int = 1, beams: int = 1) -> None:
+    """Compile the decoding steps of a packed model before it is used.
+
+    Otherwise the second step of each kind is compiled while a search waits for it. A server calls
+    this once, with the largest batch and the beams that it searches with. Half a minute each, it
+    compiles the steps of one sentence, of several with up to eight rows in all, and of more rows;
+    for a decoder, each with a masked memory and without.
+
+    Args:
+        model: What ``pack(model, compiled=True)`` returned.
+        sentences: Largest number of sentences in a batch.
+        beams: Rows of a sentence: the beam size, or 1 for greedy search and for sampling.
+
+    Raises:
+        TypeError: If a number is no whole number.
+        ValueError: If a number is not positive, or the model has no steps to compile.
+
+    Example:
+        >>> model = pack(build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32))
+        >>> compile_steps(model)
+        Traceback (most recent call last):
+        ValueError: model must be packed with compiled=True, got no encoder or decoder that is
+    """
+    check_size(sentences=sentences, beams=beams)
+    stacks = [
+        part for part in model.modules() if isinstance(part, CompiledEncoder | CompiledDecoder)
+    ]
+    if not stacks:
+        raise ValueError(
+            "model must be packed with compiled=True, got no encoder or decoder that is"
+        )
+    for stack in stacks:
+        for batch in sorted({1, min(2, sentences), sentences}):
+            _take_steps(stack, batch, beams)
+
+
+def _take_steps(stack: CompiledEncoder | CompiledDecoder, sentences: int, beams: int) -> None:
+    """Take three steps of zeros: one begins the past, one is noted, and one is compiled."""
+    layer: Any = stack.layers[0]
+    width = layer.self_attention.query_projection.in_features
+    dtypes = [each.dtype for each in (*stack.parameters(), *stack.buffers())]
+    dtype = next((each for each in dtypes if each.is_floating_point), torch.get_default_dtype())
+    rows = torch.arange(sentences).repeat_interleave(beams)
+    caches: list[Any] = []
+    if isinstance(stack, CompiledEncoder):
+        caches.append(stack.new_cache())
+    else:
+        memory_width = layer.cross_attention.key_projection.in_features
+        memory = torch.zeros(sentences, 2, memory_width, dtype=dtype)
+        mask = torch.zeros(sentences, 1, 1, 2, dtype=torch.bool)
+        mask[-1, ..., -1] = True
+        caches += [stack.new_cache(memory), stack.new_cache(memory, memory_mask=mask)]
+    for cache in caches:
+        if isinstance(stack, CompiledDecoder):
+            cache.select(rows)
+        for _ in range(3):
+            stack(torch.zeros(len(rows), 1, width, dtype=dtype), causal=True, cache=cache)
 
 
 _uncompiled = SharedContext()
