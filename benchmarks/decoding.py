@@ -3,6 +3,7 @@
     make bench                               # or: python benchmarks/decoding.py
     python benchmarks/decoding.py --only ours ctranslate2 --rounds 11
     python benchmarks/decoding.py --growth   # what a token costs in longer and longer texts
+    python benchmarks/decoding.py --small    # a small language model, packed and not
 
 All models have the same size: 3 + 3 layers, width 256, 4 heads, 4,000 words, random weights. Each
 reads sentences of 8 to 16 tokens and writes 32, without ending earlier. The contestants:
@@ -14,6 +15,9 @@ reads sentences of 8 to 16 tokens and writes 32, without ending earlier. The con
 - ``textbook``: the loop that reads the whole beginning again for each word, greedy only;
 - in other number formats: ``ours bfloat16``; ``ours int8``, all linear maps but the last; and
   ``ctranslate2 int8``, with one thread, since a second one makes it slower.
+
+``--small`` times what packing gains least: a language model of 4 layers, width 128, with grouped
+queries, rotary positions, RMSNorm and SwiGLU; ``small`` and ``small packed``, with one thread.
 """
 
 import argparse
@@ -57,6 +61,7 @@ class Cell(NamedTuple):
 
 
 CELLS = [Cell(beams, sentences, 32) for beams in (1, 4) for sentences in (1, 32, 64)]
+SMALL = [Cell(1, rows, 32) for rows in (1, 8, 64)]
 GROWTH = [Cell(1, 8, length) for length in (16, 32, 64, 128, 256, 512)]
 
 
@@ -134,6 +139,47 @@ def make_ours(change: str = "packed") -> Prepare:
         if cell.beams > 1 or cell.length > 128:  # it has no beams, and minutes are too long
             return None
         return lambda: textbook(source, cell)
+
+    return prepare
+
+
+def make_small(*, packed: bool) -> Prepare:
+    """Set up the layers of a small language model as one builds it today."""
+    import torch
+    from torch import nn
+
+    from transformer_blocks import (
+        Encoder,
+        EncoderLayer,
+        GatedFeedForward,
+        GroupedQueryAttention,
+        PreNorm,
+        RotaryPositionalEncoding,
+        pack,
+    )
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layers = [
+        EncoderLayer(
+            GroupedQueryAttention(128, 4, 2, bias=False, kernel=RotaryPositionalEncoding(32)),
+            GatedFeedForward(128, 341),
+            residual=lambda: PreNorm(128, norm=nn.RMSNorm(128)),
+        )
+        for _ in range(4)
+    ]
+    encoder = Encoder(layers, norm=nn.RMSNorm(128)).eval()
+    model = pack(encoder) if packed else encoder
+
+    @torch.inference_mode()
+    def write(x: Any, cell: Cell) -> None:
+        cache = model.new_cache()
+        for _ in range(cell.length):
+            model(x, causal=True, cache=cache)
+
+    def prepare(cell: Cell) -> Callable[[], object]:
+        x = torch.randn(cell.sentences, 1, 128)
+        return lambda: write(x, cell)
 
     return prepare
 
@@ -283,23 +329,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "ours int8": partial(make_ours, "int8"),
         "ctranslate2 int8": partial(make_ctranslate2, converted, "int8", 1),
     }
+    small: dict[str, Callable[[], Prepare]] = {
+        "small": partial(make_small, packed=False),
+        "small packed": partial(make_small, packed=True),
+    }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=contestants, default=list(contestants))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--growth", action="store_true", help="time longer and longer texts")
+    parser.add_argument("--small", action="store_true", help="time a small language model")
     parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
     parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
     options = parser.parse_args(arguments)
     try:
-        if any(name.startswith("ctranslate2") for name in options.only):
-            run_alone(convert, converted)
-        results = hold(
-            {name: contestants[name] for name in options.only},
-            GROWTH if options.growth else CELLS,
-            rounds=options.rounds,
-        )
+        if options.small:
+            results = hold(small, SMALL, rounds=options.rounds)
+        else:
+            if any(name.startswith("ctranslate2") for name in options.only):
+                run_alone(convert, converted)
+            results = hold(
+                {name: contestants[name] for name in options.only},
+                GROWTH if options.growth else CELLS,
+                rounds=options.rounds,
+            )
     finally:
         shutil.rmtree(converted)
     if options.output:
