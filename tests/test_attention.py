@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import attention_loop, to_numpy
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
     attention_weights,
@@ -20,6 +21,7 @@ from transformer_blocks import (
     fused_attention,
     padding_mask,
     scaled_dot_product_attention,
+    sliding_window_mask,
 )
 
 Kernel = Callable[..., Tensor]
@@ -485,3 +487,86 @@ def test_larger_tables_are_while_it_learns_and_none_whose_future_needs_no_mask(
         mixed = fused_attention(query, key, value, causal=causal)
     assert len(seen) == (not in_one_product)
     np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=TOLERANCE[torch.float32])
+
+
+CHUNKED = list(
+    product(
+        [None, (1, 1, 1, 0), (2, 1, 1, 0), (2, 1, 7, 0), (1, 3, 7, 0), (7, 0)],  # 0: the keys
+        [False, True],
+        [3, 7, 10],
+    )
+)
+
+
+@pytest.mark.parametrize(("shape", "causal", "keys"), CHUNKED)
+@pytest.mark.parametrize("cells", [1, 20, 60])
+def test_a_large_mask_is_made_for_some_queries_at_a_time_and_changes_no_result(
+    shape: tuple[int, ...] | None,
+    causal: bool,
+    keys: int,
+    cells: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", cells)
+    mask = None if shape is None else torch.rand(*shape[:-1], keys) < 0.5
+    inputs = [torch.randn(2, 3, n, 4, dtype=torch.float64) for n in (7, keys, keys)]
+    results = []
+    for kernel in (readable, fused_attention):
+        for each in inputs:
+            each.grad = None
+            each.requires_grad_()
+        output = kernel(*inputs, mask=mask, causal=causal)
+        output.square().sum().backward()
+        with torch.no_grad():
+            quiet = kernel(*inputs, mask=mask, causal=causal)
+        results.append([output, quiet, *(each.grad for each in inputs)])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
+
+
+class Largest(TorchDispatchMode):
+    """Records the bytes of the largest tensor that an operation makes."""
+
+    bytes = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(each, Tensor):
+                self.bytes = max(self.bytes, each.numel() * each.element_size())
+        return result
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize(
+    ("mask", "causal"),
+    [
+        (padding_mask(torch.ones(2, 512).long().index_fill(1, torch.arange(400, 512), 0)), True),
+        (sliding_window_mask(512, window=9), True),
+        (sliding_window_mask(512, window=9), False),
+        (None, True),
+    ],
+)
+def test_no_operation_makes_a_whole_table(
+    mask: Tensor | None, causal: bool, learns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", 2**13)
+    keys = 512 if mask is not None else 500  # of one length, torch hides the future itself
+    query, key = torch.randn(2, 1, 512, 4), torch.randn(2, 1, keys, 4)
+    query.requires_grad_(learns)
+    with Largest() as largest, torch.set_grad_enabled(learns):
+        output = fused_attention(query, key, key, mask=mask, causal=causal)
+        if learns:
+            output.sum().backward()
+    assert 0 < largest.bytes <= 2**13 * 4  # float32; the whole table has 2**18 cells
+
+
+def test_large_masks_serve_the_transforms_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", 20)
+    x, mask = torch.randn(1, 1, 7, 4, dtype=torch.float64), torch.rand(7, 7) < 0.3
+    gradients = [
+        torch.func.grad(lambda x, kernel=kernel: kernel(x, x, x, mask=mask, causal=True).sum())(x)
+        for kernel in (readable, fused_attention)
+    ]
+    torch.testing.assert_close(*gradients)

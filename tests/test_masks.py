@@ -1,12 +1,14 @@
 """What masks hide, which shapes fit, and how they are drawn."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
     MultiHeadAttention,
@@ -121,6 +123,31 @@ def test_a_window_hides_exactly_what_is_far(queries: int, more: int, window: int
     for i in range(queries):
         for j in range(keys):
             assert mask[i, j].item() == (abs(keys - queries + i - j) >= window)
+
+
+def test_a_table_is_made_without_any_other_of_its_size() -> None:
+    made: list[int] = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = function(*args, **(kwargs or {}))
+            storage = result.untyped_storage()
+            if storage.nbytes() >= 64 * 48 and storage.data_ptr() not in made:
+                made.append(storage.data_ptr())
+                assert storage.nbytes() == 64 * 48  # a byte for each cell
+            return result
+
+    for make in (
+        lambda: causal_mask(48, 64),
+        lambda: sliding_window_mask(48, 64, window=5),
+        lambda: document_mask(torch.arange(48)[None], torch.arange(64)[None]),
+    ):
+        made.clear()
+        with Record():
+            table = make()
+        assert made == [table.untyped_storage().data_ptr()]
 
 
 def test_a_window_on_one_side_is_what_causality_leaves_of_it() -> None:

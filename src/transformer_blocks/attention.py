@@ -29,6 +29,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from transformer_blocks._checks import check_dropout, check_flag, check_number, check_tensor
 from transformer_blocks.dropout import drop
@@ -39,6 +40,9 @@ from transformer_blocks.masks import check_mask, hide_future
 MANY_TABLES, SMALL_TABLE, SMALL_TABLE_TO_LEARN, FEW_QUERIES = 64, 400, 1024, 8
 
 FEW_KEYS = 16  # with fewer, torch's CPU kernel loses NaN: as many numbers as its vectors hold
+# Cells of a mask for torch's kernel, which copies it into the dtype of the scores: 256 MB in
+# float32. A larger one is made for some queries at a time.
+LARGE_MASK = 2**26
 
 
 def attention_weights(
@@ -166,6 +170,9 @@ def fused_attention(
             query, key, value, dropout_p=dropout, is_causal=True, scale=scale
         )
         return _restore_nan(mixed, query, key)
+    rows = _rows_of_a_mask(query, key, mask, causal)
+    if rows < query.shape[-2]:
+        return _attend_in_chunks(query, key, value, rows, mask, causal, dropout, scale)
     hidden = hidden_cells(query, key, mask, causal)
     if hidden is None:
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
@@ -198,6 +205,72 @@ def _restore_nan(mixed: Tensor, query: Tensor, key: Tensor) -> Tensor:
     # 0 * NaN and 0 * inf are NaN, all else is 0.
     faults = (0.0 * query).sum(-1, keepdim=True) + (0.0 * key).sum((-2, -1), keepdim=True)
     return mixed.masked_fill((mixed == 0.0) & faults.isnan(), math.nan)
+
+
+def _rows_of_a_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> int:
+    """Find for how many queries at a time a mask of moderate size can be made.
+
+    What is compiled takes all at once: there, lengths may be symbols.
+    """
+    length, cells = query.shape[-2], key.shape[-2]
+    if torch.compiler.is_compiling() or not (causal or mask is not None):
+        return length
+    if mask is not None and mask.dim() == 4:
+        if mask.shape[2] == 1 and not causal:  # one row, which serves every query
+            return length
+        cells *= mask.shape[0] * mask.shape[1]
+    return min(length, max(1, LARGE_MASK // max(1, cells)))
+
+
+def _attend_in_chunks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rows: int,
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """Compute :func:`fused_attention` for some queries at a time: no mask is larger than theirs.
+
+    Where attention is causal, the keys after the last query of a chunk are left out. While
+    gradients are recorded, the backward pass computes each chunk again; to keep the masks for it
+    would take as much memory as one large mask.
+    """
+    length, key_length = query.shape[-2], key.shape[-2]
+    if mask is not None:
+        check_mask(
+            mask, batch=query.shape[0], heads=query.shape[1], queries=length, keys=key_length
+        )
+
+    def attend(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        end = min(start + rows, length)
+        keys = max(0, key_length - length + end) if causal else key_length
+        part = mask
+        if part is not None:
+            part = part[..., :keys]
+            part = part if part.shape[-2] == 1 else part[..., start:end, :]
+        return fused_attention(
+            query[..., start:end, :],
+            key[..., :keys, :],
+            value[..., :keys, :],
+            mask=part,
+            causal=causal,
+            dropout=dropout,
+            scale=scale,
+        )
+
+    learns = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    # Within the transforms of torch.func, nothing can be computed again: they allow no such hooks.
+    learns = learns and torch._C._autograd._saved_tensors_hooks_is_enabled()
+    chunks = [
+        checkpoint(attend, start, query, key, value, use_reentrant=False)
+        if learns
+        else attend(start, query, key, value)
+        for start in range(0, length, rows)
+    ]
+    return torch.cat(chunks, dim=-2)
 
 
 def _formula_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:

@@ -70,7 +70,7 @@ def causal_mask(
 def hide_future(query_length: int, key_length: int, device: torch.device | str | None) -> Tensor:
     """Build the causal mask without checks, for kernels: sizes may be zero or symbolic."""
     every_cell = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
-    return every_cell.triu(key_length - query_length + 1)
+    return every_cell.triu_(key_length - query_length + 1)  # in place: a table may take gigabytes
 
 
 def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
@@ -152,9 +152,10 @@ def sliding_window_mask(
     """
     key_length = query_length if key_length is None else key_length
     check_size(query_length=query_length, key_length=key_length, window=window)
-    keys = torch.arange(key_length, device=device)
-    queries = torch.arange(key_length - query_length, key_length, device=device)
-    return (queries[:, None] - keys).abs() >= window
+    # One row holds all distances; each query sees it one step further. A table of distances would
+    # take eight times the memory of the mask.
+    distances = torch.arange(1 - key_length, query_length, device=device)
+    return (distances.abs() >= window).unfold(0, key_length, 1).flip(0)
 
 
 def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:
