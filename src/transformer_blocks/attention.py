@@ -215,7 +215,7 @@ def _rows_of_a_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: boo
     length, cells = query.shape[-2], key.shape[-2]
     if torch.compiler.is_compiling() or not (causal or mask is not None):
         return length
-    if mask is not None and mask.dim() == 4:
+    if isinstance(mask, Tensor) and mask.dim() == 4:
         if mask.shape[2] == 1 and not causal:  # one row, which serves every query
             return length
         cells *= mask.shape[0] * mask.shape[1]
