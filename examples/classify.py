@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+import translation  # noqa: F401  # isort: skip  (first: it names packages that are missing)
 from tqdm import tqdm
 
 from classification.data import Data, best_of_counts, cleaned, load_data

@@ -25,6 +25,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
+
+import translation  # noqa: F401  # isort: skip  (first: it names packages that are missing)
 from tqdm import tqdm
 
 from common.configuration import checked

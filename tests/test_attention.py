@@ -557,11 +557,23 @@ def test_no_operation_makes_a_whole_table(
     keys = 512 if mask is not None else 500  # of one length, torch hides the future itself
     query, key = torch.randn(2, 1, 512, 4), torch.randn(2, 1, keys, 4)
     query.requires_grad_(learns)
-    with Largest(mask) as largest, torch.set_grad_enabled(learns):
+    saved: dict[int, int] = {}
+
+    def save(each: Tensor) -> Tensor:
+        storage = each.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return each
+
+    with (
+        Largest(mask) as largest,
+        torch.set_grad_enabled(learns),
+        torch.autograd.graph.saved_tensors_hooks(save, lambda each: each),
+    ):
         output = fused_attention(query, key, key, mask=mask, causal=causal)
         if learns:
             output.sum().backward()
     assert 0 < largest.bytes <= 2**13 * 4  # float32; the whole table has 2**18 cells
+    assert sum(saved.values()) <= 2**13 * 8  # nor keeps one, part by part, for the backward pass
 
 
 def test_large_masks_serve_the_transforms_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

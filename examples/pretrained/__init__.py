@@ -5,3 +5,5 @@ translator) and ``gpt2`` (a decoder alone: text that goes on) are programs, each
 own. ``loading`` reads what all of them are published as; ``wordpiece`` and ``byte_pairs`` cut text
 as BERT and GPT-2 do.
 """
+
+import translation  # noqa: F401  (names packages that are missing)

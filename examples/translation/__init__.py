@@ -5,3 +5,15 @@
 ``tokenizer``, ``batches``, ``training`` (``presets``, ``checkpoint``), ``decoding``, ``scoring``,
 ``pictures``.
 """
+
+from transformer_blocks.explorer.packages import check_packages
+
+check_packages(
+    "this program",
+    "matplotlib",
+    "sacrebleu",
+    "safetensors",
+    "sentencepiece",
+    "tqdm",
+    extra="examples",
+)
