@@ -438,6 +438,23 @@ def test_a_packed_encoder_takes_the_usual_way_where_there_is_nothing_to_leave_ou
 
 
 @torch.no_grad()
+def test_a_mask_that_hides_nothing_is_left_out() -> None:
+    masks: list[Tensor | None] = []
+
+    def kernel(*inputs: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
+        masks.append(mask)
+        return fused_attention(*inputs, mask=mask, **options)
+
+    packed, x = pack(build_encoder(**SIZES).eval()), torch.randn(2, 3, 16)
+    for layer in cast(Any, packed).layers:
+        layer.self_attention.kernel = kernel
+    mask = torch.zeros(2, 1, 1, 3, dtype=torch.bool)
+    expected = packed(x)
+    torch.testing.assert_close(packed(x, mask=mask), expected, **CLOSE)
+    assert masks == [None] * 4
+
+
+@torch.no_grad()
 def test_a_packed_encoder_refuses_what_the_model_refuses() -> None:
     packed = pack(build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval())
     mask = PADDED_MASKS["at the end"][:, None, None]

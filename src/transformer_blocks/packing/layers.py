@@ -168,7 +168,8 @@ class PackedEncoder(PackedModule, Encoder):
         padding = mask[:, 0, 0]  # (B, L)
         places = (padding == 0).flatten().nonzero()[:, 0]  # (T,): where the real tokens stand
         if len(places) > MOST_REAL * padding.numel() or not len(places):
-            return super().forward(x, mask=mask, causal=causal)
+            nothing_hidden = len(places) == padding.numel()  # then the mask only costs time
+            return super().forward(x, mask=None if nothing_hidden else mask, causal=causal)
         lengths = padding.shape[1] - padding.sum(1)
         counted = torch.arange(int(lengths.max()), device=x.device)  # (L',)
         hidden = counted >= lengths[:, None]  # (B, L')
