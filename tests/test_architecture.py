@@ -14,14 +14,14 @@ import transformer_blocks
 ROOT = Path(transformer_blocks.__file__).parent
 FLOORS = {
     "_checks": 0,
-    "dropout": 0,
+    "dropout": 1,
     "masks": 1,
-    "feed_forward": 1,
-    "residual": 1,
     "embedding": 1,
     "cache": 1,
     "loss": 1,
     "schedule": 1,
+    "feed_forward": 2,
+    "residual": 2,
     "attention": 2,
     "kernels": 3,
     "additive": 4,

@@ -182,5 +182,5 @@ def test_documents_are_numbers(documents: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("shapes", [((3,), (3,)), ((2, 3), (1, 3)), ((1, 2, 3), (1, 2, 3))])
 def test_documents_stand_in_rows(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    with pytest.raises(ValueError, match=r"must have shape \(B, L\)"):
+    with pytest.raises(ValueError, match=r"^documents and key_documents must have shapes \(B, L\)"):
         document_mask(*(torch.ones(shape, dtype=torch.int64) for shape in shapes))

@@ -116,6 +116,20 @@ def check_tensor(name: str, x: Tensor) -> None:
         refuse(name, "a tensor", x, hint)
 
 
+def check_boolean(name: str, mask: Tensor) -> None:
+    """Raise unless ``mask`` is a boolean tensor: 0/1 and 0/-inf masks disagree on what 1 means.
+
+    Raises:
+        TypeError: If it is anything else.
+    """
+    check_tensor(name, mask)
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"{name} must be bool, where True hides a key, got dtype={mask.dtype}; "
+            "compare to make it one, for example `mask == 0` where 0 marks what to hide"
+        )
+
+
 def check_vectors(
     name: str,
     x: Tensor,

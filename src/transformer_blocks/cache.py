@@ -25,8 +25,13 @@ from typing import Any, ParamSpec
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_instance, check_size, check_tensor, refuse
-from transformer_blocks.masks import check_boolean
+from transformer_blocks._checks import (
+    check_boolean,
+    check_instance,
+    check_size,
+    check_tensor,
+    refuse,
+)
 
 FIRST_ROOM = 16  # positions that a cache makes room for when it first grows
 
@@ -278,7 +283,7 @@ class DecoderCache:
         for layer, cache in enumerate(memory):
             check_instance(KeyValueCache, **{f"memory[{layer}]": cache})
         if memory_mask is not None:
-            check_boolean(memory_mask, "memory_mask")
+            check_boolean("memory_mask", memory_mask)
         self.past = [KeyValueCache() for _ in memory]
         self.memory = list(memory)
         self.memory_mask = memory_mask

@@ -55,7 +55,7 @@ def drop(x: Tensor, probability: float) -> Tensor:
         True
     """
     _check_numbers("x", x)
-    _check_probability(probability=probability)
+    _check_probability("probability", probability)
     lost = round(probability * SIDES)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < lost < SIDES:
         return F.dropout(x, probability)
@@ -72,12 +72,11 @@ def _check_numbers(name: str, x: Tensor) -> None:
         raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
 
 
-def _check_probability(**probabilities: float) -> None:
-    """Raise unless every named number is a probability; one is allowed, which drops all."""
-    check_number(**probabilities)
-    for name, probability in probabilities.items():
-        if not 0.0 <= probability <= 1.0:
-            raise ValueError(f"{name} must be in [0, 1], got {probability}")
+def _check_probability(name: str, probability: float) -> None:
+    """Raise unless a number is a probability; one is allowed, which drops all."""
+    check_number(**{name: probability})
+    if not 0.0 <= probability <= 1.0:
+        raise ValueError(f"{name} must be in [0, 1], got {probability}")
 
 
 class _Keep(torch.autograd.Function):
@@ -125,7 +124,7 @@ class Dropout(nn.Dropout):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        _check_probability(p=p)
+        _check_probability("p", p)
         check_flag(inplace=inplace)
         super().__init__(p, inplace)
 

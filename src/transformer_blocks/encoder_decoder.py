@@ -9,10 +9,9 @@ Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_module, check_tensor, check_vectors
+from transformer_blocks._checks import check_boolean, check_module, check_tensor, check_vectors
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
-from transformer_blocks.masks import check_boolean
 
 
 class EncoderDecoder(nn.Module):
@@ -75,7 +74,7 @@ class EncoderDecoder(nn.Module):
         masks = {"source_mask": source_mask, "target_mask": target_mask, "memory_mask": memory_mask}
         for name, mask in masks.items():
             if mask is not None:
-                check_boolean(mask, name)
+                check_boolean(name, mask)
         if memory_mask is None and source_mask is not None:
             if source_mask.dim() != 4 or source_mask.shape[2] != 1:
                 raise ValueError(

@@ -25,7 +25,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_integer, check_size, check_tensor, refuse
+from transformer_blocks._checks import (
+    check_boolean,
+    check_integer,
+    check_size,
+    check_tensor,
+    refuse,
+)
 
 HIDDEN, VISIBLE = "x", "."
 
@@ -196,20 +202,6 @@ def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Ten
     return (documents[:, :, None] != key_documents[:, None, :])[:, None]
 
 
-def check_boolean(mask: Tensor, name: str = "mask") -> None:
-    """Raise unless ``mask`` is a boolean tensor: 0/1 and 0/-inf masks disagree on what 1 means.
-
-    Raises:
-        TypeError: If it is anything else.
-    """
-    check_tensor(name, mask)
-    if mask.dtype != torch.bool:
-        raise TypeError(
-            f"{name} must be bool, where True hides a key, got dtype={mask.dtype}; "
-            "compare to make it one, for example `mask == 0` where 0 marks what to hide"
-        )
-
-
 def check_mask(
     mask: Tensor,
     *,
@@ -227,7 +219,7 @@ def check_mask(
         ValueError: If its shape is neither (L, S) nor (B|1, H|1, L|1, S), or it is on another
             device than the queries.
     """
-    check_boolean(mask, name)
+    check_boolean(name, mask)
     if device is not None and mask.device != device:
         raise ValueError(
             f"{name} must be on the device of the queries, {device}, got device={mask.device}"
@@ -271,7 +263,7 @@ def format_mask(
         は  .  .  x
         猫  .  .  .
     """
-    check_boolean(mask)
+    check_boolean("mask", mask)
     if mask.dim() not in (2, 4):
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
     for name, labels in (("queries", queries), ("keys", keys)):

@@ -110,7 +110,7 @@ class SingleHeadAttention(nn.Module):
                 not boolean, or ``causal`` neither True nor False.
             ValueError: If the shapes do not fit.
         """
-        _check_inputs(self, query=query, key=key, value=value)
+        _check_inputs(self, ("query", query), ("key", key), ("value", value))
         mixed, _ = scaled_dot_product_attention(
             self.query_projection(query).unsqueeze(1),  # (B, 1, L, d_model): one head
             self.key_projection(key).unsqueeze(1),
@@ -125,7 +125,7 @@ class SingleHeadAttention(nn.Module):
         self, query: Tensor, key: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Compute the weights that :meth:`forward` mixes with. Shape (B, 1, L, S)."""
-        _check_inputs(self, query=query, key=key)
+        _check_inputs(self, ("query", query), ("key", key))
         return attention_weights(
             self.query_projection(query).unsqueeze(1),
             self.key_projection(key).unsqueeze(1),
@@ -240,13 +240,13 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             check_instance(KeyValueCache, cache=cache)
         if key is not None and value is not None:
-            _check_inputs(self, query=query, key=key, value=value)
+            _check_inputs(self, ("query", query), ("key", key), ("value", value))
             self._check_options(query, key, mask=mask, causal=causal, cache=cache)
             queries, keys, values = self._project_all(query, key, value)
             if cache is not None:
                 keys, values = cache.add(keys, values)
         elif cache is not None and key is None and value is None:
-            _check_inputs(self, query=query)
+            _check_inputs(self, ("query", query))
             self._check_options(query, None, mask=mask, causal=causal, cache=cache)
             queries = self._split(self.query_projection(query))
             keys, values = cache.read()
@@ -274,7 +274,7 @@ class MultiHeadAttention(nn.Module):
             TypeError: If one is no tensor, or differs from the weights in dtype.
             ValueError: If one has another shape.
         """
-        _check_inputs(self, key=key, value=value)
+        _check_inputs(self, ("key", key), ("value", value))
         return self._split(self.key_projection(key)), self._split(self.value_projection(value))
 
     def mix(
@@ -353,12 +353,12 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
         """
-        _check_inputs(self, query=query)
+        _check_inputs(self, ("query", query))
         if cache is not None:
             check_instance(KeyValueCache, cache=cache)
         keys = [] if cache is None or not cache.length else [cache.read()[0]]
         if key is not None:
-            _check_inputs(self, key=key)
+            _check_inputs(self, ("key", key))
             keys.append(self._split(self.key_projection(key)))
         if not keys:
             raise ValueError("key must be given, or a cache that holds some")
@@ -413,8 +413,10 @@ def initialise_projections(layer: "SingleHeadAttention | MultiHeadAttention") ->
             nn.init.zeros_(projection.bias)
 
 
-def _check_inputs(layer: SingleHeadAttention | MultiHeadAttention, **inputs: Tensor) -> None:
+def _check_inputs(
+    layer: SingleHeadAttention | MultiHeadAttention, *inputs: tuple[str, Tensor]
+) -> None:
     """Raise unless each input is what its projection takes."""
-    for name, x in inputs.items():
+    for name, x in inputs:
         projection: Any = layer._modules[f"{name}_projection"]  # quicker than by attribute
         check_vectors(name, x, projection.in_features, projection)
