@@ -52,7 +52,7 @@ def test_padding_mask_hides_the_padding_and_nothing_else(dtype: torch.dtype) -> 
 
 @given(st.data())
 def test_a_mask_fits_as_l_s_or_with_every_other_axis_whole_or_one(data: st.DataObject) -> None:
-    sizes = {
+    sizes: dict[str, Any] = {
         name: data.draw(st.integers(0, 3), name) for name in ("batch", "heads", "queries", "keys")
     }
     batch, heads, queries, keys = sizes.values()
