@@ -22,6 +22,7 @@ from torch import Tensor
 import translate
 from transformer_blocks import StepModel
 from translation import comparison, corpus
+from translation.decoding import translate as translate_many
 from translation.decoding import translate_n_best
 from translation.scoring import score
 from translation.searches import Beam, Greedy, Sample, Search
@@ -287,11 +288,18 @@ def test_compare_writes_the_figures_of_each_run(
     assert first["bleu_by_length"] != second["bleu_by_length"]
 
 
+def test_a_sentence_as_long_as_a_quartile_is_of_the_shorter_group() -> None:
+    lengths = [5, 3, 1, 4, 2]  # the quartiles are 2, 3 and 4
+    groups = [("1-2", [2, 4]), ("3", [1]), ("4", [3]), ("5", [0])]
+    assert comparison.length_groups(lengths) == groups
+    assert quarters(lengths) == [places for _, places in groups]
+
+
 def test_the_speed_of_translating_is_that_of_the_sentences_on_the_clock(
     proof: Proof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "TIMED", 5)
-    translate_many, asked = comparison.translate, []
+    asked: list[list[str]] = []
 
     def note(*arguments: Any, **options: Any) -> list[str]:
         asked.append(list(arguments[3]))
