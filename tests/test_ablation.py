@@ -237,7 +237,7 @@ def test_a_copy_that_is_made_within_computes_with_its_own_weights() -> None:
     residual, x = PreNorm(16).eval(), torch.randn(2, 3, 16)
     with ablate(residual, residuals=[""]):
         copied = copy.deepcopy(residual)
-    nn.init.constant_(copied.norm.weight, 0.0)
+    nn.init.zeros_(copied.norm.get_parameter("weight"))
     assert torch.equal(copied(x, lambda x: x), torch.zeros_like(x))
 
 

@@ -527,7 +527,7 @@ class Largest(TorchDispatchMode):
     """Records the bytes of the largest tensor that an operation makes, views of one left out."""
 
     def __init__(self, whole: Tensor | None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes, self.known = 0, None if whole is None else whole.untyped_storage().data_ptr()
 
     def __torch_dispatch__(

@@ -4,6 +4,7 @@ import itertools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_ablations_that_end_in_any_order_last_until_their_end_and_leave_nothing(
         lasting = tuple(numbers)
         for number in order:
             assert torch.equal(model(x), expected[lasting])
-            begin(lambda context=contexts[number]: context.__exit__(None, None, None))
+            begin(partial(contexts[number].__exit__, None, None, None))
             lasting = tuple(other for other in lasting if other != number)
         assert torch.equal(model(x), expected[()])
         assert state_of(model) == before
@@ -174,7 +175,7 @@ def test_what_is_compiled_runs_uncompiled_until_the_last_context_has_ended(
             begin(context.__enter__)
         for number in order:
             assert not tell()
-            begin(lambda context=contexts[number]: context.__exit__(None, None, None))
+            begin(partial(contexts[number].__exit__, None, None, None))
         assert tell()
 
 

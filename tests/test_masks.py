@@ -1,5 +1,6 @@
 """What masks hide, which shapes fit, and how they are drawn."""
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -139,13 +140,14 @@ def test_a_table_is_made_without_any_other_of_its_size() -> None:
                 assert storage.nbytes() == 64 * 48  # a byte for each cell
             return result
 
-    for make in (
+    makes: list[Callable[[], Tensor]] = [
         lambda: causal_mask(48, 64),
         lambda: sliding_window_mask(48, 64, window=5),
         lambda: document_mask(torch.arange(48)[None], torch.arange(64)[None]),
-    ):
+    ]
+    for make in makes:
         made.clear()
-        with Record():
+        with Record():  # type: ignore[no-untyped-call]
             table = make()
         assert made == [table.untyped_storage().data_ptr()]
 

@@ -263,7 +263,7 @@ def _attend_in_chunks(
 
     learns = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
     # Within the transforms of torch.func, nothing can be computed again: they allow no such hooks.
-    learns = learns and torch._C._autograd._saved_tensors_hooks_is_enabled()
+    learns = learns and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
     chunks = [
         checkpoint(attend, start, query, key, value, use_reentrant=False)
         if learns

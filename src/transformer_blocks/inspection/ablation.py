@@ -87,18 +87,18 @@ def ablate(
             undo.callback(module.register_forward_hook(_zeros).remove)
         for name in residuals:
             residual = _find(model, name, (PreNorm, PostNorm))
-            forward = MethodType(_forward_without_stream, residual)
-            undo.enter_context(_changed(residual, "forward", lambda _, new=forward: new))
+            change = partial(_instead, MethodType(_forward_without_stream, residual))
+            undo.enter_context(_changed(residual, "forward", change))
         if positions:
             kinds = SinusoidalPositionalEncoding, LearnedPositionalEncoding
             for encoding in _all(model, kinds, "a positional encoding"):
-                undo.enter_context(_changed(encoding, "forward", lambda _: _unchanged))
+                undo.enter_context(_changed(encoding, "forward", partial(_instead, _unchanged)))
         if scale:
             for layer in _all(
                 model, (MultiHeadAttention, SingleHeadAttention), "an attention layer"
             ):
                 if isinstance(layer, SingleHeadAttention):
-                    undo.enter_context(_changed(layer, "scale", lambda _: 1.0))
+                    undo.enter_context(_changed(layer, "scale", partial(_instead, 1.0)))
                 elif any(isinstance(part, AdditiveAttention) for part in layer.modules()):
                     raise ValueError("additive attention must be left as it is: it has no scale")
                 else:
@@ -188,6 +188,10 @@ def _forward_without_stream(
     if isinstance(residual, PreNorm):
         return residual.dropout(sublayer(residual.norm(x)))
     return residual.norm(residual.dropout(sublayer(x)))
+
+
+def _instead(value: object, _: object) -> object:
+    return value
 
 
 class _Attribute:
