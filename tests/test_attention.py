@@ -345,15 +345,14 @@ def test_large_half_precision_scores_do_not_overflow(kernel: Kernel) -> None:
     torch.testing.assert_close(mixed, value.mean(-2, keepdim=True).expand_as(value))
 
 
-def is_lost(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
+def is_lost(inputs: dict[str, Tensor], hidden: Tensor) -> Tensor:
     """Say where an output cannot be finite: each query with the keys alone that it can attend to.
 
     Args:
-        query: Shape (B, H, L, d_k).
-        key: Shape (B, H, S, d_k).
-        value: Shape (B, H, S, d_v).
+        inputs: The query, the key and the value.
         hidden: Shape (L, S).
     """
+    query, key, value = inputs.values()
     rows = []
     for row, masked in enumerate(hidden):
         seen = query[:, :, row : row + 1], key[:, :, ~masked], value[:, :, ~masked]
@@ -380,7 +379,7 @@ def test_what_is_not_finite_shows_in_the_same_outputs_on_every_path(
         faulty[0, 0, torch.randint(faulty.shape[2], ()), torch.randint(4, ())] = fault
         if batch > 1:
             faulty[1, 0] = fault
-        expected = is_lost(*inputs.values(), torch.zeros(queries, keys, dtype=torch.bool))
+        expected = is_lost(inputs, torch.zeros(queries, keys, dtype=torch.bool))
         for kernel in (readable, fused_attention):
             with torch.set_grad_enabled(learns):
                 assert torch.equal(~kernel(*inputs.values()).isfinite(), expected)
@@ -426,7 +425,7 @@ def test_what_is_not_finite_shows_wherever_it_is_seen_and_in_no_other_sequence_o
             mask=mask if "mask" in options else None,
             causal=bool(options.get("causal")),
         ).isfinite()
-        assert lost[is_lost(*inputs.values(), hidden)].all()
+        assert lost[is_lost(inputs, hidden)].all()
         lost[0, 0] = False
         assert not lost.any()
 

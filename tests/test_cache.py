@@ -326,7 +326,7 @@ class InterruptedAt(TorchDispatchMode):
     """Raises an exception in place of one of the operations that torch is asked for."""
 
     def __init__(self, operation: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.left = operation
 
     def __torch_dispatch__(

@@ -1,6 +1,6 @@
 """The recorder sees everything and touches nothing."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import pytest
@@ -264,12 +264,13 @@ def test_a_function_that_returns_none_in_place_of_weights_is_recorded_by_the_for
 def test_recordings_of_returned_weights_may_end_in_any_order() -> None:
     kernel = Returning()
     attention, x = MultiHeadAttention(8, 2, kernel=kernel), torch.randn(1, 4, 8)
-    first, second = record_attention(attention), record_attention(attention)
-    of_first, of_second = first.__enter__(), second.__enter__()
+    first, second = ExitStack(), ExitStack()
+    of_first = first.enter_context(record_attention(attention))
+    of_second = second.enter_context(record_attention(attention))
     attention(x, x, x)
-    first.__exit__(None, None, None)
+    first.close()
     attention(x, x, x)
-    second.__exit__(None, None, None)
+    second.close()
     attention(x, x, x)
     assert len(kernel.returned) == 3
     assert [len(maps[""]) for maps in (of_first, of_second)] == [1, 2]

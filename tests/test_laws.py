@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from transformer_blocks import (
+    Encoder,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
@@ -19,6 +20,7 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     fused_attention,
+    pack,
     padding_mask,
     scaled_dot_product_attention,
 )
@@ -142,6 +144,27 @@ def test_neither_content_nor_amount_of_padding_matters(
         own_memory, own_written = translate(encoder, decoder, *alone, None)
         torch.testing.assert_close(own_memory[0], memory[row, :length], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(own_written[0], written[row], rtol=1e-12, atol=1e-12)
+
+
+@both_orders
+@torch.no_grad()
+def test_nan_in_padding_is_not_hidden_and_stays_in_its_sequence(residual: type[Residual]) -> None:
+    mask = padding_mask(torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]))
+    x = randn(3, 4, 8)
+    x[0, 3] = torch.nan
+    options: dict[str, Any] = SIZES | {"residual": residual}
+    fused = build_encoder(**options).double().eval()
+    readable = build_encoder(**options, kernel=scaled_dot_product_attention).double().eval()
+    readable.load_state_dict(fused.state_dict())
+    for encoder in (fused, readable, pack(fused), pack(readable)):
+        encoded = encoder(x, mask=mask)
+        assert encoded[1:].isfinite().all()
+        if type(encoder) is Encoder:
+            assert encoded[0].isnan().all()
+        else:  # a packed encoder does not read padding
+            assert encoded[0].isfinite().all()
+            expected = fused(x.nan_to_num(), mask=mask)[0, :2]
+            torch.testing.assert_close(encoded[0, :2], expected, rtol=0, atol=1e-12)
 
 
 def test_padding_at_the_end_of_a_target_needs_no_mask() -> None:

@@ -140,7 +140,8 @@ def fused_attention(
 
     Many small tables on a CPU it leaves to the formula, which is faster there.
     The arguments are those of :func:`scaled_dot_product_attention`. Dropout of the weights costs
-    the advantage on a CPU: the table is built after all, by the formula.
+    the advantage on a CPU: the table is built after all, by the formula. What is not finite in a
+    query, or in a key or value that it attends to, shows in its output, as it does there.
 
     Returns:
         The mixed values. Shape (B, H, L, d_v).

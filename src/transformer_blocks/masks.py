@@ -16,6 +16,13 @@ and L may be 1 to mean "the same for all".
 
 A query that may see nothing at all receives zeros: there is nothing to mix.
 
+A mask sets attention weights to zero, and zero times NaN is NaN. So masked positions must hold
+finite numbers too. NaN and infinity are never hidden: on every path, a query that is not finite
+shows in its own output, and a key or value that is not finite shows in the output of every query
+that attends to it. At a masked position, it may show in any other output of its sequence as well,
+and in which depends on the path. (An encoder prepared by :func:`~transformer_blocks.pack` leaves
+padding out where there is enough of it, and then nothing of it shows.)
+
 Next chapter: :mod:`transformer_blocks.attention`, where masks are put to use.
 """
 

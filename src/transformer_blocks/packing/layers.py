@@ -132,9 +132,10 @@ class PackedEncoder(PackedModule, Encoder):
     Only attention needs to know which token belongs to which sentence. All else works on each
     position alone, so the real tokens of a batch go through it in one row, and are laid out as
     sentences where they look at each other. Where the mask hides a position from all, the result
-    is zero. A mask that is not :func:`~transformer_blocks.padding_mask`'s, or hides little, and
-    layers that :func:`~transformer_blocks.record_attention` watches, take the usual way. Hooks of
-    the layers are not called.
+    is zero, and what stands there is not read, not even NaN. A mask that is not
+    :func:`~transformer_blocks.padding_mask`'s, or hides little, and layers that
+    :func:`~transformer_blocks.record_attention` watches, take the usual way. Hooks of the layers
+    are not called.
 
     Args:
         encoder: The stack to replace, with packed parts.
