@@ -1,6 +1,6 @@
 """The recorder sees everything and touches nothing."""
 
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -226,7 +226,10 @@ def test_weights_that_the_attention_function_returns_are_those_recorded(
     def run(record: bool) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
         torch.manual_seed(1)
         kernel.returned.clear()
-        with record_attention(model) if record else nullcontext({}) as maps:
+        maps: dict[str, list[Tensor]] = {}
+        with ExitStack() as recording:
+            if record:
+                maps = recording.enter_context(record_attention(model))
             outputs = [model(source, target) for _ in range(2)]
             with torch.no_grad():
                 cache = model.decoder.new_cache(memory)
