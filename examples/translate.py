@@ -64,7 +64,7 @@ from translation.program import (
     resumable,
     run_program,
 )
-from translation.run import FORMAT_VERSION, SPLIT_FILES, Config, Run, corpus_of, file_hash
+from translation.run import FORMAT_VERSION, Config, Run, corpus_of, file_hash
 from translation.scoring import score
 from translation.searches import Beam, Sample, Search
 from translation.tokenizer import Tokenizer
@@ -94,7 +94,10 @@ def new_config(options: argparse.Namespace) -> Config:
         data_dir=as_text(options.data_dir),
         source_file=as_text(options.source_file),
         target_file=as_text(options.target_file),
-        **{name: as_text(getattr(options, name)) for name in SPLIT_FILES},
+        valid_source=as_text(options.valid_source),
+        valid_target=as_text(options.valid_target),
+        test_source=as_text(options.test_source),
+        test_target=as_text(options.test_target),
         seed=options.seed or 0,
         preset=preset,
         settings=settings,

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_number, check_size
+from transformer_blocks._checks import check_integer, check_number, check_size
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
     check_end,
@@ -98,15 +98,14 @@ def beam_search(
     """
     check_search(model, start, end_id, max_length)
     check_size(beam_size=beam_size, n_best=n_best)
-    check_number(length_penalty=length_penalty)
     if n_best > beam_size:
         raise ValueError(
             f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
         )
-    if lookahead is not None and (not isinstance(lookahead, int) or isinstance(lookahead, bool)):
-        raise TypeError(f"lookahead must be an int or None, got lookahead={lookahead!r}")
-    if lookahead is not None and lookahead < 0:
-        raise ValueError(f"lookahead must be at least 0, got lookahead={lookahead}")
+    if lookahead is not None:
+        check_integer(lookahead=lookahead)
+        if lookahead < 0:
+            raise ValueError(f"lookahead must be at least 0, got lookahead={lookahead}")
     penalty = _penalty(length_penalty)
     searches = [_Search(beam_size, penalty, lookahead, max_length) for _ in start]
     alive = searches
@@ -146,6 +145,7 @@ def _penalty(length_penalty: float | Callable[[int], float]) -> Callable[[int], 
     """Make the function that ``length_penalty`` stands for."""
     if callable(length_penalty):
         return length_penalty
+    check_number(length_penalty=length_penalty)
     if not 0.0 <= length_penalty <= 10.0:
         raise ValueError(f"length_penalty must be in [0, 10], got length_penalty={length_penalty}")
     alpha = length_penalty
