@@ -51,6 +51,7 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     causal_mask,
+    compile_steps,
     document_mask,
     drop,
     format_mask,
@@ -366,6 +367,10 @@ CALLS: dict[str, Call] = {
     "MultiHeadAttention.project": Call(
         lambda **given: attention().project(**given), {"key": MEMORY, "value": MEMORY}
     ),
+    "MultiHeadAttention.register_weights_hook": Call(
+        lambda hook: attention().register_weights_hook(hook),
+        {"hook": Kind(print, ("print", None, 1, list))},
+    ),
     "MultiHeadAttention.mix": Call(
         lambda queries, keys, values, **options: attention().mix(queries, keys, values, **options),
         {
@@ -503,6 +508,9 @@ CALLS: dict[str, Call] = {
     ),
     "KeyValueCache.read": Call(lambda: cache().read(), {}),
     "KeyValueCache.claim": Call(lambda count: cache().claim(count), {"count": size(1)}),
+    "KeyValueCache.crop": Call(
+        lambda length: cache().crop(length), {"length": Kind(1, (-1, 1.0, "1", True, None))}
+    ),
     "KeyValueCache.select": Call(select, {"rows": ROWS}),
     "EncoderCache": Call(EncoderCache, {"num_layers": size(1)}),
     "EncoderCache.select": Call(lambda rows: EncoderCache(1).select(rows), {"rows": ROWS}),
@@ -582,6 +590,7 @@ CALLS: dict[str, Call] = {
             "beam_size": size(2),
             "n_best": size(1),
             "length_penalty": number(0.6),
+            "lookahead": Kind(None, (-1, 1.0, "never", True)),
         },
     ),
 }
@@ -590,6 +599,7 @@ ELSEWHERE = {  # what is checked by tests of its own
     *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Trace"),
     *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
     *("AttentionBlock", "Writing", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
+    "compile_steps",  # which takes minutes
     *("AttentionKernel", "StepModel", "Generation", "WeighingKernel"),  # nothing to call
     # For subclasses to write, or the base's, which is here under its own name.
     *("WeighingKernel.attention_weights", "PreparingKernel.prepare", "Residual.forward"),
@@ -735,6 +745,22 @@ def test_a_kernel_of_ones_own_need_not_check_masks(kernel: Any) -> None:
                 call(x, x, x, mask=wrong)
     with pytest.raises(TypeError, match=r"^causal must be True or False, got causal='no'$"):
         layer(x, x, x, causal="no")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *(("model", each) for each in (nn.Linear(D, D), nn.Linear, None, "x")),
+        *(("sentences", each) for each in size(1).wrong),
+        *(("beams", each) for each in size(1).wrong),
+    ],
+)
+def test_wrong_steps_to_compile_are_refused_before_anything_is_compiled(
+    name: str, wrong: Any
+) -> None:
+    right = {"model": pack(encoder(), compiled=True), "sentences": 1, "beams": 1}
+    with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
+        compile_steps(**right | {name: wrong})
 
 
 def test_a_wrong_call_adds_nothing_to_a_cache() -> None:

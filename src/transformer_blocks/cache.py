@@ -20,7 +20,7 @@ Next chapter: :mod:`transformer_blocks.rotary`, positions as today's models know
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from torch import Tensor
 from transformer_blocks._checks import (
     check_boolean,
     check_instance,
+    check_integer,
     check_size,
     check_tensor,
     refuse,
@@ -152,7 +153,14 @@ class KeyValueCache:
 
         Args:
             length: How many positions to keep, from the first.
+
+        Raises:
+            TypeError: If ``length`` is not an ``int``.
+            ValueError: If it is negative.
         """
+        check_integer(length=length)
+        if length < 0:
+            raise ValueError(f"length must be at least 0, got length={length}")
         if length < self._length:
             self._length = length
             if length == 0:
@@ -353,10 +361,13 @@ def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]
 
     @wraps(forward)
     def forward_or_undo(*inputs: Inputs.args, **options: Inputs.kwargs) -> Tensor:
-        cache: Any = options.get("cache") or options.get("past")
-        if cache is None:
+        cache = options.get("cache") or options.get("past")
+        if isinstance(cache, KeyValueCache):
+            caches = [cache]
+        elif isinstance(cache, EncoderCache | DecoderCache):
+            caches = cache.past
+        else:  # None, or something that the forward pass refuses
             return forward(*inputs, **options)
-        caches = [cache] if isinstance(cache, KeyValueCache) else cache.past
         lengths = [each.length for each in caches]
         try:
             return forward(*inputs, **options)

@@ -322,7 +322,11 @@ class MultiHeadAttention(nn.Module):
 
         Returns:
             A handle whose ``remove()`` ends it.
+
+        Raises:
+            TypeError: If ``hook`` cannot be called.
         """
+        check_callable(hook=hook)
         if not self._weights_hooks:
             self._weights_hooks = OrderedDict()  # of this layer; that of the class stays empty
         handle = RemovableHandle(self._weights_hooks)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_integer, check_number, check_size
+from transformer_blocks._checks import check_callable, check_integer, check_number, check_size
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
     check_end,
@@ -144,6 +144,7 @@ def beam_search(
 def _penalty(length_penalty: float | Callable[[int], float]) -> Callable[[int], float]:
     """Make the function that ``length_penalty`` stands for."""
     if callable(length_penalty):
+        check_callable(length_penalty=length_penalty)
         return length_penalty
     check_number(length_penalty=length_penalty)
     if not 0.0 <= length_penalty <= 10.0:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_module, check_size
 from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
@@ -117,6 +117,7 @@ def compile_steps(model: nn.Module, *, sentences: int = 1, beams: int = 1) -> No
         Traceback (most recent call last):
         ValueError: model must be packed with compiled=True, got no encoder or decoder that is
     """
+    check_module(model=model)
     check_size(sentences=sentences, beams=beams)
     stacks = [
         part for part in model.modules() if isinstance(part, CompiledEncoder | CompiledDecoder)
