@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_unflatten
 
 from transformer_blocks import (
     KeyValueCache,
+    MultiHeadAttention,
     PreNorm,
     RotaryPositionalEncoding,
     build_decoder,
@@ -65,6 +66,23 @@ def test_one_graph_steps_through_a_text(programs: list[ExportedProgram]) -> None
         expected = decoder(x, memory, memory_mask=mask)
         torch.testing.assert_close(torch.cat(steps, dim=1), expected, **TOLERANCE)
     assert len(programs) == 1
+
+
+@torch.no_grad()
+def test_a_compiled_step_drops_nothing(programs: list[ExportedProgram]) -> None:
+    decoder = build_decoder(**SIZES, dropout=0.5).train()
+    for part in decoder.modules():
+        if isinstance(part, MultiHeadAttention):
+            part.dropout = 0.5
+    packed, memory, x = pack(decoder, compiled=True), torch.randn(2, 6, 16), torch.randn(2, 5, 16)
+    assert not [name for name, part in packed.named_modules() if part.training]
+    runs = []
+    for _ in range(3):
+        cache = packed.new_cache(memory)
+        runs.append(torch.cat([packed(word, cache=cache) for word in x.split(1, dim=1)], dim=1))
+    assert len(programs) == 1
+    assert torch.equal(runs[1], runs[2])
+    torch.testing.assert_close(runs[2], decoder.eval()(x, memory), **TOLERANCE)
 
 
 @torch.no_grad()
@@ -335,7 +353,7 @@ def test_a_step_is_not_compiled_while_gradients_are_recorded(
     decoder, encoder = build_decoder(**SIZES).eval(), build_encoder(**SIZES).eval()
     packed, word = pack(decoder, compiled=True), torch.randn(2, 1, 16)
     writes = pack(encoder, compiled=True)
-    caches = [packed.new_cache(torch.randn(2, 6, 16)), writes.new_cache()]
+    caches: list[Any] = [packed.new_cache(torch.randn(2, 6, 16)), writes.new_cache()]
     for known in (False, True):
         for model, cache in zip((packed, writes), caches, strict=True):
             with torch.enable_grad():

@@ -295,10 +295,13 @@ class DecoderCache:
         self.past = [KeyValueCache() for _ in memory]
         self.memory = list(memory)
         self.memory_mask = memory_mask
-        # A mask that hides nothing only costs time; a compiler and the meta device know no values.
-        is_known = not torch.compiler.is_compiling() and memory_mask is not None
-        if is_known and not memory_mask.is_meta and not memory_mask.any():
-            self.memory_mask = None
+        if (
+            memory_mask is not None
+            and not memory_mask.is_meta  # which has no values, and neither has a compiler
+            and not torch.compiler.is_compiling()
+            and not memory_mask.any()
+        ):
+            self.memory_mask = None  # a mask that hides nothing only costs time
         self._rows_per_sentence = 1
 
     @property

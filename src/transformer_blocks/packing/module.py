@@ -57,9 +57,10 @@ def seal(model: Any) -> Any:
         The same module.
     """
     if not isinstance(model, PackedModule):
-        kind = type(model)
+        kind: Any = type(model)
         namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__}
-        model.__class__ = type(kind)(kind.__name__, (PackedModule, kind), namespace)
+        metaclass: Any = type(kind)
+        model.__class__ = metaclass(kind.__name__, (PackedModule, kind), namespace)
     return model
 
 
@@ -102,5 +103,6 @@ def without_gradients(function: Callable[..., Tensor], *inputs: Tensor | None) -
     """
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         mark = torch.empty(0, requires_grad=True, device="cpu")  # so that autograd notes the call
-        return cast(Tensor, _Undifferentiable.apply(mark, function, *inputs))
+        apply: Any = _Undifferentiable.apply
+        return cast(Tensor, apply(mark, function, *inputs))
     return function(*inputs)
