@@ -304,7 +304,7 @@ def test_what_makes_no_search(options: dict[str, object], message: str) -> None:
 
 @pytest.mark.parametrize("lookahead", [True, 1.5, "never"])
 def test_a_lookahead_of_another_kind_is_refused(lookahead: Any) -> None:
-    with pytest.raises(TypeError, match=r"^lookahead must be an int or None, got lookahead="):
+    with pytest.raises(TypeError, match=r"^lookahead must be an int, got lookahead="):
         beam_search(
             Storyteller(1),
             torch.tensor([1]),

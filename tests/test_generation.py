@@ -1,6 +1,7 @@
 """Greedy search, over a model whose scores depend on all that a row has written."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from tests.storyteller import END, VOCABULARY, Storyteller
 from torch import Tensor
 
-from transformer_blocks import Generation, beam_search, build_decoder, greedy_search, pack
+from transformer_blocks import (
+    Generation,
+    beam_search,
+    build_decoder,
+    greedy_search,
+    pack,
+    sample,
+)
 from transformer_blocks.generation.stepping import likeliest
 
 
@@ -81,6 +89,29 @@ def test_a_sentence_that_never_ends_stops_at_max_length() -> None:
     stories = greedy_search(model, torch.tensor([3, 4]), end_id=None, max_length=7)
     assert [(len(story.tokens), story.ended) for story in stories] == [(7, False)] * 2
     assert model.selections == []  # nobody left
+
+
+@pytest.mark.parametrize("end_id", [None, END])
+@pytest.mark.parametrize(
+    "search",
+    [
+        greedy_search,
+        partial(sample, top_k=1),
+        partial(beam_search, beam_size=3),
+        partial(beam_search, beam_size=3, lookahead=9),
+    ],
+)
+def test_a_sentence_with_its_own_max_length_is_written_as_if_alone(
+    search: Callable[..., list[Any]], end_id: int | None
+) -> None:
+    starts, lengths = [3, 4, 1, 5, 2], [7, 2, 9, 1, 4]
+    together = search(Storyteller(5), torch.tensor(starts), end_id=end_id, max_length=lengths)
+    for found, start, length in zip(together, starts, lengths, strict=True):
+        (alone,) = search(Storyteller(1), torch.tensor([start]), end_id=end_id, max_length=length)
+        assert found == alone
+    for wrong in (lengths[:4], [*lengths, 1], []):
+        with pytest.raises(ValueError, match="one for each of the 5 sentences"):
+            search(Storyteller(5), torch.tensor(starts), end_id=end_id, max_length=wrong)
 
 
 class Broken(Storyteller):

@@ -72,7 +72,7 @@ def translate_n_best(
                 model.begin(source),
                 start,
                 end_id=EOS,
-                max_length=_most_tokens(model, source),
+                max_length=[_most_tokens(model, len(encoded[i])) for i in chosen],
             )
             for i, found in zip(chosen, written, strict=True):
                 translations[i] = [
@@ -179,7 +179,7 @@ def look(
         model.begin(source),
         torch.tensor([BOS], device=device),
         end_id=EOS,
-        max_length=_most_tokens(model, source),
+        max_length=[_most_tokens(model, source.shape[1] - 1)],
     )
     said = [*written.tokens, EOS] if written.ended else written.tokens
     return look_along(model, source_tokenizer, target_tokenizer, sentence, said)
@@ -229,6 +229,9 @@ def _read(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[int]:
     return [*ids[:most], EOS]
 
 
-def _most_tokens(model: Translator, source: Tensor) -> int:
-    """Bound a translation: twice its source and a little, within the model's positions."""
-    return min(2 * source.shape[1] + 10, model.max_length)
+def _most_tokens(model: Translator, source_length: int) -> int:
+    """Bound a translation: twice its source and a little, within the model's positions.
+
+    The padding of a batch does not count: a translation must not depend on its neighbours.
+    """
+    return min(2 * (source_length + 1) + 10, model.max_length)

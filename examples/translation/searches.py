@@ -17,7 +17,7 @@ class Search(Protocol):
     """Writes sentences with a model: a search of ``transformer_blocks`` with its choices made."""
 
     def __call__(
-        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: int
+        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
         """Return the sentences found for each of ``start``, best first."""
         ...
@@ -28,7 +28,7 @@ class Greedy:
     """Takes the likeliest token each time."""
 
     def __call__(
-        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: int
+        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
         """Return one sentence for each start."""
         found = greedy_search(model, start, end_id=end_id, max_length=max_length)
@@ -50,7 +50,7 @@ class Beam:
     n_best: int = 1
 
     def __call__(
-        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: int
+        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
         """Return the best sentences for each start."""
         return beam_search(
@@ -83,7 +83,7 @@ class Sample:
     n_best: int = 1
 
     def __call__(
-        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: int
+        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
         """Return the sentences drawn for each start, likeliest first."""
         rows = torch.arange(len(start)).repeat_interleave(self.n_best)
@@ -92,7 +92,7 @@ class Sample:
             model,
             start[rows],
             end_id=end_id,
-            max_length=max_length,
+            max_length=[max_length[row] for row in rows.tolist()],
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,

@@ -1,10 +1,11 @@
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 
-from transformer_blocks import pack, record_attention
+from transformer_blocks import Generation, pack, record_attention
 from translation.batches import pad
 from translation.decoding import (
     Translation,
@@ -42,6 +43,30 @@ def test_selected_rows_go_on_as_if_alone(trained: Training) -> None:
         alone = model.begin(source[[2, 1]])
         alone.step(first[:2])
         torch.testing.assert_close(kept, alone.step(second))
+
+
+@pytest.mark.parametrize(
+    "search", [Greedy(), Beam(4, 1.0), Sample(1.0, 1, None, torch.Generator())]
+)
+def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
+    trained: Training, search: Search
+) -> None:
+    lengths = []
+
+    def endless(*given: Any, end_id: int | None, **options: Any) -> list[list[Generation]]:
+        found = search(*given, end_id=None, **options)
+        lengths.extend(len(best.tokens) for best, *_ in found)
+        return found
+
+    sentences = ["犬が走る。", "犬が走る。" * 3, "猫が眠る。猫が眠る。"]
+    together = translate(trained.model, *trained.tokenizers, sentences, search=endless)
+    alone = [
+        translate(trained.model, *trained.tokenizers, [each], search=endless)[0]
+        for each in sentences
+    ]
+    assert together == alone
+    assert sorted(lengths[:3]) == sorted(lengths[3:])
+    assert len(set(lengths)) == 3
 
 
 @pytest.mark.parametrize("search", [Greedy(), Beam(1, 1.0), Beam(4, 1.0), Beam(8, 0.0)])

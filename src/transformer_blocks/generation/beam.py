@@ -19,7 +19,7 @@ for Clarity in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -44,7 +44,7 @@ def beam_search(
     *,
     beam_size: int,
     end_id: int | None,
-    max_length: int,
+    max_length: int | Sequence[int],
     length_penalty: float | Callable[[int], float] = 0.6,
     lookahead: int | None = None,
     n_best: int = 1,
@@ -60,7 +60,8 @@ def beam_search(
         beam_size: K, how many beginnings are followed; with 1 and no ``lookahead``, the search is
             greedy (words that are equally likely may fall differently).
         end_id: The token that ends a sentence; None if there is none.
-        max_length: Most tokens to write, the end token included.
+        max_length: Largest number of tokens to generate, the end token included; or a list with
+            one such number for each sentence.
         length_penalty: The exponent alpha above, in [0, 10]; larger favours longer sentences. Or a
             function from a length, the end token included, to the positive number by which the
             log-probability is divided.
@@ -96,7 +97,7 @@ def beam_search(
         >>> beam_search(Garden(), start, beam_size=2, end_id=0, max_length=5)[0][0].tokens
         [2, 3]
     """
-    check_search(model, start, end_id, max_length)
+    limits = check_search(model, start, end_id, max_length)
     check_size(beam_size=beam_size, n_best=n_best)
     if n_best > beam_size:
         raise ValueError(
@@ -107,10 +108,10 @@ def beam_search(
         if lookahead < 0:
             raise ValueError(f"lookahead must be at least 0, got lookahead={lookahead}")
     penalty = _penalty(length_penalty)
-    searches = [_Search(beam_size, penalty, lookahead, max_length) for _ in start]
+    searches = [_Search(beam_size, penalty, lookahead, limit) for limit in limits]
     alive = searches
     tokens = start
-    for step in range(max_length):
+    for step in range(max(limits, default=0)):
         if not alive:
             break
         log_probabilities = to_log_probabilities(model.step(tokens), len(tokens))
@@ -160,7 +161,7 @@ class _Search:
         paths: What each beam has written, as (all but the last token, the last one), and so on.
         scores: The log-probability of each.
         parents: The beam of the step before that each goes on from.
-        length: How many tokens each has written.
+        length: How many tokens each has written; at most ``max_length``.
         ended: The best hypotheses that have ended, at most ``beam_size``, best first.
     """
 
@@ -181,6 +182,12 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
+        """Whether no beam goes on."""
+        return self.length == self.max_length or self.is_decided
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether no running hypothesis counts any more."""
         if not self.scores:
             return True
         if len(self.ended) < self.beam_size:
@@ -212,7 +219,7 @@ class _Search:
     def results(self) -> list[Generation]:
         """Return what was found, best first."""
         found = list(self.ended)
-        if not self.is_over:
+        if not self.is_decided:
             beams = zip(self.paths, self.scores, strict=True)
             found += [Generation(_spell(path), score, ended=False) for path, score in beams]
         return sorted(

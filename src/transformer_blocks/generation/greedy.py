@@ -1,5 +1,7 @@
 """Greedy search: always the likeliest next word."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from transformer_blocks.generation.stepping import likeliest, write
 
 @torch.inference_mode()
 def greedy_search(
-    model: StepModel, start: Tensor, *, end_id: int | None, max_length: int
+    model: StepModel, start: Tensor, *, end_id: int | None, max_length: int | Sequence[int]
 ) -> list[Generation]:
     """Write sentences by taking the likeliest token again and again.
 
@@ -19,7 +21,8 @@ def greedy_search(
         model: What scores the next token; at its beginning.
         start: First token of each sentence, usually "begin of sentence". Shape (N,).
         end_id: The token that ends a sentence; None if there is none.
-        max_length: Most tokens to write, the end token included.
+        max_length: Largest number of tokens to generate, the end token included; or a list with
+            one such number for each sentence.
 
     Returns:
         N sentences, in the order of ``start``.

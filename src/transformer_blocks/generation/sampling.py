@@ -12,6 +12,7 @@ words have some chance together. Three knobs hold them down:
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ def sample(
     start: Tensor,
     *,
     end_id: int | None,
-    max_length: int,
+    max_length: int | Sequence[int],
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -42,7 +43,8 @@ def sample(
         model: What scores the next token; at its beginning.
         start: First token of each sentence. Shape (N,).
         end_id: The token that ends a sentence; None if there is none.
-        max_length: Most tokens to write, the end token included.
+        max_length: Largest number of tokens to generate, the end token included; or a list with
+            one such number for each sentence.
         temperature: T, by which the logits are divided; above 0.
         top_k: Draw from so many tokens only, the likeliest; from all if not given.
         top_p: Draw from the fewest tokens that have this probability together, in (0, 1]. With
@@ -69,7 +71,7 @@ def sample(
         >>> 550 < thrown.tokens.count(1) < 650
         True
     """
-    check_search(model, start, end_id, max_length)
+    limits = check_search(model, start, end_id, max_length)
     check_number(temperature=temperature)
     if top_p is not None:
         check_number(top_p=top_p)
@@ -83,7 +85,10 @@ def sample(
         raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
     dice_device = "cpu" if generator is None else generator.device
     dice = torch.rand(
-        max_length, len(start), generator=generator, dtype=torch.float64, device=dice_device
+        *(max(limits, default=0), len(start)),
+        generator=generator,
+        dtype=torch.float64,
+        device=dice_device,
     ).to(start.device)
 
     def choose(log_probabilities: Tensor, alive: list[int], step: int) -> Tensor:

@@ -19,7 +19,7 @@ def write(
     choose: Callable[[Tensor, list[int], int], Tensor],
     *,
     end_id: int | None,
-    max_length: int,
+    max_length: int | Sequence[int],
 ) -> list[Generation]:
     """Write one token after another; a sentence that has ended leaves the batch.
 
@@ -29,18 +29,19 @@ def write(
         choose: Given log-probabilities (M, V), the numbers of the M sentences that are still
             growing, and the number of the step from 0, chooses their next tokens, (M,).
         end_id: The token that ends a sentence; None if there is none.
-        max_length: Most tokens to write, the end token included.
+        max_length: Largest number of tokens to generate, the end token included; or a list with
+            one such number for each sentence.
 
     Returns:
         N sentences, in the order of ``start``.
     """
-    check_search(model, start, end_id, max_length)
+    limits = check_search(model, start, end_id, max_length)
     tokens = start
     alive = list(range(len(start)))  # the sentence that each row writes
     written: list[list[int]] = [[] for _ in alive]
     scores = [0.0 for _ in alive]
     ended = [False for _ in alive]
-    for step in range(max_length):
+    for step in range(max(limits, default=0)):
         if not alive:
             break
         log_probabilities = to_log_probabilities(model.step(tokens), len(alive))  # (M, V)
@@ -54,22 +55,31 @@ def write(
                 ended[sentence] = True
             else:
                 written[sentence].append(token)
-        rows = close_ranks([not ended[sentence] for sentence in alive])
+        growing = [not ended[sentence] and step + 1 < limits[sentence] for sentence in alive]
+        rows = close_ranks(growing)
         if len(rows) < len(alive):
             alive = [alive[row] for row in rows]
             tokens = tokens[rows]
-            model.select(torch.tensor(rows, dtype=torch.int64))
+            if alive:
+                model.select(torch.tensor(rows))
     return [Generation(*sentence) for sentence in zip(written, scores, ended, strict=True)]
 
 
-def check_search(model: StepModel, start: Tensor, end_id: int | None, max_length: int) -> None:
+def check_search(
+    model: StepModel, start: Tensor, end_id: int | None, max_length: int | Sequence[int]
+) -> list[int]:
     """Raise unless ``model`` can make steps, ``start`` holds ids, and the rest are whole numbers.
+
+    Returns:
+        The largest number of tokens of each sentence.
 
     Raises:
         TypeError: If one is of another kind.
         ValueError: If one has another size.
     """
-    check_size(max_length=max_length)
+    limits = list(max_length) if isinstance(max_length, list | tuple) else [max_length]
+    for limit in limits:
+        check_size(max_length=limit)
     if end_id is not None:
         check_integer(end_id=end_id)
         if end_id < 0:
@@ -82,6 +92,14 @@ def check_search(model: StepModel, start: Tensor, end_id: int | None, max_length
         raise TypeError(f"start must hold int32 or int64 ids, got dtype={start.dtype}")
     if start.dim() != 1:
         raise ValueError(f"start must have shape (N,), got {tuple(start.shape)}")
+    if not isinstance(max_length, list | tuple):
+        return limits * len(start)
+    if len(limits) != len(start):
+        raise ValueError(
+            f"max_length must be one number, or one for each of the {len(start)} sentences, "
+            f"got {len(limits)}"
+        )
+    return limits
 
 
 def check_end(end_id: int | None, vocabulary: int) -> None:
