@@ -165,10 +165,10 @@ def sliding_window_mask(
     """
     key_length = query_length if key_length is None else key_length
     check_size(query_length=query_length, key_length=key_length, window=window)
-    # One row holds all distances; each query sees it one step further. A table of distances would
-    # take eight times the memory of the mask.
-    distances = torch.arange(1 - key_length, query_length, device=device)
-    return (distances.abs() >= window).unfold(0, key_length, 1).flip(0)
+    ahead = key_length - query_length  # the last query has the position of the last key
+    visible = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
+    # In place, as a table of distances would take eight times the memory of the mask.
+    return visible.triu_(ahead - window + 1).tril_(ahead + window - 1).logical_not_()
 
 
 def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:

@@ -196,13 +196,12 @@ class MultiHeadAttention(nn.Module):
         self.d_k = d_model // num_heads
         self.dropout = dropout
         self.kernel = kernel
+        self._weights_hooks: OrderedDict[int, Callable[[Tensor], None]] = OrderedDict()
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
         self.key_projection = nn.Linear(key_width, d_model, bias=bias)
         self.value_projection = nn.Linear(value_width, d_model, bias=bias)
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
         initialise_projections(self)
-
-    _weights_hooks: OrderedDict[int, Callable[[Tensor], None]] = OrderedDict()  # noqa: RUF012
 
     @undo_on_error
     def forward(
@@ -327,8 +326,6 @@ class MultiHeadAttention(nn.Module):
             TypeError: If ``hook`` cannot be called.
         """
         check_callable(hook=hook)
-        if not self._weights_hooks:
-            self._weights_hooks = OrderedDict()  # of this layer; that of the class stays empty
         handle = RemovableHandle(self._weights_hooks)
         self._weights_hooks[handle.id] = hook
         return handle

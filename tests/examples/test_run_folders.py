@@ -279,7 +279,7 @@ def other(value: object, name: str) -> object:
             return [*value[::-1]]
         case dict():
             return {key: str(text)[::-1] for key, text in value.items()}
-    return "x" if name in ("data_dir", "source_file", "target_file", "text") else 0.5
+    return 0.5 if name in ("minutes", "peak_rate") else "x"
 
 
 @PROGRAMS

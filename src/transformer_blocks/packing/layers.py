@@ -34,6 +34,7 @@ class JoinedAttention(PackedModule, MultiHeadAttention):
         self.num_heads, self.d_k = attention.num_heads, attention.d_k
         self.dropout = attention.dropout
         self.kernel = attention.kernel
+        self._weights_hooks = attention._weights_hooks
         # As trained: record_attention still asks for queries and keys one by one.
         self.query_projection = attention.query_projection
         self.key_projection = attention.key_projection
