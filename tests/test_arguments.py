@@ -758,7 +758,7 @@ def test_a_kernel_of_ones_own_need_not_check_masks(kernel: Any) -> None:
 def test_wrong_steps_to_compile_are_refused_before_anything_is_compiled(
     name: str, wrong: Any
 ) -> None:
-    right = {"model": pack(encoder(), compiled=True), "sentences": 1, "beams": 1}
+    right: dict[str, Any] = {"model": pack(encoder(), compiled=True), "sentences": 1, "beams": 1}
     with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
         compile_steps(**right | {name: wrong})
 

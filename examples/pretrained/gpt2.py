@@ -90,7 +90,7 @@ class Writer:
         rows = range(len(self.model.words.weight))
         suppressed = [number for number in rows if number not in self.tokenizer.pieces]
         steps = Gpt2Steps(self.model, begun[:, :-1], suppressed=suppressed)
-        (found,) = search(steps, begun[:, -1], end_id=self.model.end_id, max_length=length)
+        (found,) = search(steps, begun[:, -1], end_id=self.model.end_id, max_length=[length])
         return [self.tokenizer.decode(each.tokens) for each in found]
 
 

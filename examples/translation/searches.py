@@ -19,7 +19,7 @@ class Search(Protocol):
     def __call__(
         self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
-        """Return the sentences found for each of ``start``, best first."""
+        """Return the sentences found for each of ``start``, best first; each has a length limit."""
         ...
 
 

@@ -168,7 +168,7 @@ def sliding_window_mask(
     ahead = key_length - query_length  # the last query has the position of the last key
     visible = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
     # In place, as a table of distances would take eight times the memory of the mask.
-    return visible.triu_(ahead - window + 1).tril_(ahead + window - 1).logical_not_()
+    return visible.triu_(ahead - window + 1).tril_(ahead + window - 1).eq_(False)
 
 
 def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:

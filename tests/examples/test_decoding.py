@@ -51,7 +51,7 @@ def test_selected_rows_go_on_as_if_alone(trained: Training) -> None:
 def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
     trained: Training, search: Search
 ) -> None:
-    lengths = []
+    lengths: list[int] = []
 
     def endless(*given: Any, end_id: int | None, **options: Any) -> list[list[Generation]]:
         found = search(*given, end_id=None, **options)
@@ -128,12 +128,12 @@ def test_a_search_ends_where_the_positions_do(trained: Training) -> None:
     source, start = pad([[5, 6, 7]]), torch.tensor([BOS])
     most = model.max_length
     for search in (Greedy(), Beam(3, 1.0)):
-        ((written, *_),) = search(model.begin(source), start, end_id=None, max_length=most)
+        ((written, *_),) = search(model.begin(source), start, end_id=None, max_length=[most])
         assert len(written.tokens) == most
         with pytest.raises(
             ValueError, match=f"^positions must stay below max_length, got offset={most}"
         ):
-            search(model.begin(source), start, end_id=None, max_length=most + 1)
+            search(model.begin(source), start, end_id=None, max_length=[most + 1])
 
 
 def test_a_blank_line_stays_blank(trained: Training) -> None:

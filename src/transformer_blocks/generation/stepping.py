@@ -77,9 +77,9 @@ def check_search(
         TypeError: If one is of another kind.
         ValueError: If one has another size.
     """
-    limits = list(max_length) if isinstance(max_length, list | tuple) else [max_length]
-    for limit in limits:
-        check_size(max_length=limit)
+    each = max_length if isinstance(max_length, Sequence) else [max_length]
+    for length in each:
+        check_size(max_length=length)
     if end_id is not None:
         check_integer(end_id=end_id)
         if end_id < 0:
@@ -92,14 +92,14 @@ def check_search(
         raise TypeError(f"start must hold int32 or int64 ids, got dtype={start.dtype}")
     if start.dim() != 1:
         raise ValueError(f"start must have shape (N,), got {tuple(start.shape)}")
-    if not isinstance(max_length, list | tuple):
-        return limits * len(start)
-    if len(limits) != len(start):
+    if not isinstance(max_length, Sequence):
+        return [max_length] * len(start)
+    if len(each) != len(start):
         raise ValueError(
             f"max_length must be one number, or one for each of the {len(start)} sentences, "
-            f"got {len(limits)}"
+            f"got {len(each)}"
         )
-    return limits
+    return list(each)
 
 
 def check_end(end_id: int | None, vocabulary: int) -> None:
