@@ -583,3 +583,27 @@ def test_large_masks_serve_the_transforms_of_torch(monkeypatch: pytest.MonkeyPat
         for kernel in (readable, fused_attention)
     ]
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("length", [16, 20, 40])
+def test_an_infinite_query_shows_where_it_attends_to_few_keys_too(length: int) -> None:
+    query, key, value = torch.randn(3, 2, 2, length, 8).unbind()
+    query[0, 1, 0, 3] = -torch.inf * key[0, 1, 0, 3].sign()  # its only visible score is -inf
+    visible = torch.ones(length, length, dtype=torch.bool).tril()
+    for options in ({"causal": True}, {"mask": ~visible}):
+        expected, _ = scaled_dot_product_attention(query, key, value, **options)
+        found = fused_attention(query, key, value, **options)
+        assert not expected[0, 1, 0].isfinite().any()
+        assert torch.equal(found.isfinite(), expected.isfinite())
+
+
+def test_a_large_mask_that_changes_before_the_backward_pass_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", 64)
+    x = torch.randn(1, 1, 20, 8, requires_grad=True)
+    mask = torch.rand(20, 20) < 0.3
+    loss = fused_attention(x, x, x, mask=mask).square().sum()
+    mask |= True
+    with pytest.raises(RuntimeError, match=r"^mask must not be changed in place"):
+        loss.backward()

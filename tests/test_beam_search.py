@@ -313,3 +313,16 @@ def test_a_lookahead_of_another_kind_is_refused(lookahead: Any) -> None:
             max_length=3,
             lookahead=lookahead,
         )
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+def test_a_penalty_that_is_no_positive_number_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match=r"^length_penalty must return positive numbers, got "):
+        beam_search(
+            Storyteller(1),
+            torch.tensor([1]),
+            beam_size=2,
+            end_id=END,
+            max_length=9,
+            length_penalty=lambda length: wrong,
+        )

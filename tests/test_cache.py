@@ -426,3 +426,31 @@ def run_as_usual(stack: Any, *, many: bool) -> Callable[[list[Tensor]], list[Ten
         return [x]
 
     return run
+
+
+@pytest.mark.parametrize("number", range(1, 5))  # two layers, each with two caches
+@torch.no_grad()
+def test_a_cache_whose_reordering_is_interrupted_refuses_to_be_used(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+    x, rows = torch.randn(2, 1, 16), torch.tensor([1, 0])
+    cache = decoder.new_cache(
+        torch.randn(2, 3, 16), memory_mask=torch.tensor([[[[False, False, True]]], [[[False] * 3]]])
+    )
+    decoder(x, cache=cache)
+    reorder = KeyValueCache._reorder
+    calls: list[KeyValueCache] = []
+
+    def interrupted(each: KeyValueCache, rows: Tensor) -> None:
+        calls.append(each)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        reorder(each, rows)
+
+    monkeypatch.setattr(KeyValueCache, "_reorder", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.select(rows)
+    for use in (lambda: decoder(x, cache=cache), lambda: cache.select(rows)):
+        with pytest.raises(RuntimeError, match="interrupted while its rows were reordered"):
+            use()

@@ -1,8 +1,9 @@
 """The checks catch every planted bug, in our blocks and in others, and let right models pass."""
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -479,3 +480,15 @@ def test_a_long_report_is_cut() -> None:
     report = check_causal(lambda x: x.flip(1), torch.randn(1, 9, 2))
     assert len(report.problems) > 5
     assert str(report).endswith(f"and {len(report.problems) - 5} more")
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, "x", None])
+def test_what_is_no_tolerance_or_function_is_refused(wrong: Any) -> None:
+    x = torch.randn(1, 3, 4)
+    if wrong is not None:
+        with pytest.raises((TypeError, ValueError), match=r"^tolerance must"):
+            check_causal(lambda x: x, x, tolerance=wrong)
+    with pytest.raises(TypeError, match=r"^function must"):
+        check_causal(wrong, x)
+    with pytest.raises(TypeError, match=r"^x must be a tensor"):
+        check_causal(lambda x: x, cast(Any, x.tolist()))

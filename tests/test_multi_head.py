@@ -1,5 +1,6 @@
 """The attention layers: projections and heads around a kernel."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ from tests.reference import Array, attention_loop, to_numpy
 from torch import Tensor, nn
 
 from transformer_blocks import (
+    EncoderLayer,
+    FeedForward,
     MultiHeadAttention,
+    PreNorm,
     SingleHeadAttention,
     attention_weights,
     fused_attention,
@@ -114,7 +118,8 @@ def test_any_function_that_keeps_the_contract_can_be_the_kernel(as_pair: bool) -
     def sum_of_values(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
         calls.append(options)
         mixed = value.sum(-2, keepdim=True).expand_as(query)
-        return (mixed, query) if as_pair else mixed
+        weights = torch.ones(*query.shape[:3], key.shape[2])
+        return (mixed, weights) if as_pair else mixed
 
     layer = MultiHeadAttention(8, 2, dropout=0.25, kernel=sum_of_values)
     x, mask = torch.randn(2, 5, 8), PADDING
@@ -173,3 +178,77 @@ def test_autocast_brings_mixed_dtypes_together(kernel: Any) -> None:
     torch.testing.assert_close(
         mixed.float(), layer(query, memory.float(), memory.float()), rtol=0.05, atol=0.05
     )
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        lambda mixed: (mixed, torch.ones(1, 1, 5, 5)),
+        lambda mixed: (mixed, torch.ones(2, 5, 5)),
+        lambda mixed: (mixed, "weights"),
+        lambda mixed: (mixed,),
+        lambda mixed: (mixed, mixed, mixed),
+        lambda mixed: [mixed],
+        lambda mixed: None,
+    ],
+)
+def test_what_a_kernel_must_not_return_is_refused(returned: Callable[[Tensor], Any]) -> None:
+    def kernel(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+        return returned(torch.zeros_like(query))
+
+    x = torch.randn(2, 5, 8)
+    with pytest.raises((TypeError, ValueError), match=r"^(kernel|weights of the kernel) must"):
+        MultiHeadAttention(8, 2, kernel=kernel)(x, x, x)
+
+
+class UpcastingNorm(nn.Module):
+    """An RMSNorm that computes in float32, with weights in float32, in a model of any dtype."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        return (wide * wide.square().mean(-1, keepdim=True).rsqrt() * self.weight).to(x.dtype)
+
+
+class CastingLinear(nn.Linear):
+    """A linear layer that converts its input to the dtype of its weights."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.to(self.weight.dtype))
+
+
+class Adapted(nn.Module):
+    """A linear layer with a low-rank addition, which names no sizes."""
+
+    def __init__(self, linear: nn.Module) -> None:
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * self.linear(x)
+
+
+def test_modules_that_convert_their_input_are_left_to_do_so() -> None:
+    x = torch.randn(2, 5, 8)
+    low = EncoderLayer(
+        MultiHeadAttention(8, 2),
+        FeedForward(8, 16),
+        residual=lambda: PreNorm(8, dropout=0.0, norm=nn.LayerNorm(8)),
+    ).bfloat16()
+    for residual in (low.self_attention_residual, low.feed_forward_residual):
+        residual.norm = UpcastingNorm(8)
+    assert low(x.bfloat16()).dtype == torch.bfloat16
+    attention = MultiHeadAttention(8, 2)
+    attention.query_projection = CastingLinear(8, 8)
+    keys = torch.randn(2, 3, 8)
+    assert attention(x.double(), keys, keys).dtype == torch.float32
+    for layer in (attention, FeedForward(8, 16)):
+        names = [name for name, part in layer.named_children() if isinstance(part, nn.Linear)]
+        for name in names:
+            setattr(layer, name, Adapted(getattr(layer, name)))
+    assert attention(x, keys, keys).shape == layer(x).shape == (2, 5, 8)
+    with pytest.raises(TypeError, match=r"^key must"):
+        MultiHeadAttention(8, 2)(x, keys.double(), keys)

@@ -15,11 +15,13 @@ from transformer_blocks import (
     Decoder,
     DecoderLayer,
     Encoder,
+    EncoderCache,
     EncoderDecoder,
     EncoderLayer,
     FeedForward,
     GatedFeedForward,
     GroupedQueryAttention,
+    KeyValueCache,
     MultiHeadAttention,
     PackedLinear,
     PostNorm,
@@ -271,3 +273,36 @@ def test_a_model_is_packed_again_once_it_has_changed() -> None:
         torch.testing.assert_close(pack(model)(x), model(x), **TOLERANCE)
     whole = pack(cast(nn.Module, model.double()))
     assert {value.dtype for value in whole.state_dict().values()} == {torch.float64}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_a_model_that_is_packed_in_inference_mode_is_used_anywhere() -> None:
+    encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32)
+    x = torch.randn(2, 5, 16)
+    with torch.inference_mode():
+        packed = pack(encoder)
+    torch.testing.assert_close(packed(x), encoder.eval()(x))
+    with pytest.raises(RuntimeError, match="a packed model cannot be differentiated"):
+        torch.func.jvp(packed, (x,), (x,))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_packed_stack_refuses_what_the_stack_refuses(compiled: bool) -> None:
+    sizes: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 32}
+    wrong: Any
+    encoder = pack(build_encoder(**sizes), compiled=compiled)
+    decoder = pack(build_decoder(**sizes), compiled=compiled)
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        for wrong in (x.numpy(), x.tolist(), None, "x", x[0], x[0, 0], x[0, 0, 0], x[..., :8]):
+            with pytest.raises((TypeError, ValueError), match=r"^x must"):
+                encoder(wrong)
+            with pytest.raises((TypeError, ValueError), match=r"^x must"):
+                decoder(wrong, cache=decoder.new_cache(x))
+        for wrong in ([[True]], "x", True, x, torch.zeros(2, 1, 1, 4, dtype=torch.bool)):
+            with pytest.raises((TypeError, ValueError), match=r"^mask must"):
+                encoder(x, mask=wrong)
+        for wrong in ("x", 1, [], EncoderCache, KeyValueCache()):
+            for stack in (encoder, decoder):
+                with pytest.raises(TypeError, match=r"^cache must"):
+                    stack(x[:, :1], cache=wrong)

@@ -12,6 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+PLAIN = {nn.Linear, nn.LayerNorm, nn.RMSNorm}
+"""Modules whose input must have the dtype of their weights. Subclasses may convert it first."""
+
+HERE = f"{__package__}."
+
 
 def refuse(name: str, rule: str, value: object, hint: str = "") -> NoReturn:
     """Raise the error for an argument of the wrong kind.
@@ -133,7 +138,7 @@ def check_boolean(name: str, mask: Tensor) -> None:
 def check_vectors(
     name: str,
     x: Tensor,
-    width: int,
+    width: int | None,
     *readers: nn.Module,
     leading: Sequence[str] | None = ("B", "L"),
 ) -> None:
@@ -142,8 +147,10 @@ def check_vectors(
     Args:
         name: The argument.
         x: What was given for it.
-        width: Size of the last dimension.
+        width: Size of the last dimension; None if only the module that reads it knows.
         readers: The modules through which ``x`` comes to the first weights: the last one owns them.
+            A module that is neither torch's own nor of this package may convert its input, and is
+            left to say itself what it cannot take.
         leading: Names of the other dimensions; None if there may be any.
 
     Raises:
@@ -152,11 +159,17 @@ def check_vectors(
     """
     check_tensor(name, x)
     shape = x.shape
-    if not shape or shape[-1] != width or (leading is not None and len(shape) != len(leading) + 1):
-        sizes = ", ".join((*(leading or ("...",)), str(width)))
+    rank = len(shape)
+    if (
+        rank == 0
+        or (width is not None and shape[-1] != width)
+        or (leading is not None and rank != len(leading) + 1)
+    ):
+        sizes = ", ".join((*(leading or ("...",)), str(width or "width")))
         raise ValueError(f"{name} must have shape ({sizes}), got {tuple(shape)}")
-    # Not `.weight`: a parametrized weight would be computed, and a quantized one is a method.
-    weight = readers[-1]._parameters.get("weight") if readers else None
+    weight = None
+    if readers and (type(readers[-1]) in PLAIN or type(readers[-1]).__module__.startswith(HERE)):
+        weight = readers[-1]._parameters.get("weight")
     if weight is None:
         if not x.is_floating_point():
             raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")

@@ -177,7 +177,7 @@ def fused_attention(
     hidden = hidden_cells(query, key, mask, causal)
     if hidden is None:
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
-        return _restore_nan(mixed, query, key)
+        return _restore_nan(mixed, query, key, sees_all=True)
     # Torch's mask says what is visible. Its kernels differ on a row without any; such a row gets
     # all keys here, and zeros for an answer.
     sees_nothing = hidden.all(dim=-1, keepdim=True)
@@ -188,24 +188,42 @@ def fused_attention(
     return _restore_nan(mixed, query, key).masked_fill(sees_nothing, 0.0)
 
 
-def _restore_nan(mixed: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def _restore_nan(mixed: Tensor, query: Tensor, key: Tensor, *, sees_all: bool = False) -> Tensor:
     """Set an output to NaN where torch's CPU kernel returns zero for a query or key not finite.
 
     The kernel returns zero for a row whose largest score is -inf, as for a fully masked one. With
     fewer than :data:`FEW_KEYS` keys its maximum ignores NaN, and in half precision its exponential
-    turns NaN into zero. (In full precision and with more keys, only scores that are all -inf are
-    left, which an infinite query or key hardly ever gives.)
+    turns NaN into zero. In full precision and with more keys, only scores that are all -inf are
+    left. An infinite query gives them where it attends to few keys, such as the first ones of
+    causal attention; where every query attends to all keys, or there is but one query, no row is
+    searched for them.
     """
+    if query.device.type != "cpu":
+        return mixed
     exact = query.dtype in (torch.float32, torch.float64)
     # In compiled code the length may be a symbol, which a comparison would fix.
-    if query.device.type != "cpu" or (
-        exact and not torch.compiler.is_compiling() and key.shape[2] >= FEW_KEYS
+    if (
+        exact
+        and not torch.compiler.is_compiling()
+        and key.shape[2] >= FEW_KEYS
+        and (sees_all or query.shape[2] == 1 or not _has_zero_row(mixed))
     ):
         return mixed
     query, key = query.detach(), key.detach()
     # 0 * NaN and 0 * inf are NaN, all else is 0.
     faults = (0.0 * query).sum(-1, keepdim=True) + (0.0 * key).sum((-2, -1), keepdim=True)
     return mixed.masked_fill((mixed == 0.0) & faults.isnan(), math.nan)
+
+
+def _has_zero_row(mixed: Tensor) -> bool:
+    """Tell whether an output may have a row of zeros: by its first column, which is quick.
+
+    Where there are no values to look at (in ``vmap``, with fake tensors), it may.
+    """
+    try:
+        return bool((mixed.detach()[..., :1] == 0.0).any())
+    except RuntimeError:
+        return True
 
 
 def _rows_of_a_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> int:
@@ -245,11 +263,18 @@ def _attend_in_chunks(
             mask, batch=query.shape[0], heads=query.shape[1], queries=length, keys=key_length
         )
 
+    learns = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    # Within the transforms of torch.func, nothing can be computed again: they allow no such hooks.
+    learns = learns and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
+    version = mask._version if learns and mask is not None and not mask.is_inference() else None
+
     def attend(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         end = min(start + rows, length)
         keys = max(0, key_length - length + end) if causal else key_length
         part = mask
         if part is not None:
+            if version is not None and part._version != version:
+                raise RuntimeError("mask must not be changed in place before the backward pass")
             part = part[..., :keys]
             part = part if part.shape[-2] == 1 else part[..., start:end, :]
         return fused_attention(
@@ -262,9 +287,6 @@ def _attend_in_chunks(
             scale=scale,
         )
 
-    learns = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
-    # Within the transforms of torch.func, nothing can be computed again: they allow no such hooks.
-    learns = learns and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
     chunks = [
         checkpoint(attend, start, query, key, value, use_reentrant=False)
         if learns

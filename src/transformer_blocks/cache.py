@@ -13,12 +13,14 @@ source, which is projected once and shared by all rows that write the same sente
 
 State belongs to the caller: a cache is made for one search, handed to the modules at each step, and
 dropped afterwards. The modules themselves remember nothing. A step that raises an exception, or is
-interrupted, leaves the caches of all layers at the length they had: it can be repeated.
+interrupted, leaves the caches of all layers at the length they had: it can be repeated. Reordered
+rows cannot be put back; if that is interrupted, the cache refuses to be used.
 
 Next chapter: :mod:`transformer_blocks.rotary`, positions as today's models know them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec
 
@@ -56,6 +58,7 @@ class KeyValueCache:
     def __init__(self) -> None:
         self._length = 0
         self._buffer: Tensor | None = None  # keys and values: (N, 2, H, room, d_k)
+        self._is_whole = True  # False while rows are reordered
 
     @property
     def length(self) -> int:
@@ -99,6 +102,7 @@ class KeyValueCache:
             raise ValueError(
                 f"keys and values must be on one device, got {keys.device} and {values.device}"
             )
+        self._check_whole()
         new, end = torch.stack((keys, values), dim=1), self._length + keys.shape[2]
         if self._buffer is None:
             self._buffer = new
@@ -120,12 +124,14 @@ class KeyValueCache:
         """
         if self._buffer is None:
             raise ValueError("the cache is empty: there are no keys and values to look up")
+        self._check_whole()
         keys, values = self._buffer[..., : self._length, :].unbind(1)
         return keys, values
 
     @property
     def buffer(self) -> Tensor | None:
         """The tensor that keeps them, (N, 2, H, room, d_k), with room for more; None if empty."""
+        self._check_whole()
         return self._buffer
 
     def claim(self, count: int) -> Tensor:
@@ -183,6 +189,12 @@ class KeyValueCache:
         if self._buffer is None:
             return
         _check_range(rows, self.rows)
+        with _reordering([self]):
+            self._reorder(rows)
+
+    def _reorder(self, rows: Tensor) -> None:
+        if self._buffer is None:
+            return
         device = self._buffer.device
         if len(rows) > self.rows:
             self._buffer = self._buffer[rows.to(device)]
@@ -192,6 +204,13 @@ class KeyValueCache:
             kept = self._buffer[..., : self._length, :]
             kept.index_copy_(0, moved.to(device), kept.index_select(0, rows[moved].to(device)))
         self._buffer = self._buffer[: len(rows)]
+
+    def _check_whole(self) -> None:
+        """Raise if rows were reordered and that did not end."""
+        if not self._is_whole:
+            raise RuntimeError(
+                "the cache was interrupted while its rows were reordered; begin the search again"
+            )
 
     def _check(self, buffer: Tensor, new: Tensor) -> None:
         """Raise unless keys that are to be added fit what is kept."""
@@ -254,8 +273,12 @@ class EncoderCache:
             TypeError: If ``rows`` is of another dtype.
             ValueError: If it has another shape.
         """
-        for cache in self.past:
-            cache.select(rows)
+        _check_rows(rows)
+        if self.past[0].rows:
+            _check_range(rows, self.past[0].rows)
+        with _reordering(self.past):
+            for cache in self.past:
+                cache._reorder(rows)
 
 
 class DecoderCache:
@@ -296,8 +319,8 @@ class DecoderCache:
         self.memory = list(memory)
         self.memory_mask = memory_mask
         if (
-            memory_mask is not None
-            and not memory_mask.is_meta  # which has no values, and neither has a compiler
+            type(memory_mask) is Tensor  # not one of a subclass without values
+            and not memory_mask.is_meta  # which has none either, and neither has a compiler
             and not torch.compiler.is_compiling()
             and not memory_mask.any()
         ):
@@ -327,13 +350,15 @@ class DecoderCache:
         """
         _check_rows(rows)
         _check_range(rows, self.rows)
-        for cache in self.past:
-            cache.select(rows)
-        sentences, self._rows_per_sentence = _group(rows // self._rows_per_sentence)
-        for cache in self.memory:
-            cache.select(sentences)
-        if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
-            self.memory_mask = self.memory_mask[sentences]
+        sentences, rows_per_sentence = _group(rows // self._rows_per_sentence)
+        with _reordering([*self.past, *self.memory]):
+            for cache in self.past:
+                cache._reorder(rows)
+            for cache in self.memory:
+                cache._reorder(sentences)
+            if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
+                self.memory_mask = self.memory_mask[sentences]
+            self._rows_per_sentence = rows_per_sentence
 
 
 def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]:
@@ -380,6 +405,22 @@ def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]
             raise
 
     return forward_or_undo
+
+
+@contextmanager
+def _reordering(caches: Sequence[KeyValueCache]) -> Iterator[None]:
+    """Mark caches as not whole until the block ends: after an exception they stay so.
+
+    Rows are reordered in place, which cannot be undone; a cache that was reordered in some layers
+    only must not be used.
+    """
+    for cache in caches:
+        cache._check_whole()
+    for cache in caches:
+        cache._is_whole = False
+    yield
+    for cache in caches:
+        cache._is_whole = True
 
 
 def _check_rows(rows: Tensor) -> None:

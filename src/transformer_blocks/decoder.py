@@ -221,7 +221,7 @@ class Decoder(nn.Module):
             raise ValueError(
                 "memory must be given with its memory_mask, or instead a cache that holds both"
             )
-        check_tensor("x", x)
+        check_vectors("x", x, None)
         memories: Sequence[Tensor | KeyValueCache | None] = [memory] * len(self.layers)
         pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
@@ -279,4 +279,5 @@ class Decoder(nn.Module):
 def check_memory(attention: MultiHeadAttention, memory: Tensor) -> None:
     """Raise unless ``memory`` is what a cross-attention takes for keys and values."""
     projection = attention.key_projection
-    check_vectors("memory", memory, projection.in_features, attention, projection, leading="BS")
+    width = getattr(projection, "in_features", None)
+    check_vectors("memory", memory, width, attention, projection, leading="BS")

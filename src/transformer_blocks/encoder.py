@@ -17,7 +17,7 @@ from transformer_blocks._checks import (
     check_instance,
     check_module,
     check_modules,
-    check_tensor,
+    check_vectors,
 )
 from transformer_blocks.cache import EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.multi_head import MultiHeadAttention
@@ -151,7 +151,7 @@ class Encoder(nn.Module):
             ValueError: If shapes do not fit, or the cache is of a stack with more or fewer layers,
                 or of other rows.
         """
-        check_tensor("x", x)
+        check_vectors("x", x, None)
         pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
             check_instance(EncoderCache, cache=cache)

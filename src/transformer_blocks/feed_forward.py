@@ -90,7 +90,7 @@ class FeedForward(nn.Module):
             ValueError: If its last dimension is not d_model.
         """
         widen = self.widen
-        check_vectors("x", x, widen.in_features, widen, leading=None)
+        check_vectors("x", x, getattr(widen, "in_features", None), widen, leading=None)
         hidden = self.dropout(self.activation(widen(x)))  # (B, L, d_ff)
         return self.narrow(hidden)  # (B, L, d_model)
 
@@ -161,7 +161,7 @@ class GatedFeedForward(nn.Module):
             ValueError: If its last dimension is not d_model.
         """
         gate = self.gate
-        check_vectors("x", x, gate.in_features, gate, leading=None)
+        check_vectors("x", x, getattr(gate, "in_features", None), gate, leading=None)
         hidden = self.dropout(self.activation(gate(x)) * self.widen(x))  # (B, L, d_ff)
         return self.narrow(hidden)  # (B, L, d_model)
 

@@ -36,7 +36,9 @@ from transformer_blocks._checks import (
     check_instance,
     check_number,
     check_size,
+    check_tensor,
     check_vectors,
+    refuse,
 )
 from transformer_blocks.attention import (
     attention_weights,
@@ -300,16 +302,26 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         keys, values = self._share(keys), self._share(values)
         mixed = self.kernel(queries, keys, values, mask=mask, causal=causal, dropout=dropout)
-        if isinstance(mixed, tuple):  # it may give its weights too
-            mixed, weights = mixed
-            for hook in self._weights_hooks.values():
-                hook(weights)
+        mixed, weights = mixed if isinstance(mixed, tuple) and len(mixed) == 2 else (mixed, None)
         expected = *queries.shape[:3], values.shape[3]
+        if not isinstance(mixed, Tensor):
+            refuse(
+                "kernel", "a function that returns an output, or a pair of it and weights", mixed
+            )
         if mixed.shape != expected:
             raise ValueError(
                 f"kernel must return an output of shape (B, H, L, d_k) = {expected}, "
                 f"got {tuple(mixed.shape)}"
             )
+        if weights is not None:
+            check_tensor("weights of the kernel", weights)
+            if weights.shape != (*queries.shape[:3], keys.shape[2]):
+                raise ValueError(
+                    "weights of the kernel must have shape (B, H, L, S) = "
+                    f"{(*queries.shape[:3], keys.shape[2])}, got {tuple(weights.shape)}"
+                )
+            for hook in self._weights_hooks.values():
+                hook(weights)
         return mixed
 
     def register_weights_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
@@ -420,4 +432,4 @@ def _check_inputs(
     """Raise unless each input is what its projection takes."""
     for name, x in inputs:
         projection: Any = layer._modules[f"{name}_projection"]  # quicker than by attribute
-        check_vectors(name, x, projection.in_features, projection)
+        check_vectors(name, x, getattr(projection, "in_features", None), projection)

@@ -146,7 +146,17 @@ def _penalty(length_penalty: float | Callable[[int], float]) -> Callable[[int], 
     """Make the function that ``length_penalty`` stands for."""
     if callable(length_penalty):
         check_callable(length_penalty=length_penalty)
-        return length_penalty
+        divide_by = length_penalty
+
+        def divisor(length: int) -> float:
+            number = divide_by(length)
+            if not 0.0 < number < math.inf:
+                raise ValueError(
+                    f"length_penalty must return positive numbers, got {number} for length {length}"
+                )
+            return number
+
+        return divisor
     check_number(length_penalty=length_penalty)
     if not 0.0 <= length_penalty <= 10.0:
         raise ValueError(f"length_penalty must be in [0, 10], got length_penalty={length_penalty}")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks._checks import check_module
 from transformer_blocks.additive import AdditiveAttention
 from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
@@ -69,6 +70,7 @@ def ablate(
         >>> torch.equal(encoder(x), whole)
         True
     """
+    check_module(model=model)
     _check_kinds(heads, silent, residuals, positions=positions, scale=scale)
     if any(isinstance(part, PACKED) for part in model.modules()):
         raise ValueError("model must not be packed; ablate the one that was trained")

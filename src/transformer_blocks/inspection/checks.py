@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_callable, check_number, check_size, check_tensor
 from transformer_blocks.generation import StepModel
 
 SHOWN = 5  # problems that a printed report lists
@@ -86,6 +86,7 @@ def check_causal(
           position 0 changes with position 2, which comes later
           position 1 changes with position 2, which comes later
     """
+    _check_kinds(function, tolerance, x=x)
     if x.dim() < 2 or x.shape[1] < 2:
         raise ValueError(f"x must have shape (B, L, ...) with L of 2 or more, got {tuple(x.shape)}")
     if window is not None:
@@ -292,6 +293,17 @@ def _other(x: Tensor, place: int) -> Tensor:
         raise ValueError(f"x must hold at least two different ids, got {ids.tolist()} only")
     following = torch.searchsorted(ids, old) + 1
     return ids[following % len(ids)]
+
+
+def _check_kinds(function: object, tolerance: float | None, **tensors: Tensor) -> None:
+    """Raise unless a function can be called, tensors are some, and a tolerance bounds something."""
+    check_callable(function=function)  # type: ignore[arg-type]
+    for name, tensor in tensors.items():
+        check_tensor(name, tensor)
+    if tolerance is not None:
+        check_number(tolerance=tolerance)
+        if not 0.0 <= tolerance < float("inf"):
+            raise ValueError(f"tolerance must be at least 0 and finite, got {tolerance}")
 
 
 def _far(before: Tensor, after: Tensor, tolerance: float | None) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks._checks import check_callable, check_module
 from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 
@@ -35,6 +36,9 @@ def record_attention(
         only: Which layers to record, by the name of the module.
         device: Where to keep the weights, "cpu" for example; where they are computed if not given.
 
+    Raises:
+        TypeError: If ``model`` is not a module, or ``only`` cannot be called.
+
     Yields:
         By module name, the weights of each call in order, shape (B, H, L, S).
 
@@ -47,6 +51,8 @@ def record_attention(
         {'layers.0.self_attention': torch.Size([1, 4, 5, 5]),
          'layers.1.self_attention': torch.Size([1, 4, 5, 5])}
     """
+    check_module(model=model)
+    check_callable(only=only)
     maps: dict[str, list[Tensor]] = {}
     with ExitStack() as hooks:
         hooks.enter_context(run_eagerly())
@@ -86,8 +92,7 @@ def _replacer(record: list[Tensor], device: torch.device | str | None) -> Callab
     """Make a hook that replaces the weights of this call by those that the kernel has returned."""
 
     def hook(weights: Tensor) -> None:
-        if isinstance(weights, Tensor):  # a kernel may return None in their place
-            weights = weights.detach()
-            record[-1] = weights if device is None else weights.to(device)
+        if record:  # not within a call of the layer's parts alone, which is not recorded
+            record[-1] = weights.detach().to(weights.device if device is None else device)
 
     return hook

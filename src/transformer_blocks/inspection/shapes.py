@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
+from transformer_blocks._checks import check_module
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inspection.eager import run_eagerly
@@ -174,6 +175,7 @@ def trace_shapes(
             narrow  Linear          (B, L, d_ff)     (B, L, d_model)       1,040  12,288
     """
     model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
+    check_module(model=model)
     keywords = {} if keywords is None else keywords
     given = [value for value in (*inputs, *keywords.values()) if isinstance(value, Tensor)]
     known = found_sizes(model, [tuple(tensor.shape) for tensor in given])

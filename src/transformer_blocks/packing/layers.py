@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_vectors
+from transformer_blocks._checks import check_boolean, check_vectors
 from transformer_blocks.cache import EncoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder
@@ -155,18 +155,21 @@ class PackedEncoder(PackedModule, Encoder):
         cache: EncoderCache | None = None,
     ) -> Tensor:
         layers: Sequence[Any] = list(self.layers)
+        check_vectors("x", x, layers[0].self_attention.query_projection.in_features)
+        if mask is not None:
+            check_boolean("mask", mask)
         watched = any(layer.self_attention._forward_pre_hooks for layer in layers)
         shape = x.shape[0], 1, 1, x.shape[1]
         if (
             mask is None
             or cache is not None
             or mask.shape != shape
-            or mask.dtype != torch.bool
+            or mask.device != x.device
+            or mask.is_meta
             or watched
             or torch.is_grad_enabled()
         ):
             return super().forward(x, mask=mask, causal=causal, cache=cache)
-        check_vectors("x", x, layers[0].self_attention.query_projection.in_features)
         padding = mask[:, 0, 0]  # (B, L)
         places = (padding == 0).flatten().nonzero()[:, 0]  # (T,): where the real tokens stand
         if len(places) > MOST_REAL * padding.numel() or not len(places):

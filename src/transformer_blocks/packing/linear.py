@@ -105,6 +105,11 @@ class PackedLinear(PackedModule):
         check_tensor("x", x)
         if added is not None:
             check_tensor("added", added)
+            if added.shape != (*x.shape[:-1], self.out_features) or not added.is_floating_point():
+                raise ValueError(
+                    f"added must hold real numbers in the output's shape (..., "
+                    f"{self.out_features}), got {added.dtype} and {tuple(added.shape)}"
+                )
         return without_gradients(self._forward, x, added)
 
     def _forward(self, x: Tensor, added: Tensor | None) -> Tensor:

@@ -93,6 +93,10 @@ class _Undifferentiable(torch.autograd.Function):
     def backward(ctx: Any, *_: Tensor) -> NoReturn:
         raise refusal("differentiated")
 
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> NoReturn:
+        raise refusal("differentiated")
+
 
 def without_gradients(function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
     """Call a function; if gradients are recorded, make its result refuse to be differentiated.

@@ -81,7 +81,8 @@ def pack(
     if any(isinstance(part, PackedModule) for part in model.modules()):
         raise ValueError("model must be one that was trained, got a packed one")
     # Parts that are made meanwhile start in training mode, as every module does.
-    packed: Any = _exchange(copy.deepcopy(model).eval(), linear).eval()
+    with torch.inference_mode(False):  # whose tensors could not be used outside of it
+        packed: Any = _exchange(copy.deepcopy(model).eval(), linear).eval()
     return seal(_compile_steps(packed).eval() if compiled else packed)
 
 

@@ -50,7 +50,7 @@ class CompiledEncoder(PackedModule, Encoder):
         cache: EncoderCache | None = None,
     ) -> Tensor:
         stepped = None
-        if cache is not None and mask is None:
+        if isinstance(cache, EncoderCache) and mask is None:
             stepped = self._steps.take(x, cache.past, causal=causal)
         if stepped is not None:
             return stepped
@@ -82,7 +82,7 @@ class CompiledDecoder(PackedModule, Decoder):
         cache: DecoderCache | None = None,
     ) -> Tensor:
         stepped = None
-        if cache is not None and memory is None and mask is None and memory_mask is None:
+        if isinstance(cache, DecoderCache) and memory is mask is memory_mask is None:
             stepped = self._steps.take(
                 x, cache.past, cache.memory, cache.memory_mask, causal=causal
             )
@@ -171,6 +171,8 @@ class CompiledSteps:
 
     def __init__(self, stack: Encoder | Decoder) -> None:
         self.stack = stack
+        layers: Sequence[Any] = list(stack.layers)
+        self.width = layers[0].self_attention.query_projection.in_features if layers else 0
         self._runs: dict[Kind, Run | None] = {}
 
     def take(
@@ -226,8 +228,9 @@ class CompiledSteps:
         Nothing is checked after this: a size that is wrong here is read beyond the end of memory.
         """
         if (
-            x.dim() != 3
-            or x.shape[1] != 1
+            not isinstance(x, Tensor)
+            or x.dim() != 3
+            or x.shape[1:] != (1, self.width)
             or x.device.type != "cpu"
             or not len(past) == len(self.stack.layers) > 0
             or torch.is_grad_enabled()
