@@ -200,15 +200,10 @@ def _restore_nan(mixed: Tensor, query: Tensor, key: Tensor, *, sees_all: bool = 
     """
     if query.device.type != "cpu":
         return mixed
-    exact = query.dtype in (torch.float32, torch.float64)
-    # In compiled code the length may be a symbol, which a comparison would fix.
-    if (
-        exact
-        and not torch.compiler.is_compiling()
-        and key.shape[2] >= FEW_KEYS
-        and (sees_all or query.shape[2] == 1 or not _has_zero_row(mixed))
-    ):
-        return mixed
+    if not torch.compiler.is_compiling():  # there, the length may be a symbol
+        exact = query.dtype in (torch.float32, torch.float64) and key.shape[2] >= FEW_KEYS
+        if (exact and (sees_all or query.shape[2] == 1)) or not _has_zero_row(mixed):
+            return mixed
     query, key = query.detach(), key.detach()
     # 0 * NaN and 0 * inf are NaN, all else is 0.
     faults = (0.0 * query).sum(-1, keepdim=True) + (0.0 * key).sum((-2, -1), keepdim=True)
@@ -221,7 +216,7 @@ def _has_zero_row(mixed: Tensor) -> bool:
     Where there are no values to look at (in ``vmap``, with fake tensors), it may.
     """
     try:
-        return bool((mixed.detach()[..., :1] == 0.0).any())
+        return not mixed.detach()[..., 0].all()
     except RuntimeError:
         return True
 
