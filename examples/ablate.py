@@ -149,9 +149,9 @@ def compare_losses(arguments: Sequence[str] | None) -> None:
         cells = [f"{each:.1f}" for each in (*scores, mean(scores))]
         spread = f"{min(scores):.1f}-{max(scores):.1f}"
         rows.append((f"without {title}", *cells, spread, f"{change:+.1f}"))
+    plot_losses(names, results, options.picture)
     print()
     print(table(("BLEU", *names, "mean", "range", "change"), rows, words=1))
-    plot_losses(names, results, options.picture)
     print(f"\nWritten: {options.picture}")
 
 

@@ -214,6 +214,8 @@ def show_results(trained: Trained, data: Data) -> None:
         for name, model in ((ENCODER, trained.encoder), (BAG, trained.bag)):
             guessed = predict(model, texts, progress=bar.update).argmax(1)
             tables[name] = confusion(right, guessed, len(labels))
+    picture = trained.run.folder / "confusion.png"
+    plot_confusion(tables, labels, picture)  # before anything is printed, which may fail
     print(f"{len(texts)} test texts")
     rows = [
         (name, f"{counts.diagonal().sum() / len(texts):.1%}") for name, counts in tables.items()
@@ -225,8 +227,6 @@ def show_results(trained: Trained, data: Data) -> None:
         print(f"\n{name}: a row for each right label, a column for each guess")
         lines = zip(labels, counts.tolist(), strict=True)
         print(table(("", *labels), [(label, *map(str, row)) for label, row in lines], words=1))
-    picture = trained.run.folder / "confusion.png"
-    plot_confusion(tables, labels, picture)
     print(f"\nWritten: {picture}")
 
 

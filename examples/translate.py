@@ -30,7 +30,7 @@ import translation  # noqa: F401  # isort: skip  (first: it names packages that 
 from tqdm import tqdm
 
 from common.configuration import checked
-from common.files import FolderLock, write_atomically
+from common.files import FolderLock, check_output, write_atomically
 from transformer_blocks import pack
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.checkpoint import latest_checkpoint
@@ -312,11 +312,12 @@ def choose_search(options: argparse.Namespace, vocabulary: int) -> Search:
 
 
 def check_folder(file: Path) -> None:
-    """Raise unless the folder that a file is to be written to exists.
+    """Raise unless a file can be written, and the folder that it is to be written to exists.
 
     Raises:
         UserError: If it does not.
     """
+    check_output(file)
     if not file.parent.is_dir():
         raise UserError(f"there is no folder {file.parent} to write {file} to")
 
@@ -372,6 +373,8 @@ def evaluate_command(options: argparse.Namespace) -> None:
             batch_tokens=options.batch_tokens,
             progress=bar.update,
         )
+    if options.output:  # before anything is printed, which may fail
+        write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
     references = [pair.reference for pair in corpus.test]
     report(f"{len(references)} test sentences", outputs, references, corpus.bleu_tokenizer)
     if corpus.name == SMALL_PARALLEL_ENJA and corpus.train:
@@ -383,8 +386,6 @@ def evaluate_command(options: argparse.Namespace) -> None:
             [references[i] for i in unseen],
             corpus.bleu_tokenizer,
         )
-    if options.output:
-        write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
 
 
 def evaluated_corpus(config: Config, options: argparse.Namespace) -> Corpus:
@@ -405,6 +406,13 @@ def evaluated_corpus(config: Config, options: argparse.Namespace) -> Corpus:
 @finishing_unread()
 def compare_command(options: argparse.Namespace) -> None:
     """Score runs side by side, and draw how they learnt and where they look."""
+    figures, picture, attention = (
+        options.output / name for name in ("compare.json", "compare.png", "attention.png")
+    )
+    if (options.output / "config.json").exists():
+        raise UserError(f"--output: {options.output} holds a run; choose another folder")
+    for file in (figures, picture, attention):
+        check_output(file)
     device = choose_device(options.device)
     contestants = []
     for name, folder in zip(names_of(options.runs), options.runs, strict=True):
@@ -425,20 +433,19 @@ def compare_command(options: argparse.Namespace) -> None:
         search=choose_search(options, vocabulary),
         batch_tokens=options.batch_tokens,
     )
-    print(format_results(groups, results))
-    figures, picture, attention = (
-        options.output / name for name in ("compare.json", "compare.png", "attention.png")
-    )
+    is_again = figures.exists()
     content = {"groups": groups, "results": [asdict(result) for result in results]}
     write_atomically(figures, (json.dumps(content, indent=1) + "\n").encode())
     plot_comparison(groups, results, picture)
     written = [figures, picture]
     middle = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
     pair = middle if options.sentence is None else corpus.test[options.sentence - 1]
-    attention.unlink(missing_ok=True)  # of an earlier comparison
     if looks := looks_along(contestants, pair):
         plot_side_by_side(looks, attention, title=f"{pair.source} → {pair.target}")
         written.append(attention)
+    elif is_again:
+        attention.unlink(missing_ok=True)  # of the earlier comparison
+    print(format_results(groups, results))  # last: it may fail
     print("\nWritten:", ", ".join(map(str, written)))
 
 

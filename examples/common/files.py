@@ -20,6 +20,8 @@ except ImportError:  # Windows: two trainings in one folder are up to the user t
 
 LARGEST = 2**26
 """Bytes of the longest text file of a run that is read."""
+OF_A_RUN = ("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag")
+"""What belongs to a run in its folder, besides its tokenizers, ``*.model``."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -43,13 +45,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         >>> [file.name for file in path.parent.iterdir()], path.read_bytes()
         (['config.json'], b'{}')
     """
+    check_file(path)
     partial = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
-        if path.is_symlink():
-            raise UserError(f"cannot write {path}: it is a symbolic link; name the file itself")
         created = partial.open("xb")  # "x" neither overwrites nor follows a link
         try:
             with created as file:
@@ -61,6 +62,32 @@ def write_atomically(path: Path, content: bytes) -> None:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def check_file(path: Path) -> None:
+    """Raise if a path names a folder, or a symbolic link that writing would replace.
+
+    Raises:
+        UserError: If it does.
+    """
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder; name a file in it")
+    if path.is_symlink() and (path.is_file() or not path.exists()):  # not one to a device
+        raise UserError(f"cannot write {path}: it is a symbolic link; name the file itself")
+
+
+def check_output(path: Path) -> None:
+    """Raise if a file to write, which the command line names, is no file or belongs to a run.
+
+    Raises:
+        UserError: If it does.
+    """
+    check_file(path)
+    place = path.parent.resolve() / path.name
+    for folder in place.parents:
+        first = place.relative_to(folder).parts[0]
+        if (first in OF_A_RUN or first.endswith(".model")) and (folder / "config.json").exists():
+            raise UserError(f"cannot write {path}: it belongs to the run in {folder}")
 
 
 def read_text(path: Path, *, errors: str = "strict") -> str:

@@ -4,13 +4,14 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 import torch
@@ -586,6 +587,138 @@ def test_a_full_disk_behind_standard_output_is_told_and_named(
         command = ["train", "--run", str(tmp_path / "run"), *data[classify], *PLANS[classify]]
         assert classify.main(command) == 2
     assert "error: cannot write standard output: No space left on" in capsys.readouterr().err
+
+
+def outputs_that_fail() -> Iterator[tuple[int, TextIO]]:
+    """Standard outputs that fail at the first line, each with the exit status it leads to."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8", buffering=1) as unread:  # noqa: PTH123
+        yield 0, unread
+    with Path("/dev/full").open("w", encoding="utf-8", buffering=1) as full:
+        yield 2, full
+
+
+def test_files_are_written_whatever_becomes_of_standard_output(
+    tmp_path: Path, runs: dict[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(*arguments: object, **_: object) -> None:
+        (path,) = (each for each in arguments if isinstance(each, Path))
+        path.write_bytes(b"drawn")
+
+    for program, name in (
+        *((translate, name) for name in ("draw_attention", "plot_comparison", "plot_side_by_side")),
+        (classify, "plot_confusion"),
+    ):
+        monkeypatch.setattr(program, name, draw)
+    run, other = str(runs[translate]), copy(runs[classify], tmp_path / "classify")
+    commands: list[tuple[ModuleType, list[str], Path]] = [
+        (translate, ["evaluate", "--run", run, "--output"], tmp_path / "out.txt"),
+        (translate, ["translate", "--run", run, "犬", "--picture"], tmp_path / "picture.png"),
+        (translate, ["explore", "--run", run, "--sentence", "犬", "--output"], tmp_path / "a.html"),
+        (translate, ["compare", run, "--output"], tmp_path / "compare"),
+        (classify, ["evaluate", "--run", str(other)], other / "confusion.png"),
+    ]
+    for program, command, output in commands:
+        for status, stream in outputs_that_fail():
+            arguments = [*command, str(output)] if program is translate else command
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, "stdout", stream)
+                assert program.main(arguments) == status
+            if output.name == "compare":
+                names = ["attention.png", "compare.json", "compare.png"]
+                assert sorted(path.name for path in output.iterdir()) == names
+                shutil.rmtree(output)
+            else:
+                output.unlink()
+
+
+def test_no_output_is_written_over_a_file_of_a_run(
+    tmp_path: Path,
+    runs: dict[ModuleType, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("it should be refused before")
+
+    monkeypatch.setattr(Run, "load_best", work)
+    folder, bags = (
+        copy(runs[program], tmp_path / program.__name__)
+        for program in PLANS
+        if program is not generate_text
+    )
+    before = snapshot(tmp_path)
+    (step,) = (folder / "best").iterdir()
+    (tmp_path / "link").symlink_to(folder)
+    files = [
+        *(folder / "config.json", folder / "source.model", folder / "metrics.jsonl"),
+        *(folder / "checkpoints" / "new", step / "new", bags / "bag" / "metrics.jsonl"),
+        *(tmp_path / "link" / "config.json", folder / "best" / ".." / "config.json"),
+    ]
+    commands = [
+        ["evaluate", "--output"],
+        ["translate", "犬", "--picture"],
+        ["explore", "--sentence", "犬", "--output"],
+    ]
+    for command in commands:
+        for file in files:
+            assert translate.main([*command, str(file), "--run", str(folder)]) == 2
+            assert "belongs to the run" in one_error_line(capsys)
+    for output in (folder, tmp_path / "link", folder / "best", folder / "checkpoints" / "new"):
+        assert translate.main(["compare", str(folder), "--output", str(output)]) == 2
+        assert re.search("holds a run|belongs to the run", one_error_line(capsys))
+    (tmp_path / "link").unlink()
+    assert snapshot(tmp_path) == before
+
+
+def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
+    tmp_path: Path, runs: dict[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("plot_comparison", "plot_side_by_side"):
+        monkeypatch.setattr(translate, name, lambda *arguments, **options: None)
+    theirs = tmp_path / "attention.png"
+    theirs.write_bytes(b"theirs")
+    command = ["compare", str(runs[translate]), "--output", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(translate, "looks_along", lambda *_: [])
+        assert translate.main(command) == 0
+        assert theirs.read_bytes() == b"theirs"  # there was no comparison before
+        assert translate.main(command) == 0
+        assert not theirs.exists()
+    theirs.write_bytes(b"of the comparison before")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(translate, "plot_side_by_side", interrupted)
+    assert translate.main(command) == 130
+    assert theirs.read_bytes() == b"of the comparison before"
+
+
+@pytest.mark.parametrize("output", [".", "", "..", "folder", "link", "dangling", "/"])
+def test_an_output_that_is_no_file_is_refused_before_the_work(
+    output: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("it should be refused before")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Run, "load_best", work)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("nothing")
+    for command in (
+        ["evaluate", "--output"],
+        ["translate", "犬", "--picture"],
+        ["explore", "--sentence", "犬", "--output"],
+    ):
+        assert translate.main([*command, output]) == 2
+        assert f"cannot write {Path(output)}: it is a " in one_error_line(capsys)
 
 
 @pytest.mark.parametrize(
