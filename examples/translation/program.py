@@ -38,24 +38,34 @@ def run_program(work: Callable[[], None]) -> int:
             work()
             sys.stdout.flush()
     except UserError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        _tell("error:", " ".join(str(error).split()))
         return 2
     except BrokenPipeError:  # the reader of our output has seen enough
         return 0
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        print(f"error: {error.strerror}{where}", file=sys.stderr)
+        _tell(f"error: {error.strerror}{where}")
         return 2
     except (MemoryError, RuntimeError) as error:
         is_known = isinstance(error, MemoryError | torch.OutOfMemoryError)
         if not is_known and "can't allocate memory" not in str(error):
             raise
-        print("error: out of memory:", *str(error).split(), file=sys.stderr)
+        _tell("error: out of memory:", *str(error).split())
         return 2
     except KeyboardInterrupt as stop:
-        print("\nstopped", *stop.args, file=sys.stderr)
+        _tell("\nstopped", *stop.args)
         return 130
+    finally:
+        _tell(end="")  # what the log has left in the buffer would change the exit status
     return 0
+
+
+def _tell(*words: object, end: str = "\n") -> None:
+    """Print to standard error; where it cannot be written, the exit status must do."""
+    try:
+        print(*words, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 class _Output(io.TextIOBase):
