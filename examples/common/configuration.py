@@ -49,6 +49,16 @@ FIELDS = {
 }
 """The range of each number in a configuration, by the name of its field."""
 
+FIGURES: dict[str, Callable[[float], bool]] = {
+    "epoch": lambda x: type(x) is int and 0 < x < 2**63,
+    "step": lambda x: type(x) is int and 0 <= x < 2**63,
+    "validation_bleu": lambda x: 0 <= x < 100.001,  # sums of rounded logarithms may exceed 100
+    **dict.fromkeys(
+        ("minutes", "tokens_per_second", "train_loss", "validation_loss"), RULES["at least 0"]
+    ),
+}
+"""The range of each figure in ``metrics.jsonl``."""
+
 Dataclass = TypeVar("Dataclass", bound="DataclassInstance")
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -178,7 +188,7 @@ def load_json(text: str) -> Any:
 
 
 def is_row(row: object, figures: AbstractSet[str]) -> bool:
-    """Tell whether a line of ``metrics.jsonl`` has these figures, each a finite number.
+    """Tell whether a line of ``metrics.jsonl`` has these figures, each in its range.
 
     Example:
         >>> is_row({"step": 3}, {"step"}), is_row({"step": "3"}, {"step"})
@@ -186,8 +196,7 @@ def is_row(row: object, figures: AbstractSet[str]) -> bool:
     """
     if not isinstance(row, dict) or not row.keys() >= figures:
         return False
-    values = [row[name] for name in figures]
-    return all(type(value) in (int, float) and abs(value) < 2**63 for value in values)
+    return all(type(row[name]) in (int, float) and FIGURES[name](row[name]) for name in figures)
 
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,14 @@ class Run:
             saved = [] if checkpoint is None else checkpoint.state.get("metrics", [])
             if rows[: len(saved)] != saved:
                 raise ValueError(f"it differs from what {self.checkpoints} holds")
+            more = len(rows) - len(saved)
+            if checkpoint is not None and more > 1:  # a row is written before its checkpoint
+                raise ValueError(f"it holds {more} epochs more than {self.checkpoints}")
+            if [row["epoch"] for row in rows] != [*range(1, len(rows) + 1)]:
+                raise ValueError("the epochs are not counted from 1")
+            for name in ("step", "minutes"):
+                if any(after[name] < before[name] for before, after in pairwise(rows)):
+                    raise ValueError(f"{name} falls from one epoch to the next")
         except ValueError as error:
             raise UserError(f"{self.metrics} is damaged: {error}") from error
         return rows
