@@ -166,12 +166,12 @@ def train_command(options: argparse.Namespace) -> None:
             flush=True,
         )
         trainings = {training: training.resume() for training in (bag, encoder)}
-        run.write_config(config)  # all is accepted, other steps too
+        run.accept(config)
         for training, is_resumed in trainings.items():
             if is_resumed:
                 print(f"{training.title}: going on after step {training.step}", flush=True)
             with resumable():
-                training.fit()
+                training.fit(begun=lock.commit)
         trained = load(run, config, device)
         print()
         show_results(trained, data)

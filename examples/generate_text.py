@@ -195,9 +195,9 @@ def train_command(options: argparse.Namespace) -> None:
         )
         if training.resume():
             print(f"going on after step {training.step}", flush=True)
-        run.write_config(config)  # all is accepted, other steps too
+        run.accept(config)
         with resumable():
-            training.fit()
+            training.fit(begun=lock.commit)
         model = load_best(run.folder, config.build(tokenizer.vocab_size), config).to(device)
         for way in (Way("greedy", None), Way("drawn, temperature 0.8", 0.8)):
             (written,) = write_on(model, tokenizer, "", way, length=100, seed=config.seed)

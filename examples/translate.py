@@ -209,8 +209,7 @@ def train(options: argparse.Namespace, device: torch.device, processes: Processe
             compiled=options.compile,
             sharded=options.shard,
         )
-        lock.commit()
-        train_and_show(run, config, training, corpus, resume=options.resume)
+        train_and_show(run, config, training, corpus, lock, resume=options.resume)
 
 
 def prepare(
@@ -225,7 +224,7 @@ def prepare(
 
 
 def train_and_show(
-    run: Run, config: Config, training: Training, corpus: Corpus, *, resume: bool
+    run: Run, config: Config, training: Training, corpus: Corpus, lock: FolderLock, *, resume: bool
 ) -> None:
     """Train, then translate and draw what it has learnt."""
     device, processes = training.device, training.processes
@@ -249,7 +248,7 @@ def train_and_show(
             flush=True,
         )
     with resumable():
-        training.fit()
+        training.fit(begun=lock.commit)
     if processes.is_first:
         show_results(run, corpus, device)
 

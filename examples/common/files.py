@@ -188,7 +188,7 @@ class FolderLock:
         self._written[path] = _identity(path)
 
     def commit(self) -> None:
-        """Keep what was written, whatever happens from now on: the training begins."""
+        """Keep what was written, whatever happens from now on: the first checkpoint is there."""
         self._written.clear()
 
     def _acquire(self) -> bool:

@@ -103,6 +103,11 @@ class Run(Generic[Config]):
         """Write ``config.json`` by one rename."""
         write_config(self.config_file, config, write=write)
 
+    def accept(self, config: Config) -> None:
+        """Write a configuration whose ``steps`` have changed, once the training is accepted."""
+        if config != self.read_config():
+            self.write_config(config)
+
     def read_config(self) -> Config:
         """Read ``config.json``.
 
@@ -148,8 +153,7 @@ class Run(Generic[Config]):
             still be refused.
 
         Raises:
-            UserError: If the folder holds what would be lost, belongs to another training, or has
-                made more steps than are asked for.
+            UserError: If the folder holds what would be lost, or belongs to another training.
         """
         if self.config_file.exists():
             return self._go_on(options)
@@ -160,7 +164,6 @@ class Run(Generic[Config]):
             )
         config = begin()
         self.write_config(config, write=lock.write_new)
-        lock.commit()
         return config
 
     def _go_on(self, options: argparse.Namespace) -> Config:
@@ -180,11 +183,6 @@ class Run(Generic[Config]):
                     "leave the option out, or begin another --run"
                 )
         if options.steps is not None and options.steps != config.steps:
-            last = latest_checkpoint(self.checkpoints)
-            if last is not None and last.step > options.steps:
-                raise UserError(
-                    f"{self.folder} has made {last.step} steps already, got --steps {options.steps}"
-                )
             config = replace(config, steps=options.steps)
         return config
 

@@ -94,8 +94,8 @@ class Training(Generic[Model]):
         """Go back to the last checkpoint, if there is one; tell whether there was.
 
         Raises:
-            UserError: If checkpoints are damaged, of another run, or lost while the best weights
-                are still there.
+            UserError: If checkpoints are damaged, of another run, of a later step than the plan
+                has, or lost while the best weights are still there.
         """
         best = latest_checkpoint(self.folder / "best")
         if best is not None:
@@ -109,6 +109,11 @@ class Training(Generic[Model]):
                 )
             return False
         self.plan.check_trained(checkpoint)
+        if checkpoint.step > self.plan.steps:
+            raise UserError(
+                f"{self.folder} has made {checkpoint.step} steps already, "
+                f"got --steps {self.plan.steps}"
+            )
         load_weights(self.model, checkpoint.tensors["model"], path=checkpoint.path)
         load_weights(self.average, checkpoint.tensors["average"], path=checkpoint.path)
         self.step, state = checkpoint.step, checkpoint.state
@@ -127,11 +132,16 @@ class Training(Generic[Model]):
             ) from error
         return True
 
-    def fit(self) -> None:
-        """Train until the plan is done."""
+    def fit(self, *, begun: Callable[[], object] = lambda: None) -> None:
+        """Train until the plan is done.
+
+        Args:
+            begun: Called as soon as there is a checkpoint to go back to.
+        """
         self.folder.mkdir(exist_ok=True)
         if not (self.folder / "checkpoints").exists():
             self._save()  # whatever happens, there is something to go back to
+        begun()
         if (self.folder / "metrics.jsonl").exists():  # the checkpoint holds what is gone on from
             write_metrics(self.folder, self.metrics)
         if self.step and latest_checkpoint(self.folder / "best") is None:  # they were lost

@@ -147,6 +147,8 @@ def save_checkpoint(
             partial.rename(path)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+            with suppress(OSError):
+                folder.rmdir()  # only if it is empty: the first save has failed
         _sync_directory(folder)
         _sync_directory(folder.parent)
     older = [old for of, _, old in found if of < step]

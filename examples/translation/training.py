@@ -15,7 +15,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -204,11 +204,16 @@ class Training:
         elif best is None:
             progress.best_loss = math.inf  # whatever comes next is better than none
 
-    def fit(self) -> None:
-        """Train until the plan is done or nothing is gained any more."""
+    def fit(self, *, begun: Callable[[], object] = lambda: None) -> None:
+        """Train until the plan is done or nothing is gained any more.
+
+        Args:
+            begun: Called as soon as there is a checkpoint to go back to.
+        """
         self.learner.join()
         if not self.processes.agree(self.run.checkpoints.exists):
             self._save()  # whatever happens, there is something to go back to
+        begun()
         started = time.monotonic() - self.progress.seconds  # once: saving takes time as well
         while not self.processes.agree(lambda: self.finished):
             rate = self._train_epoch(started)

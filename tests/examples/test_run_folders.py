@@ -1,5 +1,6 @@
 """Run folders: no program loses what others put there, or accepts what has changed."""
 
+import errno
 import io
 import json
 import os
@@ -719,6 +720,90 @@ def test_an_output_that_is_no_file_is_refused_before_the_work(
     ):
         assert translate.main([*command, output]) == 2
         assert f"cannot write {Path(output)}: it is a " in one_error_line(capsys)
+
+
+@PROGRAMS
+def test_a_training_that_fails_before_its_first_checkpoint_leaves_nothing_behind(
+    program: ModuleType,
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "runs" / "run"
+    command = ["train", "--run", str(folder), *data[program], *PLANS[program]]
+    for options in ([], ["--resume"]):
+        with (
+            Path("/dev/full").open("w", encoding="utf-8") as full,
+            monkeypatch.context() as patch,
+        ):
+            patch.setattr(sys, "stdout", full)
+            assert program.main([*command, *options]) == 2
+        assert snapshot(tmp_path) == {}
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)  # the last step of saving a checkpoint
+        assert program.main(command) == 2
+    assert not (folder / "config.json").exists()
+    assert program.main(command) == 0
+
+
+def test_no_model_of_a_classifier_goes_back_to_fewer_steps(
+    tmp_path: Path, runs: dict[ModuleType, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy(runs[classify], tmp_path / "run")
+    for name in ("checkpoints", "best"):  # the bag is trained first, so it may be further
+        shutil.rmtree(folder / name)
+    before = snapshot(folder)
+    assert classify.main(["train", "--run", str(folder), "--resume", "--steps", "3"]) == 2
+    assert f"{folder / 'bag'} has made 4 steps already, got --steps 3" in one_error_line(capsys)
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("epoch", value) for value in (-1, 0, 1, 2.0, 3)),
+        *(("step", value) for value in (-1, 0, 2.0)),
+        *(("minutes", value) for value in (-1.0, 0.0)),
+        *(("tokens_per_second", -1.0), ("train_loss", -0.1), ("validation_loss", -0.1)),
+        *(("validation_bleu", -0.1), ("validation_bleu", 100.1)),
+    ],
+)
+def test_a_figure_out_of_its_range_in_metrics_is_refused(
+    tiny: Run, name: str, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tiny.read_metrics()
+    shutil.rmtree(tiny.checkpoints)  # which would tell what has changed
+    assert tiny.read_metrics() == [first, second]
+    changed = [first, second | {name: value}]
+    tiny.metrics.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    assert translate.main(["compare", str(tiny.folder)]) == 2
+    assert f"{tiny.metrics} is damaged" in one_error_line(capsys)
+
+
+def test_metrics_are_at_most_one_epoch_ahead_of_their_checkpoint(tiny: Run) -> None:
+    rows = tiny.read_metrics()
+    for ahead in (1, 2):
+        rows.append(rows[-1] | {"epoch": len(rows) + 1})
+        tiny.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        if ahead == 1:  # it was killed before it could save
+            assert tiny.read_metrics() == rows
+        else:
+            with pytest.raises(UserError, match=r"metrics.jsonl is damaged: .* 2 epochs more"):
+                tiny.read_metrics()
+
+
+@PROGRAMS
+def test_an_error_that_cannot_be_told_leaves_its_exit_status(
+    program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _, stream in outputs_that_fail():
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert program.main(["evaluate", "--run", str(tmp_path / "nowhere")]) == 2
+        stream.flush()  # as Python does at its end
 
 
 @pytest.mark.parametrize(
