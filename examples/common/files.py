@@ -51,15 +51,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
-        created = partial.open("xb")  # "x" neither overwrites nor follows a link
         try:
-            with created as file:
+            with partial.open("xb") as file:  # "x" neither overwrites nor follows a link
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
-        finally:
+        except FileExistsError:  # a file that somebody else made stays
+            raise
+        except BaseException:
             partial.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -138,7 +140,7 @@ class FolderLock:
         self._file = folder / ".lock"
         self._descriptor = -1
         self._created: list[Path] = []
-        self._written: dict[Path, tuple[int, ...]] = {}
+        self._written: dict[Path, bytes | tuple[int, ...]] = {}  # content, then identity
 
     def __enter__(self) -> "FolderLock":
         """Take the lock.
@@ -162,9 +164,10 @@ class FolderLock:
         traceback: TracebackType | None,
     ) -> None:
         """Give the lock back; after an error, first take back what was written."""
-        for path, identity in self._written.items() if error is not None else ():
+        for path, ours in self._written.items() if error is not None else ():
             with suppress(OSError):
-                if _identity(path) == identity:
+                found = path.read_bytes() if isinstance(ours, bytes) else _identity(path)
+                if found == ours:
                     path.unlink()
         with suppress(OSError):
             self._file.unlink()
@@ -184,6 +187,7 @@ class FolderLock:
                 f"{path} exists already, and is not from this training; "
                 "remove it, or choose another --run"
             )
+        self._written[path] = content  # before it is written: an interruption may come at any time
         write_atomically(path, content)
         self._written[path] = _identity(path)
 
@@ -221,9 +225,11 @@ class FolderLock:
     def _create_folders(self) -> None:
         for folder in reversed([self.folder, *self.folder.parents]):
             if not folder.is_dir():
-                with suppress(FileExistsError):
+                self._created.append(folder)  # before it is: an interruption may come at any time
+                try:
                     folder.mkdir()
-                    self._created.append(folder)
+                except FileExistsError:
+                    self._created.remove(folder)
         self.folder.mkdir(exist_ok=True)  # raises if it is a file
 
     def _remove_folders(self) -> None:

@@ -1,6 +1,7 @@
 """Files are written whole or not at all, and a run's folder belongs to one training at a time."""
 
 import errno
+import io
 import os
 import secrets
 from collections.abc import Callable
@@ -131,3 +132,23 @@ def test_a_file_that_exists_is_not_written_over_unless_it_is_the_same(tmp_path: 
     with pytest.raises(KeyboardInterrupt):  # that of a training that was killed while it began
         fail(tmp_path, lambda lock: lock.write_new(path, b"theirs"))
     assert snapshot(tmp_path) == {"source.model": b"theirs"}
+
+
+@pytest.mark.parametrize("call", ["open", "mkdir", "replace"])
+def test_an_interruption_right_after_any_step_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    step: Callable[..., object] = getattr(Path, call)
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        done = step(*arguments, **options)
+        if isinstance(done, io.IOBase):
+            done.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, call, interrupted)
+    folder = tmp_path / "runs" / "run"
+    with pytest.raises(KeyboardInterrupt), FolderLock(folder) as lock:
+        lock.write_new(folder / "config.json", b"{}")
+    monkeypatch.undo()
+    assert snapshot(tmp_path) == {}
