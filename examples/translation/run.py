@@ -182,7 +182,7 @@ class Run:
         try:
             rows = [load_json(line) for line in read_text(self.metrics).split("\n") if line]
             if not rows or not all(is_row(row, WRITTEN_DOWN) for row in rows):
-                raise ValueError("an epoch or a figure is missing")
+                raise ValueError("an epoch or a figure is missing, or out of its range")
             checkpoint = latest_checkpoint(self.checkpoints)
             saved = [] if checkpoint is None else checkpoint.state.get("metrics", [])
             if rows[: len(saved)] != saved:
