@@ -1,0 +1,56 @@
+"""The smallest training: one file, which users copy."""
+
+import pytest
+import torch
+
+import train_minimal
+from train_minimal import BOS, EOS, PAD, Translator, english, japanese, make_pairs
+
+
+@pytest.mark.parametrize(
+    ("number", "kanji", "words"),
+    [
+        (1, "一", "one"),
+        (10, "十", "ten"),
+        (11, "十一", "eleven"),
+        (20, "二十", "twenty"),
+        (205, "二百五", "two hundred five"),
+        (1000, "千", "one thousand"),
+        (1119, "千百十九", "one thousand one hundred nineteen"),
+        (9999, "九千九百九十九", "nine thousand nine hundred ninety nine"),
+    ],
+)
+def test_a_number_is_written_as_people_write_it(number: int, kanji: str, words: str) -> None:
+    assert "".join(japanese(number)) == kanji
+    assert " ".join(english(number)) == words
+
+
+def test_every_number_is_a_pair_of_its_own() -> None:
+    pairs = make_pairs()
+    assert len(pairs) == 9_999
+    for side in (0, 1):
+        assert len({tuple(pair[side]) for pair in pairs}) == 9_999
+
+
+def test_a_translation_ends_before_its_end_token() -> None:
+    class Scripted(Translator):
+        def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            written = target.shape[1] - 1  # first row: 3, 4, end; second row: always 5
+            logits = torch.zeros(2, target.shape[1], 6)
+            logits[0, -1, [3, 4, EOS, 5][min(written, 3)]] = logits[1, -1, 5] = 1.0
+            return logits
+
+    source = torch.tensor([[BOS, 3, EOS], [BOS, EOS, PAD]])
+    found = Scripted(6, 6).translate(source, max_length=5)
+    assert found == [[3, 4], [5] * 5]
+
+
+def test_a_short_training_runs_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    accuracy = train_minimal.main(steps=2, batch_size=8)
+    assert 0.0 <= accuracy < 0.5
+    assert capsys.readouterr().out.endswith("% of 1,000 numbers that it has never seen are right\n")
+
+
+@pytest.mark.slow
+def test_it_learns_to_write_numbers_that_it_has_never_seen() -> None:
+    assert train_minimal.main() > 0.98
