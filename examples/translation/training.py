@@ -173,7 +173,9 @@ class Training:
             self._check_plan()
         if self.processes.is_first:
             self._mend_best(best)
-            if self.run.metrics.exists():  # the checkpoint holds what the training goes on from
+            if (
+                self.run.metrics.exists()
+            ):  # the checkpoint holds the rows that the training resumes from
                 self._write_metrics()
         return checkpoint is not None
 

@@ -64,7 +64,7 @@ def attention_weights(
 
     Returns:
         Weights between 0 and 1, in the inputs' dtype; scores and softmax are computed in float32 or
-        better. Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
+        better. Each row sums to one, or to zero where every key is masked. Shape (B, H, L, S).
 
     Raises:
         TypeError: If the dtypes differ, or the mask is not boolean.
@@ -213,7 +213,7 @@ def _restore_nan(mixed: Tensor, query: Tensor, key: Tensor, *, sees_all: bool = 
 def _has_zero_row(mixed: Tensor) -> bool:
     """Tell whether an output may have a row of zeros: by its first column, which is quick.
 
-    Where there are no values to look at (in ``vmap``, with fake tensors), it may.
+    Where there are no values to read (in ``vmap``, with fake tensors), it may.
     """
     try:
         return not mixed.detach()[..., 0].all()

@@ -1,5 +1,7 @@
 """The smallest training: one file, which users copy."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -54,3 +56,25 @@ def test_a_short_training_runs_to_its_end(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.slow
 def test_it_learns_to_write_numbers_that_it_has_never_seen() -> None:
     assert train_minimal.main() > 0.98
+
+
+def test_padding_changes_no_translation_and_has_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Translator(9, 9).eval()
+    target = torch.tensor([[BOS, 3, 4]])
+    alone = model(torch.tensor([[BOS, 5, EOS]]), target)
+    padded = model(torch.tensor([[BOS, 5, EOS, PAD, PAD]]), target)
+    torch.testing.assert_close(padded, alone)
+    losses = []
+    compute = torch.nn.functional.cross_entropy
+
+    def record(logits: torch.Tensor, labels: torch.Tensor, **options: Any) -> torch.Tensor:
+        loss = compute(logits, labels, **options)
+        real = labels != PAD
+        assert not real.all()
+        losses.append((loss, compute(logits[real], labels[real], label_smoothing=0.1)))
+        return loss
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", record)
+    train_minimal.main(steps=2, batch_size=8)
+    for loss, expected in losses:
+        torch.testing.assert_close(loss, expected)
