@@ -1,5 +1,6 @@
 """What every test starts from: a fixed seed, and names for the examples in docstrings."""
 
+from types import ModuleType
 from typing import Any
 
 import hypothesis
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import transformer_blocks
+from transformer_blocks import explorer, generation, inference, inspection, interop
 
 # The tests' sizes are tiny: a second thread would cost more than it gives, far more where the
 # machine is busy with other things.
@@ -26,5 +28,11 @@ def _fixed_seed() -> None:
 @pytest.fixture(autouse=True)
 def _names_for_examples(doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace.update(torch=torch, nn=nn, F=F)
-    for name in transformer_blocks.__all__:
-        doctest_namespace[name] = getattr(transformer_blocks, name)
+    for package in (transformer_blocks, generation, inspection, interop, inference, explorer):
+        doctest_namespace.update(
+            {
+                name: thing
+                for name, thing in vars(package).items()
+                if not isinstance(thing, ModuleType)
+            }
+        )

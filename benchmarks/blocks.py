@@ -13,7 +13,7 @@ follows the paper. The contestants:
 - ``torch``: ``nn.MultiheadAttention`` with ``need_weights=False``, ``nn.TransformerEncoderLayer``,
   ``nn.TransformerDecoderLayer``, ``nn.TransformerEncoder``; ``torch, weights``: the attention as it
   is called by default; ``torch, attention dropout``: as its layers call it, dropping weights;
-- ``ours``; ``ours, packed``: as a finished model is used; ``ours compiled``: by ``torch.compile``;
+- ``ours``; ``ours, prepared``: as a finished model is used; ``ours compiled``: by ``torch.compile``;
   ``ours, torch's dropouts``: attention weights and feed-forward too;
 - ``x-transformers``, with ``attn_flash``; ``transformers``: Marian's layers.
 
@@ -166,14 +166,14 @@ def build_ours(cell: Cell, *, more_dropout: float = 0.0) -> tuple[Any, Block]:
 
 
 def build_packed(cell: Cell) -> tuple[Any, Block] | None:
-    """Build this library's block as a finished model is used: packed."""
-    from transformer_blocks import pack
+    """Build this library's block as a finished model is used: prepared."""
+    from transformer_blocks.inference import prepare
 
     if cell.training:
         return None
-    packed = pack(build_ours(cell)[0].eval())
+    prepared = prepare(build_ours(cell)[0].eval())
     inputs = 3 if cell.block == "attention" else 1  # query, key, value
-    return packed, lambda x, _, padding: packed(
+    return prepared, lambda x, _, padding: prepared(
         *[x] * inputs, mask=None if padding is None else padding[:, None, None]
     )
 
@@ -306,7 +306,7 @@ BUILDS: dict[str, Build] = {
     "torch, weights": partial(build_torch, weights=True),
     "torch, attention dropout": partial(build_torch, attention_dropout=0.1),
     "ours": build_ours,
-    "ours, packed": build_packed,
+    "ours, prepared": build_packed,
     "ours, torch's dropouts": partial(build_ours, more_dropout=0.1),
     "x-transformers": build_x_transformers,
     "transformers": build_transformers,

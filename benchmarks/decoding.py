@@ -3,21 +3,21 @@
     make bench                               # or: python benchmarks/decoding.py
     python benchmarks/decoding.py --only ours ctranslate2 --rounds 11
     python benchmarks/decoding.py --growth   # what a token costs in longer and longer texts
-    python benchmarks/decoding.py --small    # a small language model, packed and not
+    python benchmarks/decoding.py --small    # a small language model, prepared and not
 
 All models have the same size: 3 + 3 layers, width 256, 4 heads, 4,000 words, random weights. Each
 reads sentences of 8 to 16 tokens and writes 32, without ending earlier. The contestants:
 
 - ``transformers``: ``MarianMTModel.generate`` of Hugging Face;
 - ``ctranslate2``: the inference engine, in C++, with that Marian model converted;
-- ``ours``: the translator of ``examples``, packed; ``ours compiled``: packed, with compiled
-  steps; ``ours unpacked``: as it was trained;
+- ``ours``: the translator of ``examples``, prepared; ``ours compiled``: prepared, with compiled
+  steps; ``ours unprepared``: as it was trained;
 - ``textbook``: the loop that reads the whole beginning again for each word, greedy only;
 - in other number formats: ``ours bfloat16``; ``ours int8``, all linear maps but the last; and
   ``ctranslate2 int8``, with one thread, since a second one makes it slower.
 
 ``--small`` times what packing gains least: a language model of 4 layers, width 128, with grouped
-queries, rotary positions, RMSNorm and SwiGLU; ``small`` and ``small packed``, with one thread.
+queries, rotary positions, RMSNorm and SwiGLU; ``small`` and ``small prepared``, with one thread.
 """
 
 import argparse
@@ -83,11 +83,12 @@ def padded(count: int) -> Any:
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
-def make_ours(change: str = "packed") -> Prepare:
-    """Set up this library's translator: "packed", "compiled", "unpacked", and so on."""
+def make_ours(change: str = "prepared") -> Prepare:
+    """Set up this library's translator: "prepared", "compiled", "unprepared", and so on."""
     import torch
 
-    from transformer_blocks import PackedLinear, beam_search, greedy_search, pack
+    from transformer_blocks import beam_search, greedy_search
+    from transformer_blocks.inference import PrepackedLinear, prepare
     from translation.transformer import Transformer
 
     torch.set_num_threads(THREADS)
@@ -100,19 +101,19 @@ def make_ours(change: str = "packed") -> Prepare:
         "max_length": 600,
     }
     model: Any = Transformer(VOCABULARY, VOCABULARY, **sizes).eval()
-    if change == "packed":
-        model = pack(model)
+    if change == "prepared":
+        model = prepare(model)
     elif change == "compiled":
-        model = pack(model, compiled=True)
+        model = prepare(model, compiled=True)
     elif change == "bfloat16":
-        model = pack(model.bfloat16())
+        model = prepare(model.bfloat16())
     elif change == "int8":
         rounded = int8_linear()
 
         def replace(part: Any) -> Any:
-            return PackedLinear(part) if part.out_features == VOCABULARY else rounded(part)
+            return PrepackedLinear(part) if part.out_features == VOCABULARY else rounded(part)
 
-        model = pack(model, linear=replace)
+        model = prepare(model, linear=replace)
 
     @torch.inference_mode()
     def textbook(source: Any, cell: Cell) -> Any:
@@ -132,7 +133,7 @@ def make_ours(change: str = "packed") -> Prepare:
             return greedy_search(steps, start, end_id=None, max_length=cell.length)
         return beam_search(steps, start, beam_size=cell.beams, end_id=None, max_length=cell.length)
 
-    def prepare(cell: Cell) -> Callable[[], object] | None:
+    def set_up(cell: Cell) -> Callable[[], object] | None:
         source = padded(cell.sentences)
         if change != "textbook":
             return lambda: search(source, cell)
@@ -140,10 +141,10 @@ def make_ours(change: str = "packed") -> Prepare:
             return None
         return lambda: textbook(source, cell)
 
-    return prepare
+    return set_up
 
 
-def make_small(*, packed: bool) -> Prepare:
+def make_small(*, prepared: bool) -> Prepare:
     """Set up the layers of a small language model as one builds it today."""
     import torch
     from torch import nn
@@ -155,21 +156,23 @@ def make_small(*, packed: bool) -> Prepare:
         GroupedQueryAttention,
         PreNorm,
         RotaryPositionalEncoding,
-        pack,
     )
+    from transformer_blocks.inference import prepare
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layers = [
         EncoderLayer(
-            GroupedQueryAttention(128, 4, 2, bias=False, kernel=RotaryPositionalEncoding(32)),
+            GroupedQueryAttention(
+                128, 4, 2, bias=False, attention_function=RotaryPositionalEncoding(32)
+            ),
             GatedFeedForward(128, 341),
             residual=lambda: PreNorm(128, norm=nn.RMSNorm(128)),
         )
         for _ in range(4)
     ]
     encoder = Encoder(layers, norm=nn.RMSNorm(128)).eval()
-    model = pack(encoder) if packed else encoder
+    model = prepare(encoder) if prepared else encoder
 
     @torch.inference_mode()
     def write(x: Any, cell: Cell) -> None:
@@ -177,11 +180,11 @@ def make_small(*, packed: bool) -> Prepare:
         for _ in range(cell.length):
             model(x, causal=True, cache=cache)
 
-    def prepare(cell: Cell) -> Callable[[], object]:
+    def set_up(cell: Cell) -> Callable[[], object]:
         x = torch.randn(cell.sentences, 1, 128)
         return lambda: write(x, cell)
 
-    return prepare
+    return set_up
 
 
 def int8_linear() -> Callable[[Any], Any]:
@@ -199,10 +202,10 @@ def int8_linear() -> Callable[[Any], Any]:
             self.in_features = linear.in_features
             weight = linear.weight.detach().clone()
             rounded, offsets, scale, zero = torch.fbgemm_linear_quantize_weight(weight)
-            packed = torch.fbgemm_pack_quantized_matrix(rounded)
+            prepared = torch.fbgemm_pack_quantized_matrix(rounded)
             has_bias = linear.bias is not None
             bias = linear.bias.detach() if has_bias else torch.zeros(linear.out_features)
-            self.weights = rounded, packed, offsets, scale, zero, bias
+            self.weights = rounded, prepared, offsets, scale, zero, bias
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.fbgemm_linear_int8_weight_fp32_activation(x, *self.weights)
@@ -251,11 +254,11 @@ def make_transformers() -> Prepare:
         expect(written.shape[1] - 1, cell)
         return written
 
-    def prepare(cell: Cell) -> Callable[[], object]:
+    def set_up(cell: Cell) -> Callable[[], object]:
         source = padded(cell.sentences)
         return lambda: generate(source, cell)
 
-    return prepare
+    return set_up
 
 
 def make_ctranslate2(folder: Path, compute_type: str, threads: int) -> Prepare:
@@ -276,11 +279,11 @@ def make_ctranslate2(folder: Path, compute_type: str, threads: int) -> Prepare:
         expect(len(written[0].hypotheses[0]), cell)
         return written
 
-    def prepare(cell: Cell) -> Callable[[], object]:
+    def set_up(cell: Cell) -> Callable[[], object]:
         source = [[f"w{token}" for token in row] for row in sentences(cell.sentences)]
         return lambda: translate(source, cell)
 
-    return prepare
+    return set_up
 
 
 def convert(folder: Path) -> None:
@@ -321,17 +324,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     contestants: dict[str, Callable[[], Prepare]] = {
         "transformers": make_transformers,
         "ctranslate2": partial(make_ctranslate2, converted, "float32", THREADS),
-        "ours": partial(make_ours, "packed"),
+        "ours": partial(make_ours, "prepared"),
         "ours compiled": partial(make_ours, "compiled"),
-        "ours unpacked": partial(make_ours, "unpacked"),
+        "ours unprepared": partial(make_ours, "unprepared"),
         "textbook": partial(make_ours, "textbook"),
         "ours bfloat16": partial(make_ours, "bfloat16"),
         "ours int8": partial(make_ours, "int8"),
         "ctranslate2 int8": partial(make_ctranslate2, converted, "int8", 1),
     }
     small: dict[str, Callable[[], Prepare]] = {
-        "small": partial(make_small, packed=False),
-        "small packed": partial(make_small, packed=True),
+        "small": partial(make_small, prepared=False),
+        "small prepared": partial(make_small, prepared=True),
     }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from playwright.sync_api import sync_playwright
 
-from transformer_blocks import AttentionBlock, Explorer
+from transformer_blocks.explorer import AttentionMaps, Explorer
 
 OPENINGS, REDRAWS = 5, 50
 TIME_REDRAWS = """async ([id, key, count]) => {
@@ -49,7 +49,7 @@ def make_page(size: Size, path: Path) -> int:
     blocks = []
     for name in ("Encoder self-attention", "Decoder self-attention", "Cross-attention"):
         scores = 2 * torch.randn(size.layers, size.heads, size.tokens, size.tokens)
-        blocks.append(AttentionBlock(name, scores.softmax(dim=-1), words))
+        blocks.append(AttentionMaps(name, scores.softmax(dim=-1), words))
     Explorer(blocks).save(path)
     return path.stat().st_size
 

@@ -11,8 +11,8 @@ The models have the sizes of published ones and random weights:
   beams.
 
 No text ends before its length. The contestants are ``transformers``, with ``generate`` where there
-is something to write; ``ours``, packed as the programs of ``examples/pretrained`` do; ``ours
-compiled``, packed with compiled steps; and ``ours unpacked``.
+is something to write; ``ours``, prepared as the programs of ``examples/pretrained`` do; ``ours
+compiled``, prepared with compiled steps; and ``ours unprepared``.
 """
 
 import argparse
@@ -79,14 +79,15 @@ def batch_of(cell: Cell) -> Any:
     return texts(cell.batch, shortest=8, longest=16, vocabulary=OPUS, padding=OPUS - 1)
 
 
-def make_ours(*, packed: bool, compiled: bool = False) -> Prepare:
+def make_ours(*, prepared: bool, compiled: bool = False) -> Prepare:
     """Set up the models of ``examples/pretrained``."""
     import torch
 
     from pretrained.bert_model import Bert
     from pretrained.gpt2_model import Gpt2, Gpt2Steps
     from pretrained.marian_model import Marian, MarianSteps
-    from transformer_blocks import beam_search, greedy_search, pack
+    from transformer_blocks import beam_search, greedy_search
+    from transformer_blocks.inference import prepare
 
     torch.set_num_threads(THREADS)
     makers: dict[str, Callable[[], Any]] = {
@@ -124,7 +125,7 @@ def make_ours(*, packed: bool, compiled: bool = False) -> Prepare:
     def build(work: str) -> Any:
         torch.manual_seed(0)
         model = makers[work]().eval()
-        return pack(model, compiled=compiled) if packed else model
+        return prepare(model, compiled=compiled) if prepared else model
 
     @torch.inference_mode()
     def work(model: Any, tokens: Any, cell: Cell) -> Any:
@@ -141,11 +142,11 @@ def make_ours(*, packed: bool, compiled: bool = False) -> Prepare:
             max_length=WRITTEN,
         )
 
-    def prepare(cell: Cell) -> Callable[[], object]:
+    def set_up(cell: Cell) -> Callable[[], object]:
         model, tokens = build(cell.work), batch_of(cell)
         return lambda: work(model, tokens, cell)
 
-    return prepare
+    return set_up
 
 
 def make_transformers() -> Prepare:
@@ -203,22 +204,22 @@ def make_transformers() -> Prepare:
             raise RuntimeError(f"texts of {WRITTEN} tokens were asked for, got {written.shape}")
         return written
 
-    def prepare(cell: Cell) -> Callable[[], object]:
+    def set_up(cell: Cell) -> Callable[[], object]:
         model, tokens = build(cell.work), batch_of(cell)
         padding = {"encode": 0, "go on": NO_PADDING, "translate": OPUS - 1}[cell.work]
         real = (tokens != padding).long()
         return lambda: work(model, tokens, real, cell)
 
-    return prepare
+    return set_up
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Hold the contest that the command line asks for."""
     contestants: dict[str, Callable[[], Prepare]] = {
         "transformers": make_transformers,
-        "ours": partial(make_ours, packed=True),
-        "ours compiled": partial(make_ours, packed=True, compiled=True),
-        "ours unpacked": partial(make_ours, packed=False),
+        "ours": partial(make_ours, prepared=True),
+        "ours compiled": partial(make_ours, prepared=True, compiled=True),
+        "ours unprepared": partial(make_ours, prepared=False),
     }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from transformer_blocks import Residual, ablate
+from transformer_blocks import Residual
 from transformer_blocks.explorer.plots import new_figure
+from transformer_blocks.inspection import ablate
 from translation.arguments import Parser, number
 from translation.comparison import names_of, table
 from translation.corpus import Pair

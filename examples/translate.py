@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from common.configuration import checked
 from common.files import FolderLock, check_output, write_atomically
-from transformer_blocks import pack
+from transformer_blocks.inference import prepare
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.checkpoint import latest_checkpoint
 from translation.comparison import (
@@ -195,7 +195,7 @@ def train(options: argparse.Namespace, device: torch.device, processes: Processe
     lock = FolderLock(run.folder)
     with lock if processes.is_first else nullcontext():
         # The first process prepares the run; then the others find it there.
-        config, corpus = processes.agree(lambda: prepare(run, config, options, lock))
+        config, corpus = processes.agree(lambda: set_up(run, config, options, lock))
         training = Training(
             run,
             config.settings,
@@ -212,7 +212,7 @@ def train(options: argparse.Namespace, device: torch.device, processes: Processe
         train_and_show(run, config, training, corpus, lock, resume=options.resume)
 
 
-def prepare(
+def set_up(
     run: Run, config: Config, options: argparse.Namespace, lock: FolderLock
 ) -> tuple[Config, Corpus]:
     """Begin a run, or find the one to go on with."""
@@ -333,7 +333,7 @@ def translate_command(options: argparse.Namespace) -> None:
     search = choose_search(options, target.vocab_size)
     if options.picture and not model.cross_attentions:
         raise UserError(f"--picture: {run.folder} holds a model without attention")
-    model = pack(model, compiled=options.compile)
+    model = prepare(model, compiled=options.compile)
     number = 0
     for lines in lines_in_chunks(options):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
@@ -364,7 +364,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
         total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
     ) as bar:
         outputs = translate(
-            pack(model),
+            prepare(model),
             source,
             target,
             [pair.source for pair in corpus.test],

@@ -20,7 +20,7 @@ class Storyteller:
         self.pasts = [(*past, token) for past, token in pairs]
         return torch.stack([self.scores(past) for past in self.pasts])
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         self.selections.append(rows.tolist())
         self.pasts = [self.pasts[row] for row in rows.tolist()]
 

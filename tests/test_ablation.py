@@ -15,15 +15,15 @@ from transformer_blocks import (
     PreNorm,
     SingleHeadAttention,
     SinusoidalPositionalEncoding,
-    ablate,
     attention_weights,
     build_decoder,
     build_encoder,
     fused_attention,
-    pack,
     record_attention,
     scaled_dot_product_attention,
 )
+from transformer_blocks.inference import prepare
+from transformer_blocks.inspection import ablate
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
 KERNELS: list[Any] = [
@@ -33,13 +33,13 @@ KERNELS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=["fused", "formula", "additive"])
-def test_silent_heads_hand_over_nothing(kernel: Any) -> None:
-    attention = MultiHeadAttention(16, 4, kernel=kernel).eval()
+@pytest.mark.parametrize("attention_function", KERNELS, ids=["fused", "formula", "additive"])
+def test_silent_heads_hand_over_nothing(attention_function: Any) -> None:
+    attention = MultiHeadAttention(16, 4, attention_function=attention_function).eval()
     x = torch.randn(2, 5, 16)
     keys, values = attention.project(x, x)
     queries = attention.query_projection(x).unflatten(-1, (4, 4)).transpose(1, 2)
-    mixed = attention.mix(queries, keys, values).clone()
+    mixed = attention.attend(queries, keys, values).clone()
     mixed[:, [1, 3]] = 0.0
     expected = attention.output_projection(mixed.transpose(1, 2).flatten(2))
     with ablate(attention, heads={"": [1, 3]}), record_attention(attention) as maps:
@@ -109,12 +109,12 @@ def everything(model: nn.Module) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS, ids=["fused", "formula", "additive"])
-def test_everything_is_put_back_exactly(kernel: Any, fails: bool) -> None:
+@pytest.mark.parametrize("attention_function", KERNELS, ids=["fused", "formula", "additive"])
+def test_everything_is_put_back_exactly(attention_function: Any, fails: bool) -> None:
     model = nn.ModuleDict(
         {
             "positions": SinusoidalPositionalEncoding(16),
-            "encoder": build_encoder(**SIZES, kernel=kernel),
+            "encoder": build_encoder(**SIZES, attention_function=attention_function),
         }
     ).eval()
     x = torch.randn(2, 5, 16)
@@ -125,7 +125,7 @@ def test_everything_is_put_back_exactly(kernel: Any, fails: bool) -> None:
         "silent": [f"{layer}.feed_forward"],
         "residuals": [f"{layer}.self_attention_residual"],
         "positions": True,
-        "scale": not isinstance(kernel, AdditiveAttention),  # which has none
+        "scale": not isinstance(attention_function, AdditiveAttention),  # which has none
     }
     try:
         with ablate(model, **parts), ablate(model, **parts):
@@ -202,16 +202,16 @@ def test_a_model_without_attention_has_no_scale_and_a_packed_one_is_refused() ->
     ):
         pass
     with (
-        pytest.raises(ValueError, match=r"^model must not be packed; ablate the one that was"),
-        ablate(pack(build_encoder(**SIZES)), scale=True),
+        pytest.raises(ValueError, match=r"^model must not be prepared; ablate the one that was"),
+        ablate(prepare(build_encoder(**SIZES)), scale=True),
     ):
         pass
     with (
-        pytest.raises(ValueError, match=r"^model must not be packed; ablate the one that was"),
-        ablate(pack(build_decoder(**SIZES), linear=lambda part: part), scale=True),
+        pytest.raises(ValueError, match=r"^model must not be prepared; ablate the one that was"),
+        ablate(prepare(build_decoder(**SIZES), linear=lambda part: part), scale=True),
     ):
         pass
-    additive = MultiHeadAttention(16, 4, kernel=AdditiveAttention(4, 4))
+    additive = MultiHeadAttention(16, 4, attention_function=AdditiveAttention(4, 4))
     before = everything(additive)
     with (
         pytest.raises(ValueError, match=r"^additive attention must be left as it is: it has no"),

@@ -14,9 +14,9 @@ from transformer_blocks import (
     AdditiveAttention,
     KeyValueCache,
     MultiHeadAttention,
-    pack,
     record_attention,
 )
+from transformer_blocks.inference import prepare
 
 
 def options_of(case: Case) -> dict[str, Any]:
@@ -60,15 +60,17 @@ def test_gradients_are_right_and_finite_where_nothing_is_seen() -> None:
     mask = torch.rand(4, 5) < 0.5
     mask[1] = True
 
-    def mix(*inputs: Tensor) -> Tensor:
+    def attend(*inputs: Tensor) -> Tensor:
         return attention(*inputs[:3], mask=mask)[0]
 
-    assert torch.autograd.gradcheck(mix, (query, key, value, attention.vector))
-    assert torch.equal(mix(query, key, value)[:, :, 1], torch.zeros(2, 2, 3, dtype=torch.float64))
+    assert torch.autograd.gradcheck(attend, (query, key, value, attention.vector))
+    assert torch.equal(
+        attend(query, key, value)[:, :, 1], torch.zeros(2, 2, 3, dtype=torch.float64)
+    )
 
 
 def make_layer() -> MultiHeadAttention:
-    return MultiHeadAttention(16, 4, kernel=AdditiveAttention(4, 4)).double().eval()
+    return MultiHeadAttention(16, 4, attention_function=AdditiveAttention(4, 4)).double().eval()
 
 
 def test_as_a_layer_it_obeys_masks_and_shows_the_weights_it_mixes_with() -> None:
@@ -81,8 +83,8 @@ def test_as_a_layer_it_obeys_masks_and_shows_the_weights_it_mixes_with() -> None
     assert torch.equal(layer(query, memory, memory, mask=mask), before)
     (weights,) = maps[""]
     queries = layer.query_projection(query).unflatten(-1, (4, 4)).transpose(1, 2)
-    kernel: Any = layer.kernel
-    mixed, expected = kernel(queries, *layer.project(memory, memory), mask=mask)
+    attention_function: Any = layer.attention_function
+    mixed, expected = attention_function(queries, *layer.project(memory, memory), mask=mask)
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(
         layer.output_projection(mixed.transpose(1, 2).flatten(2)), before, rtol=0, atol=1e-12
@@ -96,7 +98,7 @@ def test_as_a_layer_it_goes_on_from_a_cache_and_can_be_packed() -> None:
     whole = layer(x, x, x, causal=True)
     steps = [layer(part, part, part, causal=True, cache=cache) for part in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-12)
-    torch.testing.assert_close(pack(layer)(x, x, x, causal=True), whole, rtol=0, atol=1e-12)
+    torch.testing.assert_close(prepare(layer)(x, x, x, causal=True), whole, rtol=0, atol=1e-12)
 
 
 def test_dropout_spares_the_weights_that_are_shown() -> None:

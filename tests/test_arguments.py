@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from tests.public import PUBLIC
 from torch import Tensor, nn
 
 import transformer_blocks
@@ -25,48 +26,46 @@ from transformer_blocks import (
     DecoderLayer,
     Dropout,
     Encoder,
-    EncoderCache,
     EncoderDecoder,
     EncoderLayer,
+    ExplicitAttention,
     FeedForward,
     GatedFeedForward,
     GroupedQueryAttention,
     KeyValueCache,
     LearnedPositionalEncoding,
     MultiHeadAttention,
-    PackedLinear,
     PostNorm,
     PreNorm,
     PreparingKernel,
     QueryKeyNorm,
     Residual,
     RotaryPositionalEncoding,
+    SelfAttentionCache,
     SingleHeadAttention,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
-    WeighingKernel,
     alibi_slopes,
     attention_weights,
     beam_search,
     build_decoder,
     build_encoder,
     causal_mask,
-    compile_steps,
     document_mask,
-    drop,
     format_mask,
     fused_attention,
     greedy_search,
     linear_cross_entropy,
-    pack,
+    noam_rate,
+    noam_schedule,
     padding_mask,
-    paper_rate,
     sample,
     scaled_dot_product_attention,
     sinusoidal_table,
     sliding_window_mask,
-    warmup_schedule,
 )
+from transformer_blocks.fast.dropout import drop
+from transformer_blocks.inference import PrepackedLinear, compile_steps, prepare
 
 HOME = Path(transformer_blocks.__file__).parent
 
@@ -192,7 +191,7 @@ STACK = {
     "attention_dropout": probability(0.0),
     "activation": FUNCTION,
     "residual": Kind(PreNorm, ("pre", PreNorm(D), nn.Identity(), None, 1)),
-    "kernel": KERNEL,
+    "attention_function": KERNEL,
 }
 SEARCH = {
     "start": ids(B),
@@ -210,13 +209,13 @@ class Counter:
     def step(self, tokens: Tensor) -> Tensor:
         return torch.zeros(len(tokens), 10)
 
-    def select(self, rows: Tensor) -> None: ...
+    def reorder(self, rows: Tensor) -> None: ...
 
 
 MODEL = made(Counter(), Counter)
 
 
-class Careless(WeighingKernel):
+class Careless(ExplicitAttention):
     """A kernel that looks at nothing."""
 
     def attention_weights(self, query: Tensor, key: Tensor, **options: Any) -> Tensor:
@@ -230,8 +229,8 @@ class Doubles(PreparingKernel):
         return 2 * query, key
 
 
-def attention(kernel: Any = fused_attention) -> MultiHeadAttention:
-    return MultiHeadAttention(D, H, kernel=kernel)
+def attention(attention_function: Any = fused_attention) -> MultiHeadAttention:
+    return MultiHeadAttention(D, H, attention_function=attention_function)
 
 
 def encoder(residual: Any = PostNorm) -> Encoder:
@@ -245,13 +244,13 @@ def decoder(residual: Any = PostNorm) -> Decoder:
 def cache(*, filled: bool = True) -> KeyValueCache:
     kept = KeyValueCache()
     if filled:
-        kept.add(KEPT, KEPT)
+        kept.append(KEPT, KEPT)
     return kept
 
 
 def select(rows: Tensor) -> None:
     for kept in (cache(filled=False), cache()):
-        kept.select(rows)
+        kept.reorder(rows)
 
 
 def decoder_cache() -> DecoderCache:
@@ -276,7 +275,7 @@ HEADED = {
     "value_width": size(D).or_none(),
     "bias": FLAG,
     "dropout": probability(0.0),
-    "kernel": KERNEL,
+    "attention_function": KERNEL,
 }
 WIDE = {
     "d_model": size(D),
@@ -339,8 +338,8 @@ CALLS: dict[str, Call] = {
     "attention_weights": Call(attention_weights, WEIGHS),
     "scaled_dot_product_attention": Call(scaled_dot_product_attention, MIXES),
     "fused_attention": Call(fused_attention, MIXES),
-    "WeighingKernel.forward": Call(lambda *args, **given: Careless()(*args, **given), MIXES),
-    "PreparingKernel": Call(PreparingKernel, {"kernel": KERNEL}),
+    "ExplicitAttention.forward": Call(lambda *args, **given: Careless()(*args, **given), MIXES),
+    "PreparingKernel": Call(PreparingKernel, {"attention_function": KERNEL}),
     "PreparingKernel.forward": Call(lambda **given: Doubles(fused_attention)(**given), MIXES),
     "PreparingKernel.attention_weights": Call(
         lambda **given: Doubles(fused_attention).attention_weights(**given), WEIGHS
@@ -372,7 +371,9 @@ CALLS: dict[str, Call] = {
         {"hook": Kind(print, ("print", None, 1, list))},
     ),
     "MultiHeadAttention.mix": Call(
-        lambda queries, keys, values, **options: attention().mix(queries, keys, values, **options),
+        lambda queries, keys, values, **options: attention().attend(
+            queries, keys, values, **options
+        ),
         {
             "queries": QUERY,
             "keys": KEY,
@@ -418,7 +419,7 @@ CALLS: dict[str, Call] = {
     ),
     "EncoderLayer.forward": Call(
         lambda **given: encoder().layers[0](**given),
-        {"x": STREAM, "mask": SELF_MASK, "causal": FLAG, "past": PAST},
+        {"x": STREAM, "mask": SELF_MASK, "causal": FLAG, "cache": PAST},
     ),
     "Encoder": Call(Encoder, {"layers": Kind([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}),
     "Encoder.forward": Call(
@@ -427,7 +428,7 @@ CALLS: dict[str, Call] = {
             "x": STREAM,
             "mask": SELF_MASK,
             "causal": FLAG,
-            "cache": made(EncoderCache(1), EncoderCache).or_none(),
+            "cache": made(SelfAttentionCache(1), SelfAttentionCache).or_none(),
         },
     ),
     "Encoder.new_cache": Call(lambda: encoder().new_cache(), {}),
@@ -448,7 +449,7 @@ CALLS: dict[str, Call] = {
             "mask": SELF_MASK,
             "memory_mask": CROSS.or_none(),
             "causal": FLAG,
-            "past": PAST,
+            "cache": PAST,
         },
     ),
     "Decoder": Call(Decoder, {"layers": Kind([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}),
@@ -493,9 +494,9 @@ CALLS: dict[str, Call] = {
             "label_smoothing": probability(0.1),
         },
     ),
-    "paper_rate": Call(paper_rate, {"step": size(1), "d_model": size(D), "warmup_steps": size(9)}),
-    "warmup_schedule": Call(
-        warmup_schedule,
+    "noam_rate": Call(noam_rate, {"step": size(1), "d_model": size(D), "warmup_steps": size(9)}),
+    "noam_schedule": Call(
+        noam_schedule,
         {
             "optimizer": made(optimizer(), torch.optim.SGD),
             "d_model": size(D),
@@ -503,17 +504,19 @@ CALLS: dict[str, Call] = {
         },
     ),
     "KeyValueCache": Call(KeyValueCache, {}),
-    "KeyValueCache.add": Call(
-        lambda **given: cache().add(**given), {"keys": CACHED, "values": CACHED}
+    "KeyValueCache.append": Call(
+        lambda **given: cache().append(**given), {"keys": CACHED, "values": CACHED}
     ),
     "KeyValueCache.read": Call(lambda: cache().read(), {}),
-    "KeyValueCache.claim": Call(lambda count: cache().claim(count), {"count": size(1)}),
+    "KeyValueCache.reserve": Call(lambda count: cache().reserve(count), {"count": size(1)}),
     "KeyValueCache.crop": Call(
         lambda length: cache().crop(length), {"length": Kind(1, (-1, 1.0, "1", True, None))}
     ),
-    "KeyValueCache.select": Call(select, {"rows": ROWS}),
-    "EncoderCache": Call(EncoderCache, {"num_layers": size(1)}),
-    "EncoderCache.select": Call(lambda rows: EncoderCache(1).select(rows), {"rows": ROWS}),
+    "KeyValueCache.reorder": Call(select, {"rows": ROWS}),
+    "SelfAttentionCache": Call(SelfAttentionCache, {"num_layers": size(1)}),
+    "SelfAttentionCache.reorder": Call(
+        lambda rows: SelfAttentionCache(1).reorder(rows), {"rows": ROWS}
+    ),
     "DecoderCache": Call(
         DecoderCache,
         {
@@ -521,9 +524,10 @@ CALLS: dict[str, Call] = {
             "memory_mask": Kind(None, ([[True]], "x", True, torch.zeros(B, 1, 1, S))),
         },
     ),
-    "DecoderCache.select": Call(lambda rows: decoder_cache().select(rows), {"rows": ROWS}),
+    "DecoderCache.reorder": Call(lambda rows: decoder_cache().reorder(rows), {"rows": ROWS}),
     "RotaryPositionalEncoding": Call(
-        RotaryPositionalEncoding, {"d_k": size(4), "base": number(100.0), "kernel": KERNEL}
+        RotaryPositionalEncoding,
+        {"d_k": size(4), "base": number(100.0), "attention_function": KERNEL},
     ),
     "RotaryPositionalEncoding.prepare": Call(
         lambda **given: RotaryPositionalEncoding(D // H).prepare(**given),
@@ -540,7 +544,7 @@ CALLS: dict[str, Call] = {
         {
             "d_k": size(4),
             "norm": Kind(nn.RMSNorm, ("rms", nn.RMSNorm(4), None, 1, lambda width: width)),
-            "kernel": KERNEL,
+            "attention_function": KERNEL,
         },
     ),
     "QueryKeyNorm.prepare": Call(
@@ -554,19 +558,21 @@ CALLS: dict[str, Call] = {
     "GroupedQueryAttention.forward": Call(
         lambda **given: GroupedQueryAttention(D, H, 1)(**given), {**ATTENDS, "cache": PAST}
     ),
-    "PackedLinear": Call(PackedLinear, {"linear": made(nn.Linear(D, 12), nn.Linear), "relu": FLAG}),
-    "PackedLinear.forward": Call(
-        lambda x, added: PackedLinear(nn.Linear(D, D))(x, added),
+    "PrepackedLinear": Call(
+        PrepackedLinear, {"linear": made(nn.Linear(D, 12), nn.Linear), "relu": FLAG}
+    ),
+    "PrepackedLinear.forward": Call(
+        lambda x, added: PrepackedLinear(nn.Linear(D, D))(x, added),
         {
             "x": vectors(B, L, D, any_rank=True),
             "added": Kind(None, (X.right.tolist(), "x", X.right.numpy())),
         },
     ),
-    "pack": Call(
-        pack,
+    "prepare": Call(
+        prepare,
         {
             "model": made(nn.Linear(D, D), nn.Linear),
-            "linear": Kind(PackedLinear, ("packed", None, 1)),
+            "linear": Kind(PrepackedLinear, ("prepared", None, 1)),
             "compiled": FLAG,
         },
     ),
@@ -598,21 +604,21 @@ ELSEWHERE = {  # what is checked by tests of its own
     *("check_cache", "check_causal", "check_padding", "ablate", "record_attention"),
     *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Trace"),
     *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
-    *("AttentionBlock", "Writing", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
+    *("AttentionMaps", "Writing", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
     "compile_steps",  # which takes minutes
-    *("AttentionKernel", "StepModel", "Generation", "WeighingKernel"),  # nothing to call
+    *("AttentionFunction", "StepModel", "Generation", "ExplicitAttention"),  # nothing to call
     # For subclasses to write, or the base's, which is here under its own name.
-    *("WeighingKernel.attention_weights", "PreparingKernel.prepare", "Residual.forward"),
+    *("ExplicitAttention.attention_weights", "PreparingKernel.prepare", "Residual.forward"),
 }
 
 
-KINDS = nn.Module, KeyValueCache, EncoderCache, DecoderCache  # whose methods are called
+KINDS = nn.Module, KeyValueCache, SelfAttentionCache, DecoderCache  # whose methods are called
 
 
 def public_calls() -> Iterator[tuple[str, Callable[..., Any]]]:
     """List all that can be called by the names of the package: functions, classes, methods."""
-    for name in transformer_blocks.__all__:
-        found = getattr(transformer_blocks, name)
+    found: Any
+    for name, found in PUBLIC.items():
         if name not in ELSEWHERE:
             yield name, found
         if isinstance(found, type) and issubclass(found, KINDS):
@@ -698,18 +704,18 @@ def test_a_hook_may_convert_what_comes_in() -> None:
     block, x = FeedForward(D, 12), torch.randn(B, L, D)
     with pytest.raises(TypeError, match=r"^x must have the dtype"):
         block(x.double())
-    block.widen.register_forward_pre_hook(cast)
+    block.up_projection.register_forward_pre_hook(cast)
     torch.testing.assert_close(block(x.double()), block(x))
     with torch.device("meta"):  # weights that are fetched when they are needed
         offloaded = FeedForward(D, 12)
-    weights = {name: weight.to("meta") for name, weight in block.widen.named_parameters()}
+    weights = {name: weight.to("meta") for name, weight in block.up_projection.named_parameters()}
 
     def fetched(x: Tensor) -> Tensor:
-        return torch.nn.functional.linear(x, block.widen.weight, block.widen.bias)
+        return torch.nn.functional.linear(x, block.up_projection.weight, block.up_projection.bias)
 
     assert weights.keys() == {"weight", "bias"}
-    offloaded.widen.forward = fetched  # type: ignore[method-assign, assignment]
-    offloaded.narrow = block.narrow
+    offloaded.up_projection.forward = fetched  # type: ignore[method-assign, assignment]
+    offloaded.down_projection = block.down_projection
     torch.testing.assert_close(offloaded(x), block(x))
 
 
@@ -731,10 +737,12 @@ def test_a_check_never_computes_a_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    "kernel", [Careless(), lambda query, key, value, **options: query], ids=["module", "function"]
+    "attention_function",
+    [Careless(), lambda query, key, value, **options: query],
+    ids=["module", "function"],
 )
-def test_a_kernel_of_ones_own_need_not_check_masks(kernel: Any) -> None:
-    layer, x = MultiHeadAttention(D, H, kernel=kernel), X.right
+def test_a_kernel_of_ones_own_need_not_check_masks(attention_function: Any) -> None:
+    layer, x = MultiHeadAttention(D, H, attention_function=attention_function), X.right
     layer(x, x, x, mask=SELF.right)
     for wrong in mask(L, L).wrong:
         for call in (
@@ -758,7 +766,7 @@ def test_a_kernel_of_ones_own_need_not_check_masks(kernel: Any) -> None:
 def test_wrong_steps_to_compile_are_refused_before_anything_is_compiled(
     name: str, wrong: Any
 ) -> None:
-    right: dict[str, Any] = {"model": pack(encoder(), compiled=True), "sentences": 1, "beams": 1}
+    right: dict[str, Any] = {"model": prepare(encoder(), compiled=True), "sentences": 1, "beams": 1}
     with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
         compile_steps(**right | {name: wrong})
 

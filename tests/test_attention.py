@@ -31,7 +31,7 @@ def readable(*args: Tensor, **kwargs: Any) -> Tensor:
     return scaled_dot_product_attention(*args, **kwargs)[0]
 
 
-both_kernels = pytest.mark.parametrize("kernel", [readable, fused_attention])
+both_kernels = pytest.mark.parametrize("attention_function", [readable, fused_attention])
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
@@ -87,10 +87,10 @@ def cases(draw: st.DrawFn) -> Case:
 @both_kernels
 @given(case=cases())
 def test_both_kernels_compute_what_the_loop_computes(
-    kernel: Kernel, dtype: torch.dtype, case: Case
+    attention_function: Kernel, dtype: torch.dtype, case: Case
 ) -> None:
     query, key, value = case.tensors(dtype)
-    mixed = kernel(query, key, value, **case.options())
+    mixed = attention_function(query, key, value, **case.options())
     expected, _ = attention_loop(query, key, value, **case.options())
     assert mixed.dtype == dtype
     np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=TOLERANCE[dtype])
@@ -114,9 +114,9 @@ def test_weights_are_the_loops_and_rows_sum_to_one_or_to_zero(
 @given(case=cases())
 def test_both_kernels_agree_in_outputs_and_gradients(dtype: torch.dtype, case: Case) -> None:
     results = []
-    for kernel in (readable, fused_attention):
+    for attention_function in (readable, fused_attention):
         inputs = [tensor.requires_grad_() for tensor in case.tensors(dtype)]
-        mixed = kernel(*inputs, **case.options())
+        mixed = attention_function(*inputs, **case.options())
         upstream = torch.linspace(-1.0, 1.0, mixed.numel(), dtype=dtype).view_as(mixed)
         mixed.backward(upstream)
         results.append([mixed.detach(), *(tensor.grad for tensor in inputs)])
@@ -146,8 +146,8 @@ def test_gradients_are_exact_also_where_a_query_sees_nothing(
         torch.randn(2, 1, length, 2, dtype=torch.float64, requires_grad=True)
         for length in (queries, 3, 3)
     ]
-    for kernel in (readable, fused_attention):
-        assert torch.autograd.gradcheck(partial(kernel, **options), inputs)
+    for attention_function in (readable, fused_attention):
+        assert torch.autograd.gradcheck(partial(attention_function, **options), inputs)
     # Fast mode compares along random directions instead of every number with every other.
     assert torch.autograd.gradgradcheck(partial(readable, **options), inputs, fast_mode=True)
 
@@ -166,7 +166,7 @@ def test_gradients_are_exact_also_where_a_query_sees_nothing(
     ],
 )
 def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
-    kernel: Kernel, dtype: torch.dtype, blind: list[int], options: dict[str, Any]
+    attention_function: Kernel, dtype: torch.dtype, blind: list[int], options: dict[str, Any]
 ) -> None:
     options = dict(options)
     keys = options.pop("keys", 3)
@@ -174,7 +174,7 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
         torch.randn(2, 2, length, 4, dtype=dtype, requires_grad=True) for length in (3, keys, keys)
     )
     with torch.autograd.set_detect_anomaly(True):
-        mixed = kernel(query, key, value, **options)
+        mixed = attention_function(query, key, value, **options)
         mixed.float().square().sum().backward()
     sees = [row for row in range(3) if row not in blind]
     assert (mixed[:, :, blind] == 0.0).all()
@@ -195,7 +195,7 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
     [(0, 3, 3), (0, 1, 3), (2, 0, 3), (2, 3, 0), (2, 1, 0), (2, 0, 0)],
 )
 def test_nothing_to_ask_or_nothing_to_see_is_no_error(
-    kernel: Kernel,
+    attention_function: Kernel,
     dtype: torch.dtype,
     causal: bool,
     masked: bool,
@@ -208,7 +208,7 @@ def test_nothing_to_ask_or_nothing_to_see_is_no_error(
         for length in (queries, keys, keys)
     )
     mask = torch.zeros(queries, keys, dtype=torch.bool) if masked else None
-    mixed = kernel(query, key, value, mask=mask, causal=causal)
+    mixed = attention_function(query, key, value, mask=mask, causal=causal)
     mixed.sum().backward()
     assert mixed.shape == (batch, 2, queries, 4)
     assert (mixed == 0.0).all()
@@ -220,32 +220,33 @@ def test_nothing_to_ask_or_nothing_to_see_is_no_error(
 @every_path
 @both_kernels
 def test_a_scale_replaces_the_root_of_the_width_on_every_path(
-    kernel: Kernel, options: dict[str, Any]
+    attention_function: Kernel, options: dict[str, Any]
 ) -> None:
     query, key, value = torch.randn(3, 2, 2, 3, 4, dtype=torch.float64).unbind()
     expected, _ = attention_loop(query, key, value, scale=2.0, **options)
-    mixed = kernel(query, key, value, scale=2.0, **options)
+    mixed = attention_function(query, key, value, scale=2.0, **options)
     np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=1e-12)
-    root = kernel(query, key, value, scale=4**-0.5, **options)
-    torch.testing.assert_close(root, kernel(query, key, value, **options))
+    root = attention_function(query, key, value, scale=4**-0.5, **options)
+    torch.testing.assert_close(root, attention_function(query, key, value, **options))
 
 
 @both_kernels
 @pytest.mark.parametrize(("queries", "keys"), [(2, 5), (4, 4), (5, 2), (1, 5)])
 def test_causal_is_the_causal_mask_and_joins_any_other(
-    kernel: Kernel, queries: int, keys: int
+    attention_function: Kernel, queries: int, keys: int
 ) -> None:
     query, key, value = (
         torch.randn(2, 2, n, 4, dtype=torch.float64) for n in (queries, keys, keys)
     )
     future = causal_mask(queries, keys)
     torch.testing.assert_close(
-        kernel(query, key, value, causal=True), kernel(query, key, value, mask=future)
+        attention_function(query, key, value, causal=True),
+        attention_function(query, key, value, mask=future),
     )
     padding = padding_mask(torch.randint(0, 2, (2, keys)))
     torch.testing.assert_close(
-        kernel(query, key, value, mask=padding, causal=True),
-        kernel(query, key, value, mask=padding | future),
+        attention_function(query, key, value, mask=padding, causal=True),
+        attention_function(query, key, value, mask=padding | future),
     )
 
 
@@ -288,7 +289,7 @@ def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
         raise AssertionError("a mask was built")
 
     if mask_free:
-        monkeypatch.setattr("transformer_blocks.attention.hide_future", refuse)
+        monkeypatch.setattr("transformer_blocks.attention.build_causal_mask", refuse)
     query, key, value = (torch.randn(2, 2, n, 4) for n in (queries, keys, keys))
     fused_attention(query, key, value, causal=True)
     assert [mask is None for mask in seen] == [mask_free]
@@ -297,12 +298,12 @@ def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
 @every_path
 @both_kernels
 def test_dropout_drops_whole_weights_and_scales_up_the_rest(
-    kernel: Kernel, options: dict[str, Any]
+    attention_function: Kernel, options: dict[str, Any]
 ) -> None:
     query, key = torch.randn(2, 30, 2, 3, 4, dtype=torch.float64)
     unit_vectors = torch.eye(3, dtype=torch.float64).expand(30, 2, 3, 3)  # mix to the weights
     whole = attention_weights(query, key, **options)
-    dropped = kernel(query, key, unit_vectors, dropout=0.375, **options)
+    dropped = attention_function(query, key, unit_vectors, dropout=0.375, **options)
     gone = (dropped == 0.0) & (whole > 0.0)
     assert gone.any()
     torch.testing.assert_close(dropped, (whole / 0.625).masked_fill(gone, 0.0))
@@ -310,10 +311,10 @@ def test_dropout_drops_whole_weights_and_scales_up_the_rest(
 
 @every_path
 @both_kernels
-def test_dropout_changes_no_average(kernel: Kernel, options: dict[str, Any]) -> None:
+def test_dropout_changes_no_average(attention_function: Kernel, options: dict[str, Any]) -> None:
     query, key, value = (torch.rand(1, 1, 3, 4).expand(8000, 1, 3, 4) for _ in range(3))
-    mean = kernel(query, key, value, dropout=0.3, **options).mean(0)
-    once = kernel(query[:1], key[:1], value[:1], **options)[0]
+    mean = attention_function(query, key, value, dropout=0.3, **options).mean(0)
+    once = attention_function(query[:1], key[:1], value[:1], **options)[0]
     # One draw is off by at most sqrt(0.3 / 0.7) = 0.65; the mean of 8000 by 0.007.
     torch.testing.assert_close(mean, once, rtol=0, atol=0.04)
 
@@ -326,22 +327,22 @@ def test_returned_weights_are_those_before_dropout() -> None:
 
 
 @both_kernels
-def test_dropout_is_reproduced_by_the_seed_and_off_by_default(kernel: Kernel) -> None:
+def test_dropout_is_reproduced_by_the_seed_and_off_by_default(attention_function: Kernel) -> None:
     query, key, value = torch.randn(3, 2, 2, 4, 8).unbind()
     draws = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        draws.append(kernel(query, key, value, dropout=0.5))
+        draws.append(attention_function(query, key, value, dropout=0.5))
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
-    assert torch.equal(kernel(query, key, value), kernel(query, key, value))
+    assert torch.equal(attention_function(query, key, value), attention_function(query, key, value))
 
 
 @both_kernels
-def test_large_half_precision_scores_do_not_overflow(kernel: Kernel) -> None:
+def test_large_half_precision_scores_do_not_overflow(attention_function: Kernel) -> None:
     query = torch.full((1, 1, 2, 64), 40.0, dtype=torch.float16)  # q k = 102400, past 65504
     value = torch.rand(1, 1, 2, 64, dtype=torch.float16)
-    mixed = kernel(query, query, value)
+    mixed = attention_function(query, query, value)
     torch.testing.assert_close(mixed, value.mean(-2, keepdim=True).expand_as(value))
 
 
@@ -380,9 +381,9 @@ def test_what_is_not_finite_shows_in_the_same_outputs_on_every_path(
         if batch > 1:
             faulty[1, 0] = fault
         expected = is_lost(inputs, torch.zeros(queries, keys, dtype=torch.bool))
-        for kernel in (readable, fused_attention):
+        for attention_function in (readable, fused_attention):
             with torch.set_grad_enabled(learns):
-                assert torch.equal(~kernel(*inputs.values()).isfinite(), expected)
+                assert torch.equal(~attention_function(*inputs.values()).isfinite(), expected)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -405,7 +406,7 @@ def test_what_is_not_finite_shows_in_compiled_code_of_every_length_too(causal: b
     "options", [{"causal": True}, {"mask": True}, {"mask": True, "causal": True}]
 )
 def test_what_is_not_finite_shows_wherever_it_is_seen_and_in_no_other_sequence_or_head(
-    kernel: Kernel, dtype: torch.dtype, place: str, options: dict[str, Any]
+    attention_function: Kernel, dtype: torch.dtype, place: str, options: dict[str, Any]
 ) -> None:
     for (queries, keys), whole in product(LENGTHS, (False, True)):
         hidden = torch.zeros(queries, keys, dtype=torch.bool)
@@ -420,7 +421,7 @@ def test_what_is_not_finite_shows_wherever_it_is_seen_and_in_no_other_sequence_o
         }
         faulty = inputs[place][0, 0]
         faulty[slice(None) if whole else torch.randint(len(faulty), ())] = torch.nan
-        lost = ~kernel(
+        lost = ~attention_function(
             *inputs.values(),
             mask=mask if "mask" in options else None,
             causal=bool(options.get("causal")),
@@ -431,10 +432,10 @@ def test_what_is_not_finite_shows_wherever_it_is_seen_and_in_no_other_sequence_o
 
 
 @both_kernels
-def test_inputs_and_masks_are_left_as_they_were(kernel: Kernel) -> None:
+def test_inputs_and_masks_are_left_as_they_were(attention_function: Kernel) -> None:
     inputs = (*torch.randn(3, 1, 1, 3, 4).unbind(), BLIND_ROW.clone())
     before = [tensor.clone() for tensor in inputs]
-    kernel(*inputs[:3], mask=inputs[3], causal=True, dropout=0.5)
+    attention_function(*inputs[:3], mask=inputs[3], causal=True, dropout=0.5)
     assert all(map(torch.equal, inputs, before))
 
 
@@ -510,14 +511,14 @@ def test_a_large_mask_is_made_for_some_queries_at_a_time_and_changes_no_result(
     mask = None if shape is None else torch.rand(*shape[:-1], keys) < 0.5
     inputs = [torch.randn(2, 3, n, 4, dtype=torch.float64) for n in (7, keys, keys)]
     results = []
-    for kernel in (readable, fused_attention):
+    for attention_function in (readable, fused_attention):
         for each in inputs:
             each.grad = None
             each.requires_grad_()
-        output = kernel(*inputs, mask=mask, causal=causal)
+        output = attention_function(*inputs, mask=mask, causal=causal)
         output.square().sum().backward()
         with torch.no_grad():
-            quiet = kernel(*inputs, mask=mask, causal=causal)
+            quiet = attention_function(*inputs, mask=mask, causal=causal)
         results.append([output, quiet, *(each.grad for each in inputs)])
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 
@@ -579,8 +580,12 @@ def test_large_masks_serve_the_transforms_of_torch(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", 20)
     x, mask = torch.randn(1, 1, 7, 4, dtype=torch.float64), torch.rand(7, 7) < 0.3
     gradients = [
-        torch.func.grad(lambda x, kernel=kernel: kernel(x, x, x, mask=mask, causal=True).sum())(x)
-        for kernel in (readable, fused_attention)
+        torch.func.grad(
+            lambda x, attention_function=attention_function: attention_function(
+                x, x, x, mask=mask, causal=True
+            ).sum()
+        )(x)
+        for attention_function in (readable, fused_attention)
     ]
     torch.testing.assert_close(*gradients)
 

@@ -29,13 +29,13 @@ from transformer_blocks import (
     format_mask,
     fused_attention,
     greedy_search,
-    pack,
+    noam_rate,
+    noam_schedule,
     padding_mask,
-    paper_rate,
     record_attention,
     scaled_dot_product_attention,
-    warmup_schedule,
 )
+from transformer_blocks.inference import prepare
 
 SGD = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 STACK: dict[str, Any] = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
@@ -47,7 +47,7 @@ class Nobody:
     def step(self, tokens: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         raise NotImplementedError
 
 
@@ -67,8 +67,8 @@ SIZED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (PreNorm, {"d_model": 8}),
     (build_encoder, STACK),
     (build_decoder, STACK),
-    (paper_rate, {"step": 1, "d_model": 8, "warmup_steps": 10}),
-    (lambda **sizes: warmup_schedule(SGD, **sizes), {"d_model": 8, "warmup_steps": 10}),
+    (noam_rate, {"step": 1, "d_model": 8, "warmup_steps": 10}),
+    (lambda **sizes: noam_schedule(SGD, **sizes), {"d_model": 8, "warmup_steps": 10}),
     (greedy, {"max_length": 3}),
 ]
 EVERY_SIZE = [
@@ -133,7 +133,7 @@ def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 Q = zeros(2, 4, 5, 8)
 KERNELS = [scaled_dot_product_attention, fused_attention]
-both_kernels = pytest.mark.parametrize("kernel", KERNELS)
+both_kernels = pytest.mark.parametrize("attention_function", KERNELS)
 
 
 @both_kernels
@@ -186,10 +186,10 @@ both_kernels = pytest.mark.parametrize("kernel", KERNELS)
     ids=["width", "length", "batch", "heads", "two dimensions", "dtype"],
 )
 def test_a_kernel_names_what_does_not_fit(
-    kernel: Any, key: Tensor, value: Tensor, kind: type[Exception], message: str
+    attention_function: Any, key: Tensor, value: Tensor, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=f"^{re.escape(message)}$"):
-        kernel(Q, key, value)
+        attention_function(Q, key, value)
 
 
 X = zeros(2, 5, 8)
@@ -398,15 +398,15 @@ def test_a_finished_residual_cannot_stand_in_several_places(build: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("kernel", "message"),
+    ("attention_function", "message"),
     [
         (ALiBi, "kernel must be made already, got the class ALiBi"),
-        ("fused", "kernel must be a function or a module, got kernel='fused'"),
+        ("fused", "kernel must be a function or a module, got attention_function='fused'"),
     ],
 )
-def test_a_kernel_is_something_to_call(kernel: Any, message: str) -> None:
+def test_a_kernel_is_something_to_call(attention_function: Any, message: str) -> None:
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
-        MultiHeadAttention(8, 2, kernel=kernel)
+        MultiHeadAttention(8, 2, attention_function=attention_function)
 
 
 @pytest.mark.parametrize(
@@ -421,15 +421,17 @@ def test_a_kernel_is_something_to_call(kernel: Any, message: str) -> None:
     ],
 )
 @pytest.mark.parametrize("as_pair", [False, True])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("prepared", [False, True])
 def test_an_output_of_an_attention_function_has_one_vector_for_each_query_and_head(
-    reduce: Callable[[Tensor], Tensor], as_pair: bool, packed: bool
+    reduce: Callable[[Tensor], Tensor], as_pair: bool, prepared: bool
 ) -> None:
-    def kernel(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Any:
+    def attention_function(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Any:
         return (reduce(value), query) if as_pair else reduce(value)
 
-    model = build_encoder(num_layers=1, d_model=8, num_heads=2, d_ff=12, kernel=kernel)
-    model = pack(model) if packed else model
+    model = build_encoder(
+        num_layers=1, d_model=8, num_heads=2, d_ff=12, attention_function=attention_function
+    )
+    model = prepare(model) if prepared else model
     rule = r"^kernel must return an output of shape \(B, H, L, d_k\) = \(3, 2, 5, 4\), got \("
     with pytest.raises(ValueError, match=rule), torch.no_grad():
         model(torch.randn(3, 5, 8))

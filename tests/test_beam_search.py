@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.storyteller import END, VOCABULARY, Storyteller
 from torch import Tensor
 
-from transformer_blocks import Generation, beam_search, greedy_search
+from transformer_blocks import beam_search, greedy_search
+from transformer_blocks.generation import Generation
 
 
 def penalised(found: Generation, alpha: float) -> float:
@@ -202,7 +203,7 @@ def test_nothing_is_reordered_when_every_beam_goes_on_with_itself() -> None:
             logits = torch.full((len(tokens), 9), -1e3)
             return logits.scatter(1, tokens[:, None], 0.0) + torch.arange(9) * 1e-3
 
-        def select(self, rows: Tensor) -> None:
+        def reorder(self, rows: Tensor) -> None:
             self.selections += 1
 
     model = Steady()

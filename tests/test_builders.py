@@ -68,7 +68,7 @@ def test_every_layer_is_made_anew(build: Builder) -> None:
 
 @both_builders
 def test_every_argument_reaches_every_layer(build: Builder) -> None:
-    kernels = {"kernel": scaled_dot_product_attention}
+    kernels = {"attention_function": scaled_dot_product_attention}
     if build is build_decoder:
         kernels["cross_kernel"] = scaled_dot_product_attention
     model = build(
@@ -84,11 +84,11 @@ def test_every_argument_reaches_every_layer(build: Builder) -> None:
     for attention in attentions:
         assert attention.num_heads == 2
         assert attention.dropout == 0.5
-        assert attention.kernel is scaled_dot_product_attention
+        assert attention.attention_function is scaled_dot_product_attention
         assert attention.query_projection.weight.shape == (8, 8)
     for feed_forward in modules_of(FeedForward, model):
         assert feed_forward.activation is F.gelu
-        assert feed_forward.widen.weight.shape == (12, 8)
+        assert feed_forward.up_projection.weight.shape == (12, 8)
     for residual in modules_of(Residual, model):
         assert isinstance(residual, PreNorm)
         assert residual.dropout.p == 0.25
@@ -121,8 +121,11 @@ def test_a_fresh_stack_gives_normalised_vectors_in_either_norm_order(
 
 @both_builders
 def test_the_kernel_changes_no_output(build: Builder) -> None:
-    readable, fused = build(**SIZES, kernel=scaled_dot_product_attention), build(**SIZES)
-    assert modules_of(MultiHeadAttention, fused)[0].kernel is fused_attention
+    readable, fused = (
+        build(**SIZES, attention_function=scaled_dot_product_attention),
+        build(**SIZES),
+    )
+    assert modules_of(MultiHeadAttention, fused)[0].attention_function is fused_attention
     fused.load_state_dict(readable.state_dict())
     x, memory = torch.randn(2, 2, 5, 8, dtype=torch.float64)
     results = [run(model.double().eval(), x, memory) for model in (readable, fused)]

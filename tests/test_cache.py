@@ -11,25 +11,25 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
-    AttentionKernel,
+    AttentionFunction,
     Decoder,
     Encoder,
-    EncoderCache,
     KeyValueCache,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
     Residual,
     RotaryPositionalEncoding,
+    SelfAttentionCache,
     build_decoder,
     build_encoder,
     fused_attention,
-    pack,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks.packing.programs import _Slot
+from transformer_blocks.inference import prepare
+from transformer_blocks.inference.export import _Slot
 
 SOURCES = torch.tensor([[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [8, 1, 1, 2, 0]])  # 0 is padding
 MASK = padding_mask(SOURCES)
@@ -37,10 +37,15 @@ LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
 def make_decoder(
-    residual: type[Residual] = PostNorm, kernel: AttentionKernel = fused_attention
+    residual: type[Residual] = PostNorm, attention_function: AttentionFunction = fused_attention
 ) -> Decoder:
     return build_decoder(
-        num_layers=2, d_model=16, num_heads=4, d_ff=24, residual=residual, kernel=kernel
+        num_layers=2,
+        d_model=16,
+        num_heads=4,
+        d_ff=24,
+        residual=residual,
+        attention_function=attention_function,
     ).eval()
 
 
@@ -50,12 +55,12 @@ def make_memory(dtype: torch.dtype = torch.float64) -> Tensor:
 
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("residual", [PostNorm, PreNorm])
-@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @torch.no_grad()
 def test_steps_of_any_size_equal_one_full_pass(
-    dtype: torch.dtype, residual: type[Residual], kernel: AttentionKernel
+    dtype: torch.dtype, residual: type[Residual], attention_function: AttentionFunction
 ) -> None:
-    decoder, memory = make_decoder(residual, kernel).to(dtype), make_memory(dtype)
+    decoder, memory = make_decoder(residual, attention_function).to(dtype), make_memory(dtype)
     x = torch.randn(len(SOURCES), 40, 16, dtype=dtype)
     whole = decoder(x, memory, memory_mask=MASK)
     for sizes in ([1] * 40, [40], [3, 1, 1, 20, 15], [17, 1, 22]):
@@ -89,7 +94,7 @@ def test_rows_may_be_reordered_repeated_and_dropped(chosen: list[list[int]]) -> 
     sentences = torch.arange(len(SOURCES))
     for rows in [list(range(len(SOURCES))), *chosen]:
         if cache.length:
-            cache.select(torch.tensor(rows))
+            cache.reorder(torch.tensor(rows))
         written, sentences = written[rows], sentences[rows]
         new = torch.randn(len(rows), 1, 16, dtype=torch.float64)
         written = torch.cat((written, new), dim=1)
@@ -107,11 +112,11 @@ def test_the_source_is_projected_once_and_shared_by_the_beams_of_a_sentence() ->
         ).register_forward_hook(lambda _, __, keys: projections.append(len(keys)))
     cache = decoder.new_cache(make_memory(), memory_mask=MASK)
     places = [past.read()[0].data_ptr() for past in cache.memory]
-    cache.select(torch.arange(3).repeat_interleave(4))
+    cache.reorder(torch.arange(3).repeat_interleave(4))
     for rows in ([1, 0, 3, 3, 5, 4, 4, 7, 8, 8, 8, 8], list(range(8)), [3, 3, 0, 1, 4, 5, 6, 7]):
-        decoder(torch.randn(cache.past[0].rows or 12, 1, 16, dtype=torch.float64), cache=cache)
-        cache.select(torch.tensor(rows))
-    assert [past.rows for past in cache.past] == [8, 8]
+        decoder(torch.randn(cache.layers[0].rows or 12, 1, 16, dtype=torch.float64), cache=cache)
+        cache.reorder(torch.tensor(rows))
+    assert [past.rows for past in cache.layers] == [8, 8]
     assert [past.rows for past in cache.memory] == [2, 2]
     assert [past.read()[0].data_ptr() for past in cache.memory] == places
     assert projections == [3, 3]
@@ -122,11 +127,11 @@ def test_a_step_copies_neither_the_past_nor_rows_that_stay() -> None:
     cache = KeyValueCache()
     places = []
     for _ in range(33):
-        keys, _ = cache.add(torch.randn(4, 2, 1, 8), torch.randn(4, 2, 1, 8))
+        keys, _ = cache.append(torch.randn(4, 2, 1, 8), torch.randn(4, 2, 1, 8))
         places.append(keys.data_ptr())
     assert len(set(places)) == 4  # room for 1, 16, 24 and 36 positions
     before = cache.read()[0].clone()
-    cache.select(torch.tensor([0, 3, 2]))
+    cache.reorder(torch.tensor([0, 3, 2]))
     assert cache.read()[0].data_ptr() == places[-1]
     assert torch.equal(cache.read()[0], before[[0, 3, 2]])
 
@@ -193,27 +198,27 @@ def test_a_cache_says_what_it_cannot_do() -> None:
                 decoder(x, *memories, **options)
         decoder(x, cache=cache)
         with pytest.raises(ValueError, match=r"^what is added must have shape \(3, 4, 'L', 4\)"):
-            cache.past[0].add(*torch.randn(2, 2, 4, 1, 4).unbind())
+            cache.layers[0].append(*torch.randn(2, 2, 4, 1, 4).unbind())
         with pytest.raises(TypeError, match=r"^rows must be int64 row numbers, got dtype=torch.bo"):
-            cache.select(torch.tensor([True, False, True]))
+            cache.reorder(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^rows must have shape \(M,\), got \(1, 2\)$"):
-            cache.select(torch.tensor([[0, 1]]))
+            cache.reorder(torch.tensor([[0, 1]]))
         for rows, wrong in (([0, 3], 3), ([-1, 0], -1)):
-            for part in (cache, cache.past[0]):
+            for part in (cache, cache.layers[0]):
                 with pytest.raises(IndexError, match=rf"^rows must be in 0\.\.2, got row {wrong}$"):
-                    part.select(torch.tensor(rows))
+                    part.reorder(torch.tensor(rows))
         with pytest.raises(TypeError, match=r"^rows must be int64 row numbers"):
-            cache.past[0].select(torch.tensor([True, False, True]))
+            cache.layers[0].reorder(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^keys and values must have one shape \(N, H, L"):
-            KeyValueCache().add(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
-        keys, new = cache.past[0].read()[0].clone(), torch.randn(3, 4, 1, 4)
+            KeyValueCache().append(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
+        keys, new = cache.layers[0].read()[0].clone(), torch.randn(3, 4, 1, 4)
         with pytest.raises(TypeError, match=r"^keys and values must have one dtype, got .*64$"):
-            cache.past[0].add(new, new.double())
+            cache.layers[0].append(new, new.double())
         with pytest.raises(ValueError, match=r"^what is added must .* torch.float32, got .*64$"):
-            cache.past[0].add(new.double(), new.double())
+            cache.layers[0].append(new.double(), new.double())
         with pytest.raises(ValueError, match=r"^what is added must have shape"):
-            cache.past[0].add(new[1:], new[1:])
-        assert torch.equal(cache.past[0].read()[0], keys)
+            cache.layers[0].append(new[1:], new[1:])
+        assert torch.equal(cache.layers[0].read()[0], keys)
         with pytest.raises(ValueError, match=r"^memory_mask must have shape \(L, S\) = \(1, 5\)"):
             decoder.new_cache(memory, memory_mask=MASK[..., :4])
         with pytest.raises(TypeError, match=r"^memory_mask must be bool"):
@@ -230,33 +235,41 @@ def test_a_cache_says_what_it_cannot_do() -> None:
         with pytest.raises(ValueError, match=given):
             attention(x)
         with pytest.raises(ValueError, match=given):
-            attention(x, x, cache=cache.past[0])
+            attention(x, x, cache=cache.layers[0])
         with pytest.raises(ValueError, match=r"^key must be given, or a cache that holds some$"):
             attention.attention_weights(x)
 
 
 def make_encoder(
-    residual: type[Residual] = PostNorm, kernel: AttentionKernel = fused_attention
+    residual: type[Residual] = PostNorm, attention_function: AttentionFunction = fused_attention
 ) -> Encoder:
     return build_encoder(
-        num_layers=2, d_model=16, num_heads=4, d_ff=24, residual=residual, kernel=kernel
+        num_layers=2,
+        d_model=16,
+        num_heads=4,
+        d_ff=24,
+        residual=residual,
+        attention_function=attention_function,
     ).eval()
 
 
 @pytest.mark.parametrize("dtype", LIMITS)
 @pytest.mark.parametrize("residual", [PostNorm, PreNorm])
-@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("prepared", [False, True])
 @torch.no_grad()
 def test_an_encoder_that_writes_gives_what_one_full_pass_gives(
-    dtype: torch.dtype, residual: type[Residual], kernel: AttentionKernel, packed: bool
+    dtype: torch.dtype,
+    residual: type[Residual],
+    attention_function: AttentionFunction,
+    prepared: bool,
 ) -> None:
-    encoder = make_encoder(residual, kernel).to(dtype)
+    encoder = make_encoder(residual, attention_function).to(dtype)
     x = torch.randn(3, 40, 16, dtype=dtype)
     hidden = torch.arange(40) < torch.tensor([0, 2, 11])[:, None]  # padding on the left
     mask = hidden[:, None, None]
     whole = encoder(x, mask=mask, causal=True)
-    encoder = pack(encoder) if packed else encoder
+    encoder = prepare(encoder) if prepared else encoder
     for sizes in ([1] * 40, [40], [3, 1, 1, 20, 15], [17, 1, 22]):
         cache, steps = encoder.new_cache(), []
         for part in x.split(sizes, dim=1):
@@ -277,16 +290,16 @@ def test_rows_of_an_encoder_may_be_reordered_and_repeated(chosen: list[list[int]
         written = torch.cat((written, new), dim=1)
         step = encoder(new, causal=True, cache=cache)
         torch.testing.assert_close(step, encoder(written, causal=True)[:, -2:])
-        cache.select(torch.tensor(rows))
+        cache.reorder(torch.tensor(rows))
         written = written[rows]
 
 
 @torch.no_grad()
 def test_an_encoder_refuses_a_cache_of_another_stack_or_other_rows() -> None:
     encoder = make_encoder()
-    assert EncoderCache(2).rows == 0
+    assert SelfAttentionCache(2).rows == 0
     with pytest.raises(ValueError, match="of this encoder with 2 layers, got one of 3"):
-        encoder(torch.randn(1, 1, 16), cache=EncoderCache(3))
+        encoder(torch.randn(1, 1, 16), cache=SelfAttentionCache(3))
     cache = encoder.new_cache()
     encoder(torch.randn(2, 1, 16), causal=True, cache=cache)
     with pytest.raises(ValueError, match="must have shape"):
@@ -314,7 +327,7 @@ def test_a_decoder_whose_words_know_their_places_looks_at_its_source_without() -
         d_model=16,
         num_heads=4,
         d_ff=24,
-        kernel=RotaryPositionalEncoding(4),
+        attention_function=RotaryPositionalEncoding(4),
     ).eval()
     x, memory = torch.randn(2, 7, 16), torch.randn(2, 5, 16)
     cache = decoder.new_cache(memory)
@@ -359,9 +372,9 @@ def begin_layer(stack: nn.Module) -> Callable[[], Step]:
         with torch.no_grad():
             projected = [KeyValueCache() for _ in memory]
             for cache, each in zip(projected, memory, strict=True):
-                cache.add(*layer.cross_attention.project(each, each))
+                cache.append(*layer.cross_attention.project(each, each))
         past = KeyValueCache()
-        return lambda x: layer(x, *projected, past=past)
+        return lambda x: layer(x, *projected, cache=past)
 
     return begin
 
@@ -380,13 +393,13 @@ STEPS: dict[str, Callable[[], Callable[[], Step]]] = {
     "attention": begin_attention,
     "encoder layer": lambda: begin_layer(make_encoder()),
     "decoder layer": lambda: begin_layer(make_decoder()),
-    "packed decoder layer": lambda: begin_layer(pack(make_decoder())),
+    "prepared decoder layer": lambda: begin_layer(prepare(make_decoder())),
     "encoder": lambda: begin_stack(make_encoder(PreNorm)),
     "decoder": lambda: begin_stack(make_decoder(PreNorm)),
-    "packed encoder": lambda: begin_stack(pack(make_encoder())),
-    "packed decoder": lambda: begin_stack(pack(make_decoder())),
-    "compiled encoder": lambda: begin_stack(pack(make_encoder(), compiled=True)),
-    "compiled decoder": lambda: begin_stack(pack(make_decoder(), compiled=True)),
+    "prepared encoder": lambda: begin_stack(prepare(make_encoder())),
+    "prepared decoder": lambda: begin_stack(prepare(make_decoder())),
+    "compiled encoder": lambda: begin_stack(prepare(make_encoder(), compiled=True)),
+    "compiled decoder": lambda: begin_stack(prepare(make_decoder(), compiled=True)),
 }
 
 
@@ -396,8 +409,10 @@ def test_a_step_that_is_interrupted_anywhere_and_repeated_gives_what_one_gives_a
     make: Callable[[], Callable[[], Step]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A compiled step is a function of its buffers, and the whole of it is one operation here.
-    monkeypatch.setattr("transformer_blocks.packing.steps.write_down", lambda stack, kind: stack)
-    monkeypatch.setattr("transformer_blocks.packing.steps.to_machine_code", run_as_usual)
+    monkeypatch.setattr(
+        "transformer_blocks.inference.compiled.export_step", lambda stack, kind: stack
+    )
+    monkeypatch.setattr("transformer_blocks.inference.compiled.compile_ahead_of_time", run_as_usual)
     begin = make()
     undisturbed, interrupted = begin(), begin()
     for operation in range(1000):
@@ -422,7 +437,7 @@ def run_as_usual(stack: Any, *, many: bool) -> Callable[[list[Tensor]], list[Ten
         past = [_Slot(buffer, len(written) - 1) for buffer in buffers[:depth]]
         memory = [_Slot(buffer, buffer.shape[3]) for buffer in buffers[depth:]]
         for number, layer in enumerate(stack.layers):
-            x = layer(x, *memory[number : number + 1], past=past[number])
+            x = layer(x, *memory[number : number + 1], cache=past[number])
         return [x]
 
     return run
@@ -450,7 +465,7 @@ def test_a_cache_whose_reordering_is_interrupted_refuses_to_be_used(
 
     monkeypatch.setattr(KeyValueCache, "_reorder", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cache.select(rows)
-    for use in (lambda: decoder(x, cache=cache), lambda: cache.select(rows)):
+        cache.reorder(rows)
+    for use in (lambda: decoder(x, cache=cache), lambda: cache.reorder(rows)):
         with pytest.raises(RuntimeError, match="interrupted while its rows were reordered"):
             use()

@@ -17,13 +17,11 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     causal_mask,
-    check_cache,
-    check_causal,
-    check_padding,
     fused_attention,
     padding_mask,
     scaled_dot_product_attention,
 )
+from transformer_blocks.inspection import check_cache, check_causal, check_padding
 
 SENTENCES = [torch.tensor(ids) for ids in ([5, 6, 7, 8], [9], [4, 3, 5], [6, 6])]
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
@@ -54,7 +52,7 @@ def test_a_model_that_keeps_its_promises_passes() -> None:
     assert str(check_padding(reader, SENTENCES)) == "padding: nothing found"
 
 
-@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
@@ -69,8 +67,10 @@ def test_a_model_that_keeps_its_promises_passes() -> None:
     ],
     ids=["dropped", "inverted", "inverted, deaf", "shifted", "too much"],
 )
-def test_a_wrong_causal_mask_is_found(kernel: Any, mask: Tensor | None, message: str) -> None:
-    attention = MultiHeadAttention(16, 4, kernel=kernel).eval()
+def test_a_wrong_causal_mask_is_found(
+    attention_function: Any, mask: Tensor | None, message: str
+) -> None:
+    attention = MultiHeadAttention(16, 4, attention_function=attention_function).eval()
     report = check_causal(lambda x: attention(x, x, x, mask=mask), torch.randn(2, 5, 16))
     assert not report
     assert message in report.problems
@@ -179,7 +179,7 @@ def test_a_change_counts_from_the_tolerance_on_measured_in_standard_deviations(
         def step(self, tokens: Tensor) -> Tensor:
             return score(torch.full((len(tokens), 1), 2))[:, 0]
 
-        def select(self, rows: Tensor) -> None:
+        def reorder(self, rows: Tensor) -> None:
             pass
 
     assert bool(check_cache(outputs, Steps, tokens, tolerance=given)) is is_small
@@ -224,7 +224,7 @@ def test_a_leak_is_found_from_the_tolerance_on_which_is_in_deviations_of_the_out
         def step(self, tokens: Tensor) -> Tensor:
             return words[tokens] + self.leak * size
 
-        def select(self, rows: Tensor) -> None:
+        def reorder(self, rows: Tensor) -> None:
             pass
 
     for leak, is_found in ((limit / 30, False), (3 * limit, True)):
@@ -355,26 +355,26 @@ class Writer:
     def step(self, tokens: Tensor) -> Tensor:
         offset = self.cache.length + (1 if self.bug == "shifted" else 0)
         if self.bug == "forgets" and self.cache.length:
-            self.cache.past = self.decoder.new_cache(self.memory).past
+            self.cache.layers = self.decoder.new_cache(self.memory).layers
         x = self.positions(self.embedding(tokens[:, None]), offset=offset)
         return self.decoder(x, cache=self.cache)[:, 0] @ self.embedding.weight.T
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         in_order = torch.arange(len(rows)) % self.cache.rows
         if self.bug == "memory stays":
-            for cache in self.cache.past:
-                cache.select(rows)
-            past, self.cache.past = self.cache.past, []
-            self.cache.select(in_order)
-            self.cache.past = past
+            for cache in self.cache.layers:
+                cache.reorder(rows)
+            past, self.cache.layers = self.cache.layers, []
+            self.cache.reorder(in_order)
+            self.cache.layers = past
         elif self.bug == "past stays":
-            for cache in self.cache.past:
-                cache.select(in_order)
-            past, self.cache.past = self.cache.past, []
-            self.cache.select(rows)
-            self.cache.past = past
+            for cache in self.cache.layers:
+                cache.reorder(in_order)
+            past, self.cache.layers = self.cache.layers, []
+            self.cache.reorder(rows)
+            self.cache.layers = past
         elif self.bug != "does not select":
-            self.cache.select(rows)
+            self.cache.reorder(rows)
 
 
 def test_a_right_cache_passes() -> None:
@@ -419,7 +419,7 @@ def test_a_causal_mask_that_is_aligned_top_left_is_found_by_steps() -> None:
             top_left = torch.ones(1, memory.shape[1], dtype=torch.bool).triu(1)
             return attention(self.written[-1], memory, memory, mask=top_left)[:, 0]
 
-        def select(self, rows: Tensor) -> None:
+        def reorder(self, rows: Tensor) -> None:
             self.written = [word[rows] for word in self.written]
 
     def whole(tokens: Tensor) -> Tensor:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_blocks import ablate, build_encoder, record_attention, trace_shapes
+from transformer_blocks import build_encoder, record_attention
+from transformer_blocks.inspection import ablate, trace_shapes
 
 
 def compile_in_place(model: nn.Module) -> nn.Module:

@@ -17,15 +17,14 @@ from transformer_blocks import (
     PostNorm,
     PreNorm,
     SinusoidalPositionalEncoding,
-    ablate,
     build_encoder,
-    pack,
     record_attention,
-    trace_shapes,
 )
+from transformer_blocks.inference import prepare
+from transformer_blocks.inference.compiled import CompiledEncoder, uncompiled
+from transformer_blocks.inference.linear import prepacking_when_compiled
+from transformer_blocks.inspection import ablate, trace_shapes
 from transformer_blocks.inspection.eager import run_eagerly
-from transformer_blocks.packing.linear import sorting_when_compiled
-from transformer_blocks.packing.steps import CompiledEncoder, uncompiled
 
 Context = AbstractContextManager[Any]
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
@@ -141,7 +140,7 @@ def runs_compiled() -> Callable[[], bool]:
 
 def steps_compiled() -> Callable[[], bool]:
     """Make a function that tells whether a stack means to compile its steps."""
-    encoder = pack(build_encoder(**SIZES))
+    encoder = prepare(build_encoder(**SIZES))
 
     @torch.no_grad()
     def tell() -> bool:
@@ -181,14 +180,14 @@ def test_what_is_compiled_runs_uncompiled_until_the_last_context_has_ended(
 
 def test_weights_are_sorted_in_compiled_code_until_the_last_context_has_ended() -> None:
     x = torch.randn(9, 16)
-    linear = pack(FeedForward(16, 32))
+    linear = prepare(FeedForward(16, 32))
 
     def operators() -> set[str]:
         torch._dynamo.reset()
         program = torch.export.export(linear, (x,), strict=False)
         return {str(node.target) for node in program.graph.nodes}
 
-    contexts = [sorting_when_compiled(), sorting_when_compiled()]
+    contexts = [prepacking_when_compiled(), prepacking_when_compiled()]
     for context in contexts:
         context.__enter__()
     for context in contexts:

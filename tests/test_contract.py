@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.public import PUBLIC
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.checkpoint import checkpoint
 
-import transformer_blocks
 from transformer_blocks import (
     AdditiveAttention,
     ALiBi,
@@ -36,9 +36,9 @@ from transformer_blocks import (
     TokenEmbedding,
     build_decoder,
     build_encoder,
-    load_weights,
     scaled_dot_product_attention,
 )
+from transformer_blocks.interop import load_weights
 
 WIDTH, HEADS = 8, 2
 STACK: dict[str, Any] = {"num_layers": 2, "d_model": WIDTH, "num_heads": HEADS, "d_ff": 12}
@@ -69,13 +69,13 @@ class Attends(nn.Module):
 class Mixes(nn.Module):
     """A kernel with parameters, or one that knows positions, behind projections."""
 
-    def __init__(self, kernel: nn.Module) -> None:
+    def __init__(self, attention_function: nn.Module) -> None:
         super().__init__()
-        self.kernel = kernel
+        self.attention_function = attention_function
 
     def forward(self, x: Tensor) -> Tensor:
         heads = x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        mixed = self.kernel(heads, heads, heads, causal=True)
+        mixed = self.attention_function(heads, heads, heads, causal=True)
         return mixed[0] if isinstance(mixed, tuple) else mixed
 
 
@@ -113,7 +113,9 @@ CASES = {
     "SingleHeadAttention": Case(lambda: Attends(SingleHeadAttention(WIDTH))),
     "MultiHeadAttention": Case(lambda: Attends(attention())),
     "readable": Case(
-        lambda: Attends(MultiHeadAttention(WIDTH, HEADS, kernel=scaled_dot_product_attention))
+        lambda: Attends(
+            MultiHeadAttention(WIDTH, HEADS, attention_function=scaled_dot_product_attention)
+        )
     ),
     "GroupedQueryAttention": Case(lambda: Attends(GroupedQueryAttention(WIDTH, HEADS, 1))),
     "AdditiveAttention": Case(lambda: Mixes(AdditiveAttention(WIDTH // HEADS, HEADS))),
@@ -161,15 +163,14 @@ def make(case: Case, dtype: torch.dtype = torch.float64) -> nn.Module:
 def test_every_public_block_is_here() -> None:
     blocks = {
         name
-        for name in transformer_blocks.__all__
-        if isinstance(kind := getattr(transformer_blocks, name), type)
-        and issubclass(kind, nn.Module)
+        for name, kind in PUBLIC.items()
+        if isinstance(kind, type) and issubclass(kind, nn.Module)
     }
     assert blocks - {
-        "WeighingKernel",
+        "ExplicitAttention",
         "PreparingKernel",
         "Residual",
-        "PackedLinear",
+        "PrepackedLinear",
     } == CASES.keys() - {"readable"}
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_blocks import Dropout, drop
+from transformer_blocks import Dropout
+from transformer_blocks.fast.dropout import drop
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.25, 0.5, 0.9])

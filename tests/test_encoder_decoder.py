@@ -9,10 +9,10 @@ from transformer_blocks import (
     EncoderDecoder,
     build_decoder,
     build_encoder,
-    check_causal,
     padding_mask,
     sliding_window_mask,
 )
+from transformer_blocks.inspection import check_causal
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 SOURCES = torch.tensor([[5, 6, 7, 8], [4, 3, 0, 0]])

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transformer_blocks import causal_mask, explain_mask, padding_mask
+from transformer_blocks import causal_mask, padding_mask
+from transformer_blocks.inspection import explain_mask
 
 FUTURE, PADDING, WINDOW = "future", "padding", "outside the window"
 INVERTED = "the mask looks inverted: turned round, it would hide {}; True hides"

@@ -26,11 +26,11 @@ import torch
 from matplotlib.image import imread
 from torch import Tensor
 
-from transformer_blocks import (
-    AttentionBlock,
+from transformer_blocks import causal_mask
+from transformer_blocks.explorer import (
+    AttentionMaps,
     Explorer,
     Writing,
-    causal_mask,
     plot_attention,
     plot_heads,
     save_explorer,
@@ -60,15 +60,15 @@ def make_explorer() -> Explorer:
     candidates = [[(word, 0.9), ("▁a", 0.05), ("▁dog", 0.02)] for word in TARGET]
     return Explorer(
         [
-            AttentionBlock("Encoder self-attention", weights(2, 3, 5, 5), SOURCE),
-            AttentionBlock(
+            AttentionMaps("Encoder self-attention", weights(2, 3, 5, 5), SOURCE),
+            AttentionMaps(
                 "Decoder self-attention",
                 weights(2, 3, 4, 4, hidden=hidden),
                 ["<s>", *TARGET[:-1]],
                 hidden=hidden,
                 steps=True,
             ),
-            AttentionBlock("Cross-attention", weights(2, 3, 4, 5), TARGET, SOURCE, steps=True),
+            AttentionMaps("Cross-attention", weights(2, 3, 4, 5), TARGET, SOURCE, steps=True),
         ],
         "猫が眠る。 → the cat sleeps",
         Writing(TARGET, candidates),
@@ -99,9 +99,9 @@ def test_the_page_holds_every_weight_within_half_a_step() -> None:
 def test_at_the_prompt_it_names_its_parts_and_not_every_weight() -> None:
     assert repr(make_explorer()) == (
         "Explorer(blocks=["
-        "AttentionBlock('Encoder self-attention', weights of shape (2, 3, 5, 5)), "
-        "AttentionBlock('Decoder self-attention', weights of shape (2, 3, 4, 4)), "
-        "AttentionBlock('Cross-attention', weights of shape (2, 3, 4, 5))], "
+        "AttentionMaps('Encoder self-attention', weights of shape (2, 3, 5, 5)), "
+        "AttentionMaps('Decoder self-attention', weights of shape (2, 3, 4, 4)), "
+        "AttentionMaps('Cross-attention', weights of shape (2, 3, 4, 5))], "
         "title='猫が眠る。 → the cat sleeps', "
         "writing=Writing(tokens=['▁the', '▁cat', '▁sleeps', '</s>']))"
     )
@@ -109,7 +109,7 @@ def test_at_the_prompt_it_names_its_parts_and_not_every_weight() -> None:
 
 def test_tokens_cannot_end_the_data_nor_fill_a_part_of_the_template() -> None:
     html = Explorer(
-        [AttentionBlock(HOSTILE[0], weights(1, 1, 4, 4), HOSTILE)], title="{{data}}<b>"
+        [AttentionMaps(HOSTILE[0], weights(1, 1, 4, 4), HOSTILE)], title="{{data}}<b>"
     ).html
     assert data_of(html)["blocks"][0]["queries"] == HOSTILE
     assert html.count("<script") == html.count("</script>") == 2
@@ -118,7 +118,7 @@ def test_tokens_cannot_end_the_data_nor_fill_a_part_of_the_template() -> None:
 
 def test_six_layers_of_eight_heads_over_64_tokens_stay_below_a_megabyte() -> None:
     words = [f"token{number}" for number in range(64)]
-    blocks = [AttentionBlock(name, weights(6, 8, 64, 64), words) for name in "abc"]
+    blocks = [AttentionMaps(name, weights(6, 8, 64, 64), words) for name in "abc"]
     assert len(Explorer(blocks).html.encode()) < 1_000_000
 
 
@@ -198,7 +198,7 @@ def test_what_fits_no_table_is_refused(
 ) -> None:
     parts: dict[str, Any] = {"weights": weights(1, 1, 4, 4)}
     with pytest.raises(error, match=message):
-        AttentionBlock("a", queries=TARGET, **(parts | change))
+        AttentionMaps("a", queries=TARGET, **(parts | change))
 
 
 def test_nothing_to_show_is_refused() -> None:
@@ -208,7 +208,7 @@ def test_nothing_to_show_is_refused() -> None:
         Writing(["a"], [])
     with pytest.raises(ValueError, match=r"^chance of 'b' must be in \[0, 1\], got nan$"):
         Writing(["a"], [[("b", math.nan)]])
-    block = AttentionBlock("a", weights(1, 1, 4, 4), TARGET, steps=True)
+    block = AttentionMaps("a", weights(1, 1, 4, 4), TARGET, steps=True)
     for writing, steps in ((None, 0), (Writing(["a"], [[]]), 1)):
         with pytest.raises(ValueError, match=f"got 4 rows and {steps} steps$"):
             Explorer([block], writing=writing)
@@ -225,7 +225,7 @@ def test_letters_that_cannot_be_written_and_weights_with_gradients_are_shown(
     tmp_path: Path,
 ) -> None:
     tokens = ["\ud800", "\x1b", "\ufffe", "a"]
-    block = AttentionBlock("\udfff", weights(1, 1, 4, 4).requires_grad_(), tokens)
+    block = AttentionMaps("\udfff", weights(1, 1, 4, 4).requires_grad_(), tokens)
     page = Explorer([block], "\ud800")
     page.save(tmp_path / "page.html")
     assert (
@@ -638,7 +638,7 @@ def test_the_writing_goes_word_by_word(opened: Opened) -> None:
 @in_browser
 def test_downloads_hold_the_head_that_is_shown(browser: Any, tmp_path: Path) -> None:
     table = weights(1, 1, 4, 4)
-    explorer = Explorer([AttentionBlock("a", table, HOSTILE, hidden=causal_mask(4))])
+    explorer = Explorer([AttentionMaps("a", table, HOSTILE, hidden=causal_mask(4))])
     page = Opened(browser, tmp_path / "page.html", explorer)
     assert page.download("#png").startswith(b"\x89PNG")
     rows = list(csv.reader(io.StringIO(page.download("#csv").decode("utf-8-sig"), newline="")))
@@ -659,7 +659,7 @@ def test_downloads_hold_the_head_that_is_shown(browser: Any, tmp_path: Path) -> 
 def test_hostile_tokens_are_text_and_never_run(browser: Any, tmp_path: Path) -> None:
     candidates = [[(word, 0.5), ("<b>x</b>", 0.1)] for word in HOSTILE]
     explorer = Explorer(
-        [AttentionBlock(HOSTILE[1], weights(2, 2, 4, 4), HOSTILE, HOSTILE, steps=True)],
+        [AttentionMaps(HOSTILE[1], weights(2, 2, 4, 4), HOSTILE, HOSTILE, steps=True)],
         HOSTILE[0],
         Writing(HOSTILE, candidates),
     )
@@ -705,7 +705,7 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
 
 @in_browser
 def test_the_embedded_font_is_there_before_anything_is_drawn(browser: Any, tmp_path: Path) -> None:
-    explorer = Explorer([AttentionBlock("Self", weights(1, 1, 2, 2), ["猫", "が"])])
+    explorer = Explorer([AttentionMaps("Self", weights(1, 1, 2, 2), ["猫", "が"])])
     page = Opened(browser, tmp_path / "page.html", explorer)
     fonts = page.page.evaluate(
         "[...document.fonts].map(font => [font.family.replaceAll('\"', ''), font.status])"

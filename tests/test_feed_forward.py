@@ -47,7 +47,7 @@ def test_a_position_does_not_feel_its_neighbours() -> None:
 
 def test_dropout_falls_between_the_maps_and_in_training_only() -> None:
     layer = FeedForward(8, 200, dropout=0.5, activation=torch.ones_like)
-    torch.nn.init.ones_(layer.narrow.weight)
+    torch.nn.init.ones_(layer.down_projection.weight)
     x = torch.randn(1, 50, 8)
     kept = layer(x)[0, :, 0] / 2.0  # how many of 200 ones were kept, since each kept one counts 2
     assert torch.equal(kept, kept.round())

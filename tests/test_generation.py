@@ -12,15 +12,10 @@ from hypothesis import strategies as st
 from tests.storyteller import END, VOCABULARY, Storyteller
 from torch import Tensor
 
-from transformer_blocks import (
-    Generation,
-    beam_search,
-    build_decoder,
-    greedy_search,
-    pack,
-    sample,
-)
-from transformer_blocks.generation.stepping import likeliest
+from transformer_blocks import beam_search, build_decoder, greedy_search, sample
+from transformer_blocks.generation import Generation
+from transformer_blocks.generation.stepping import top_k
+from transformer_blocks.inference import prepare
 
 
 def tell_alone(first: int, max_length: int) -> Generation:
@@ -76,7 +71,7 @@ def test_a_model_is_not_asked_again_once_all_have_ended() -> None:
             self.steps += 1
             return torch.eye(VOCABULARY)[[END] * len(tokens)]
 
-        def select(self, rows: Tensor) -> None: ...
+        def reorder(self, rows: Tensor) -> None: ...
 
     model = Mute()
     stories = greedy_search(model, torch.tensor([3, 4]), end_id=END, max_length=100)
@@ -169,7 +164,7 @@ def test_the_likeliest_are_found_in_blocks_as_one_by_one(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transformer_blocks.generation.stepping.MANY", 0)
         patch.setattr("transformer_blocks.generation.stepping.BLOCK", 4)
-        best, places = likeliest(scores, count)
+        best, places = top_k(scores, count)
     assert torch.equal(best, scores.topk(count).values)
     assert torch.equal(scores.gather(1, places), best)
     assert all(len(set(row)) == count for row in places.tolist())
@@ -180,47 +175,47 @@ def test_the_likeliest_are_found_in_blocks_as_one_by_one(
 def test_the_likeliest_of_many_are_those_that_torch_finds() -> None:
     scores = torch.randn(16, 4001)
     for count in (1, 8):
-        best, places = likeliest(scores, count)
+        best, places = top_k(scores, count)
         expected = scores.topk(count)
         assert torch.equal(best, expected.values)
         assert torch.equal(places, expected.indices)
     with torch.device("meta"):  # whatever the default is
-        assert torch.equal(likeliest(scores, 8)[1], expected.indices)
+        assert torch.equal(top_k(scores, 8)[1], expected.indices)
     scores[3, 17] = math.nan
-    assert torch.isnan(likeliest(scores, 8)[0][3, 0])
+    assert torch.isnan(top_k(scores, 8)[0][3, 0])
 
 
 class Interpreter:
     """A decoder that writes under a source, with a weight that is not finite."""
 
-    def __init__(self, place: str, *, packed: bool) -> None:
+    def __init__(self, place: str, *, prepared: bool) -> None:
         decoder = build_decoder(num_layers=1, d_model=8, num_heads=2, d_ff=12).eval()
         decoder.get_parameter(place)[0, 0] = torch.nan
-        self.decoder = pack(decoder) if packed else decoder
+        self.decoder = prepare(decoder) if prepared else decoder
         self.words = torch.randn(VOCABULARY, 8)
         self.cache = self.decoder.new_cache(torch.randn(2, 3, 8))
 
     def step(self, tokens: Tensor) -> Tensor:
         return self.decoder(self.words[tokens[:, None]], cache=self.cache)[:, 0] @ self.words.T
 
-    def select(self, rows: Tensor) -> None:
-        self.cache.select(rows)
+    def reorder(self, rows: Tensor) -> None:
+        self.cache.reorder(rows)
 
 
 @pytest.mark.parametrize("search", [greedy_search, partial(beam_search, beam_size=2)])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize(
     "part",
     [
         *(f"self_attention.{name}_projection" for name in ("query", "key", "value", "output")),
         *(f"cross_attention.{name}_projection" for name in ("query", "key", "value", "output")),
-        *("feed_forward.widen", "feed_forward.narrow"),
+        *("feed_forward.up_projection", "feed_forward.down_projection"),
     ],
 )
 @torch.no_grad()
 def test_no_sentence_is_written_with_a_weight_that_is_not_finite(
-    search: Any, packed: bool, part: str
+    search: Any, prepared: bool, part: str
 ) -> None:
-    model = Interpreter(f"layers.0.{part}.weight", packed=packed)
+    model = Interpreter(f"layers.0.{part}.weight", prepared=prepared)
     with pytest.raises(ValueError, match=r"^logits must be finite, got NaN or infinity at step 1$"):
         search(model, torch.tensor([1, 2]), end_id=END, max_length=4)

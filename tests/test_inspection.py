@@ -18,15 +18,13 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     causal_mask,
-    check_causal,
-    explain_mask,
     fused_attention,
-    pack,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
-    trace_shapes,
 )
+from transformer_blocks.inference import prepare
+from transformer_blocks.inspection import check_causal, explain_mask, trace_shapes
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
 PADDING = padding_mask(torch.tensor([[1, 1, 1, 0], [0, 0, 0, 0]]))
@@ -49,12 +47,14 @@ def hooks_of(model: nn.Module) -> list[Any]:
     return [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
 
 
-@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @pytest.mark.parametrize("training", [True, False])
 def test_recording_changes_no_bit_of_outputs_gradients_or_the_dice(
-    kernel: Any, training: bool
+    attention_function: Any, training: bool
 ) -> None:
-    model = Translator(dropout=0.3, attention_dropout=0.3, kernel=kernel).train(training)
+    model = Translator(
+        dropout=0.3, attention_dropout=0.3, attention_function=attention_function
+    ).train(training)
     source, target = torch.randn(2, 4, 8), torch.randn(2, 3, 8)
     results = []
     for recording in (False, True):
@@ -218,14 +218,14 @@ class Returning:
         return weights @ value, weights
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("training", [True, False])
 def test_weights_that_the_attention_function_returns_are_those_recorded(
-    packed: bool, training: bool
+    prepared: bool, training: bool
 ) -> None:
     def run(record: bool) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
         torch.manual_seed(1)
-        kernel.returned.clear()
+        attention_function.returned.clear()
         maps: dict[str, list[Tensor]] = {}
         with ExitStack() as recording:
             if record:
@@ -237,36 +237,42 @@ def test_weights_that_the_attention_function_returns_are_those_recorded(
         return outputs, maps
 
     model = Translator(dropout=0.0).train(training)
-    if packed:
-        model.encoder, model.decoder = pack(model.encoder), pack(model.decoder)
-    kernel = Returning()
+    if prepared:
+        model.encoder, model.decoder = prepare(model.encoder), prepare(model.decoder)
+    attention_function = Returning()
     for part in model.modules():
         if isinstance(part, MultiHeadAttention):
-            part.kernel = kernel
+            part.attention_function = attention_function
     source, target, memory = torch.randn(2, 4, 8), torch.randn(2, 3, 8), torch.randn(2, 4, 8)
     expected, _ = run(record=False)
     outputs, maps = run(record=True)
     assert all(map(torch.equal, outputs, expected))
     calls = [weights for each in maps.values() for weights in each]
-    assert len(calls) == len(kernel.returned) == 2 * 6 + 3 * 4
-    for weights in kernel.returned:
+    assert len(calls) == len(attention_function.returned) == 2 * 6 + 3 * 4
+    for weights in attention_function.returned:
         assert sum(torch.equal(weights, call) for call in calls) == 1
     assert not any(call.requires_grad for call in calls)
 
 
 def test_a_function_that_returns_none_in_place_of_weights_is_recorded_by_the_formula() -> None:
-    def kernel(*inputs: Tensor, **options: Any) -> Any:
+    def attention_function(*inputs: Tensor, **options: Any) -> Any:
         return fused_attention(*inputs, **options), None
 
-    attention, x = MultiHeadAttention(8, 2, kernel=kernel), torch.randn(1, 4, 8)
+    attention, x = (
+        MultiHeadAttention(8, 2, attention_function=attention_function),
+        torch.randn(1, 4, 8),
+    )
     with record_attention(attention) as maps:
         attention(x, x, x, causal=True)
     assert torch.equal(maps[""][0], attention.attention_weights(x, x, causal=True))
 
 
 def test_recordings_of_returned_weights_may_end_in_any_order() -> None:
-    kernel = Returning()
-    attention, x = MultiHeadAttention(8, 2, kernel=kernel), torch.randn(1, 4, 8)
+    attention_function = Returning()
+    attention, x = (
+        MultiHeadAttention(8, 2, attention_function=attention_function),
+        torch.randn(1, 4, 8),
+    )
     first, second = ExitStack(), ExitStack()
     of_first = first.enter_context(record_attention(attention))
     of_second = second.enter_context(record_attention(attention))
@@ -275,10 +281,10 @@ def test_recordings_of_returned_weights_may_end_in_any_order() -> None:
     attention(x, x, x)
     second.close()
     attention(x, x, x)
-    assert len(kernel.returned) == 3
+    assert len(attention_function.returned) == 3
     assert [len(maps[""]) for maps in (of_first, of_second)] == [1, 2]
     for maps in (of_first, of_second):
-        assert all(map(torch.equal, maps[""], kernel.returned[: len(maps[""])]))
+        assert all(map(torch.equal, maps[""], attention_function.returned[: len(maps[""])]))
 
 
 def test_a_model_without_attention_records_nothing() -> None:

@@ -20,15 +20,12 @@ from transformer_blocks import (
     MultiHeadAttention,
     PostNorm,
     PreNorm,
-    assert_equivalent,
     build_decoder,
     build_encoder,
     causal_mask,
-    from_torch,
-    load_weights,
-    pack,
-    to_torch,
 )
+from transformer_blocks.inference import prepare
+from transformer_blocks.interop import assert_equivalent, from_torch, load_weights, to_torch
 
 WIDTH, HEADS, INNER = 16, 4, 24
 SEEDED = torch.Generator().manual_seed(0)  # of numbers that are made before any test begins
@@ -260,13 +257,17 @@ def half_biased() -> MultiHeadAttention:
             "norm must be a LayerNorm, got RMS",
         ),
         (
-            lambda: encoder_layer(kernel=AdditiveAttention(4, 4)),
+            lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)),
             TypeError,
             "kernel must be equation 1, which is torch's only one, got AdditiveAttention",
         ),
         (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
         (half_biased, ValueError, "all projections must have a bias, or none"),
-        (lambda: pack(build_encoder(**SIZES)), TypeError, "must be one of .* got PackedEncoder"),
+        (
+            lambda: prepare(build_encoder(**SIZES)),
+            TypeError,
+            "must be one of .* got UnpaddedEncoder",
+        ),
         (lambda: Encoder([]), ValueError, "a stack must have a layer"),
         (lambda: nn.Linear(2, 2), TypeError, "block must be one of MultiHead.* got Linear"),
     ],

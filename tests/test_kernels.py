@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformer_blocks import (
     AdditiveAttention,
     ALiBi,
-    AttentionKernel,
+    AttentionFunction,
     Encoder,
     EncoderLayer,
     FeedForward,
@@ -21,33 +21,35 @@ from transformer_blocks import (
     PreNorm,
     QueryKeyNorm,
     RotaryPositionalEncoding,
-    check_causal,
     fused_attention,
-    pack,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
 )
+from transformer_blocks.inference import prepare
+from transformer_blocks.inspection import check_causal
 from transformer_blocks.kernels import weights_of
 
 HEADS, WIDTH = 4, 4
 D_MODEL = HEADS * WIDTH
-KERNELS: dict[str, Callable[[], AttentionKernel]] = {
+KERNELS: dict[str, Callable[[], AttentionFunction]] = {
     "fused": lambda: fused_attention,
     "readable": lambda: scaled_dot_product_attention,
     "additive": lambda: AdditiveAttention(WIDTH, HEADS),
     "rotary": lambda: RotaryPositionalEncoding(WIDTH),
     "alibi": lambda: ALiBi(HEADS),
     "norm": lambda: QueryKeyNorm(WIDTH),
-    "norm, then rotary": lambda: QueryKeyNorm(WIDTH, kernel=RotaryPositionalEncoding(WIDTH)),
+    "norm, then rotary": lambda: QueryKeyNorm(
+        WIDTH, attention_function=RotaryPositionalEncoding(WIDTH)
+    ),
 }
 LAYERS: dict[str, Callable[[], MultiHeadAttention]] = {
-    name: lambda make=make: MultiHeadAttention(D_MODEL, HEADS, kernel=make())
+    name: lambda make=make: MultiHeadAttention(D_MODEL, HEADS, attention_function=make())
     for name, make in KERNELS.items()
 } | {
     "grouped": lambda: GroupedQueryAttention(D_MODEL, HEADS, 2),
     "grouped, rotary": lambda: GroupedQueryAttention(
-        D_MODEL, HEADS, 1, kernel=RotaryPositionalEncoding(WIDTH)
+        D_MODEL, HEADS, 1, attention_function=RotaryPositionalEncoding(WIDTH)
     ),
 }
 every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
@@ -101,19 +103,25 @@ def test_the_recorded_weights_are_those_that_mix(
 @pytest.mark.parametrize("scale", [None, 0.2, 3.0])
 @torch.no_grad()
 def test_the_weights_of_a_kernel_are_those_that_it_mixes_with_at_every_scale(
-    make: Callable[[], AttentionKernel], scale: float | None
+    make: Callable[[], AttentionFunction], scale: float | None
 ) -> None:
-    kernel: Any = make()
+    attention_function: Any = make()
     query, key = torch.randn(2, 2, HEADS, 6, WIDTH, dtype=torch.float64)
-    kernel = kernel.double() if isinstance(kernel, nn.Module) else kernel
+    attention_function = (
+        attention_function.double()
+        if isinstance(attention_function, nn.Module)
+        else attention_function
+    )
     unit_vectors = torch.eye(6, dtype=torch.float64).expand(2, HEADS, 6, 6)  # mix to the weights
     for options in ({"scale": scale}, {"scale": scale, "causal": True}):
-        mixed = kernel(query, key, unit_vectors, **options)
+        mixed = attention_function(query, key, unit_vectors, **options)
         mixed = mixed[0] if isinstance(mixed, tuple) else mixed
-        weights = weights_of(kernel)(query, key, **options)
+        weights = weights_of(attention_function)(query, key, **options)
         torch.testing.assert_close(weights, mixed, rtol=0, atol=1e-12)
         if scale is not None:  # which changes them
-            assert not torch.allclose(weights, weights_of(kernel)(query, key, causal=False))
+            assert not torch.allclose(
+                weights, weights_of(attention_function)(query, key, causal=False)
+            )
 
 
 @every_layer
@@ -124,7 +132,7 @@ def test_steps_with_a_cache_give_what_one_pass_gives(
     encoder = make_encoder(make).double()
     x = torch.randn(2, 12, D_MODEL, dtype=torch.float64)
     whole = encoder(x, causal=True)
-    for model in (encoder, pack(encoder)):
+    for model in (encoder, prepare(encoder)):
         cache = model.new_cache()
         steps = [model(part, causal=True, cache=cache) for part in x.split([3, 1, 1, 5, 2], dim=1)]
         torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-12)
@@ -145,7 +153,7 @@ def test_padding_changes_nothing_on_either_side(make: Callable[[], MultiHeadAtte
     encoder = make_encoder(make).double()
     x = torch.randn(2, 6, D_MODEL, dtype=torch.float64)
     alone = encoder(x[1:, :3])
-    for model in (encoder, pack(encoder)):
+    for model in (encoder, prepare(encoder)):
         torch.testing.assert_close(model(x, mask=MASK)[1:, :3], alone, rtol=0, atol=1e-12)
         flipped = model(x.flip(1), mask=MASK.flip(3))[1:, 3:]  # the padding in front
         torch.testing.assert_close(flipped, encoder(x.flip(1)[1:, 3:]), rtol=0, atol=1e-12)
@@ -172,16 +180,20 @@ def test_low_precision_is_near_and_kept(
 def test_large_scores_are_as_exact_in_half_precision_as_small_ones(
     name: str, dtype: torch.dtype, autocast: bool
 ) -> None:
-    kernel: Any = KERNELS[name]()
-    if isinstance(kernel, nn.Module):
-        kernel = kernel.to(dtype)
+    attention_function: Any = KERNELS[name]()
+    if isinstance(attention_function, nn.Module):
+        attention_function = attention_function.to(dtype)
     query, key, value = torch.randn(3, 2, HEADS, 40, WIDTH).to(dtype).unbind()
     mask = torch.rand(2, 1, 40, 40) < 0.3
     for scale in (0.5, 5.0, 50.0):
         options: dict[str, Any] = {"mask": mask, "scale": scale}
         with torch.autocast("cpu", dtype, enabled=autocast):
-            found = kernel(query, key, value, **options)
-        wide = copy.deepcopy(kernel).double() if isinstance(kernel, nn.Module) else kernel
+            found = attention_function(query, key, value, **options)
+        wide = (
+            copy.deepcopy(attention_function).double()
+            if isinstance(attention_function, nn.Module)
+            else attention_function
+        )
         exact = wide(query.double(), key.double(), value.double(), **options)
         if name == "fused":
             found, exact = (found,), (exact,)

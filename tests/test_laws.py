@@ -20,15 +20,15 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     fused_attention,
-    pack,
     padding_mask,
     scaled_dot_product_attention,
 )
+from transformer_blocks.inference import prepare
 
 F64 = torch.float64
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "dropout": 0.0}
 KERNELS = [fused_attention, scaled_dot_product_attention]
-both_kernels = pytest.mark.parametrize("kernel", KERNELS)
+both_kernels = pytest.mark.parametrize("attention_function", KERNELS)
 both_orders = pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 Model = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -37,9 +37,11 @@ def randn(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=F64)
 
 
-def causal_kernel(kernel: Any) -> Model:
+def causal_kernel(attention_function: Any) -> Model:
     def model(x: Tensor, mask: Tensor | None) -> Tensor:
-        mixed = kernel(x[:, None], x[:, None].cos(), x[:, None].sin(), mask=mask, causal=True)
+        mixed = attention_function(
+            x[:, None], x[:, None].cos(), x[:, None].sin(), mask=mask, causal=True
+        )
         mixed = mixed[0] if isinstance(mixed, tuple) else mixed
         return mixed[:, 0]
 
@@ -67,9 +69,13 @@ CAUSAL_MODELS: dict[str, Callable[[], Model]] = {
     "single head": lambda: causal_layer(SingleHeadAttention(8)),
     "multi head": lambda: causal_layer(MultiHeadAttention(8, 2)),
     "encoder": causal_encoder,
-    "readable pre-norm encoder": lambda: causal_encoder(residual=PreNorm, kernel=KERNELS[1]),
+    "readable pre-norm encoder": lambda: causal_encoder(
+        residual=PreNorm, attention_function=KERNELS[1]
+    ),
     "decoder": decoder_of_one_memory,
-    "readable pre-norm decoder": lambda: decoder_of_one_memory(residual=PreNorm, kernel=KERNELS[1]),
+    "readable pre-norm decoder": lambda: decoder_of_one_memory(
+        residual=PreNorm, attention_function=KERNELS[1]
+    ),
 }
 every_causal_model = pytest.mark.parametrize("make", CAUSAL_MODELS.values(), ids=CAUSAL_MODELS)
 MASKS = [None, padding_mask(torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 1, 0]]))]
@@ -124,10 +130,14 @@ def translate(
 @settings(max_examples=12)
 @given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3), more=st.integers(0, 3))
 def test_neither_content_nor_amount_of_padding_matters(
-    kernel: Any, residual: type[Residual], lengths: list[int], more: int
+    attention_function: Any, residual: type[Residual], lengths: list[int], more: int
 ) -> None:
-    encoder = build_encoder(**SIZES, kernel=kernel, residual=residual).double()
-    decoder = build_decoder(**SIZES, kernel=kernel, residual=residual).double()
+    encoder = build_encoder(
+        **SIZES, attention_function=attention_function, residual=residual
+    ).double()
+    decoder = build_decoder(
+        **SIZES, attention_function=attention_function, residual=residual
+    ).double()
     batch, longest = len(lengths), max(lengths) + more
     source, target = randn(batch, longest, 8), randn(batch, 3, 8)
     is_word = torch.arange(longest) < torch.tensor(lengths)[:, None]
@@ -154,14 +164,16 @@ def test_nan_in_padding_is_not_hidden_and_stays_in_its_sequence(residual: type[R
     x[0, 3] = torch.nan
     options: dict[str, Any] = SIZES | {"residual": residual}
     fused = build_encoder(**options).double().eval()
-    readable = build_encoder(**options, kernel=scaled_dot_product_attention).double().eval()
+    readable = (
+        build_encoder(**options, attention_function=scaled_dot_product_attention).double().eval()
+    )
     readable.load_state_dict(fused.state_dict())
-    for encoder in (fused, readable, pack(fused), pack(readable)):
+    for encoder in (fused, readable, prepare(fused), prepare(readable)):
         encoded = encoder(x, mask=mask)
         assert encoded[1:].isfinite().all()
         if type(encoder) is Encoder:
             assert encoded[0].isnan().all()
-        else:  # a packed encoder does not read padding
+        else:  # a prepared encoder does not read padding
             assert encoded[0].isfinite().all()
             expected = fused(x.nan_to_num(), mask=mask)[0, :2]
             torch.testing.assert_close(encoded[0, :2], expected, rtol=0, atol=1e-12)
@@ -188,8 +200,8 @@ def test_sentences_of_a_batch_do_not_see_each_other() -> None:
 
 @both_kernels
 @given(order=st.permutations(range(5)))
-def test_the_order_of_the_keys_changes_nothing(kernel: Any, order: list[int]) -> None:
-    layer = MultiHeadAttention(8, 2, kernel=kernel).double()
+def test_the_order_of_the_keys_changes_nothing(attention_function: Any, order: list[int]) -> None:
+    layer = MultiHeadAttention(8, 2, attention_function=attention_function).double()
     query, memory = randn(2, 3, 8), randn(2, 5, 8)
     mask = torch.rand(2, 2, 3, 5) < 0.5
     shuffled = memory[:, order]
@@ -212,8 +224,10 @@ def test_without_positions_an_encoder_reads_a_set(residual: type[Residual]) -> N
 
 
 @both_kernels
-def test_a_query_that_may_see_nothing_answers_with_the_output_bias_alone(kernel: Any) -> None:
-    layer = MultiHeadAttention(8, 2, kernel=kernel).double()
+def test_a_query_that_may_see_nothing_answers_with_the_output_bias_alone(
+    attention_function: Any,
+) -> None:
+    layer = MultiHeadAttention(8, 2, attention_function=attention_function).double()
     nn.init.normal_(layer.output_projection.bias)
     query, memory = randn(2, 3, 8).requires_grad_(), randn(2, 5, 8).requires_grad_()
     mask = torch.zeros(2, 1, 3, 5, dtype=torch.bool)
@@ -232,9 +246,13 @@ def test_a_query_that_may_see_nothing_answers_with_the_output_bias_alone(kernel:
 @both_orders
 @pytest.mark.parametrize("dtype", [F64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_a_sentence_of_padding_alone_poisons_nobody(
-    kernel: Any, residual: type[Residual], dtype: torch.dtype
+    attention_function: Any, residual: type[Residual], dtype: torch.dtype
 ) -> None:
-    options: dict[str, Any] = {"kernel": kernel, "residual": residual, "attention_dropout": 0.5}
+    options: dict[str, Any] = {
+        "attention_function": attention_function,
+        "residual": residual,
+        "attention_dropout": 0.5,
+    }
     encoder = build_encoder(**SIZES, **options).to(dtype)
     decoder = build_decoder(**SIZES, **options).to(dtype)
     mask = padding_mask(torch.tensor([[1, 1, 0], [0, 0, 0]]))
@@ -265,11 +283,11 @@ def test_masks_joined_by_or_hide_what_either_hides_and_share_out_the_rest(
 
 @both_kernels
 @given(seed=st.integers(0, 999))
-def test_an_answer_lies_among_the_values_that_were_seen(kernel: Any, seed: int) -> None:
+def test_an_answer_lies_among_the_values_that_were_seen(attention_function: Any, seed: int) -> None:
     torch.manual_seed(seed)
     query, key, value = 3.0 * torch.randn(3, 2, 2, 4, 4, dtype=F64)
     mask = torch.rand(4, 4) < 0.5
-    mixed = kernel(query, key, value, mask=mask)
+    mixed = attention_function(query, key, value, mask=mask)
     mixed = mixed[0] if isinstance(mixed, tuple) else mixed
     for row in range(4):
         seen = value[:, :, ~mask[row]]

@@ -19,7 +19,7 @@ from transformer_blocks import (
     padding_mask,
     sliding_window_mask,
 )
-from transformer_blocks.masks import check_mask, hide_future
+from transformer_blocks.masks import build_causal_mask, check_mask
 
 
 @given(queries=st.integers(1, 6), keys=st.integers(1, 6))
@@ -36,7 +36,7 @@ def test_causal_mask_is_square_by_default() -> None:
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 0), (0, 3), (3, 0)])
 def test_kernels_may_hide_the_future_of_nothing(queries: int, keys: int) -> None:
-    assert hide_future(queries, keys, None).shape == (queries, keys)
+    assert build_causal_mask(queries, keys, None).shape == (queries, keys)
 
 
 def test_masks_are_made_where_they_are_asked_for() -> None:

@@ -36,15 +36,23 @@ def project(linear: nn.Linear, x: Tensor, rows: slice = slice(None)) -> Array:
     return np.asarray(to_numpy(x) @ to_numpy(linear.weight)[rows].T + bias)
 
 
-@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("widths", [(None, None), (6, None), (None, 5), (6, 5)])
 @pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"mask": PADDING, "causal": True}])
 def test_multi_head_attention_is_the_paper_s_formula(
-    kernel: Any, bias: bool, widths: tuple[int | None, int | None], options: dict[str, Any]
+    attention_function: Any,
+    bias: bool,
+    widths: tuple[int | None, int | None],
+    options: dict[str, Any],
 ) -> None:
     layer = MultiHeadAttention(
-        8, 2, key_width=widths[0], value_width=widths[1], bias=bias, kernel=kernel
+        8,
+        2,
+        key_width=widths[0],
+        value_width=widths[1],
+        bias=bias,
+        attention_function=attention_function,
     ).double()
     randomise(layer)
     query = torch.randn(2, 3, 8, dtype=torch.float64)
@@ -101,7 +109,7 @@ def test_the_single_head_obeys_its_scale(scale: float | None) -> None:
 def test_the_kernel_changes_neither_outputs_nor_gradients(options: dict[str, Any]) -> None:
     query, memory = (torch.randn(2, n, 8, dtype=torch.float64) for n in (3, 5))
     fused = MultiHeadAttention(8, 2).double()
-    readable = MultiHeadAttention(8, 2, kernel=scaled_dot_product_attention).double()
+    readable = MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention).double()
     readable.load_state_dict(fused.state_dict())
     results = []
     for layer in (fused, readable):
@@ -121,7 +129,7 @@ def test_any_function_that_keeps_the_contract_can_be_the_kernel(as_pair: bool) -
         weights = torch.ones(*query.shape[:3], key.shape[2])
         return (mixed, weights) if as_pair else mixed
 
-    layer = MultiHeadAttention(8, 2, dropout=0.25, kernel=sum_of_values)
+    layer = MultiHeadAttention(8, 2, dropout=0.25, attention_function=sum_of_values)
     x, mask = torch.randn(2, 5, 8), PADDING
     mixed = layer(x, x, x, mask=mask, causal=True)
     expected = layer.output_projection(layer.value_projection(x).sum(1, keepdim=True))
@@ -133,14 +141,14 @@ def test_any_function_that_keeps_the_contract_can_be_the_kernel(as_pair: bool) -
     ]
 
 
-@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
-def test_attention_dropout_works_in_training_only(kernel: Any) -> None:
-    layer = MultiHeadAttention(8, 2, dropout=0.5, kernel=kernel)
+@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
+def test_attention_dropout_works_in_training_only(attention_function: Any) -> None:
+    layer = MultiHeadAttention(8, 2, dropout=0.5, attention_function=attention_function)
     x = torch.randn(2, 5, 8)
     assert not torch.equal(layer(x, x, x), layer(x, x, x))
     layer.eval()
     assert torch.equal(layer(x, x, x), layer(x, x, x))
-    undropped = MultiHeadAttention(8, 2, kernel=kernel)
+    undropped = MultiHeadAttention(8, 2, attention_function=attention_function)
     undropped.load_state_dict(layer.state_dict())
     assert torch.equal(layer(x, x, x), undropped(x, x, x))
 
@@ -169,9 +177,9 @@ def test_projections_start_small_and_without_constants(make: Any) -> None:
     assert not any(name.endswith("bias") for name in make(bias=False).state_dict())
 
 
-@pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
-def test_autocast_brings_mixed_dtypes_together(kernel: Any) -> None:
-    layer = MultiHeadAttention(8, 2, kernel=kernel)
+@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
+def test_autocast_brings_mixed_dtypes_together(attention_function: Any) -> None:
+    layer = MultiHeadAttention(8, 2, attention_function=attention_function)
     query, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8, dtype=torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = layer(query, memory, memory)
@@ -193,12 +201,12 @@ def test_autocast_brings_mixed_dtypes_together(kernel: Any) -> None:
     ],
 )
 def test_what_a_kernel_must_not_return_is_refused(returned: Callable[[Tensor], Any]) -> None:
-    def kernel(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+    def attention_function(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
         return returned(torch.zeros_like(query))
 
     x = torch.randn(2, 5, 8)
     with pytest.raises((TypeError, ValueError), match=r"^(kernel|weights of the kernel) must"):
-        MultiHeadAttention(8, 2, kernel=kernel)(x, x, x)
+        MultiHeadAttention(8, 2, attention_function=attention_function)(x, x, x)
 
 
 class UpcastingNorm(nn.Module):

@@ -31,7 +31,9 @@ SOURCE_PADDING = torch.tensor([[False, False, False, False], [False, False, True
 TARGET_PADDING = torch.tensor([[False, False, True], [False, False, False]])
 
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-both_kernels = pytest.mark.parametrize("kernel", [fused_attention, scaled_dot_product_attention])
+both_kernels = pytest.mark.parametrize(
+    "attention_function", [fused_attention, scaled_dot_product_attention]
+)
 every_block = pytest.mark.parametrize(
     ("norm_first", "activation"), [(False, F.relu), (True, F.relu), (False, F.gelu), (True, F.gelu)]
 )
@@ -50,7 +52,7 @@ def under_torch_names(ours: nn.Module) -> dict[str, list[Tensor]]:
             names["in_proj_bias"] = [projection.bias for projection in inputs]
         return names | _under("out_proj", ours.output_projection)
     if isinstance(ours, FeedForward):
-        return _under("linear1", ours.widen) | _under("linear2", ours.narrow)
+        return _under("linear1", ours.up_projection) | _under("linear2", ours.down_projection)
     if isinstance(ours, EncoderLayer):
         return (
             _under("self_attn", ours.self_attention)
@@ -149,7 +151,7 @@ def source_and_target(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("causal", [False, True])
 def test_multi_head_attention_equals_torch_s(
     dtype: torch.dtype,
-    kernel: Any,
+    attention_function: Any,
     bias: bool,
     widths: tuple[int | None, int | None],
     padded: bool,
@@ -159,7 +161,12 @@ def test_multi_head_attention_equals_torch_s(
         D_MODEL, HEADS, bias=bias, kdim=widths[0], vdim=widths[1], batch_first=True, dtype=dtype
     )
     ours = MultiHeadAttention(
-        D_MODEL, HEADS, key_width=widths[0], value_width=widths[1], bias=bias, kernel=kernel
+        D_MODEL,
+        HEADS,
+        key_width=widths[0],
+        value_width=widths[1],
+        bias=bias,
+        attention_function=attention_function,
     ).to(dtype)
     hides = causal_mask(4) if causal else None
     padding = SOURCE_PADDING if padded else None

@@ -25,7 +25,7 @@ def turn(x: Tensor, first: int, base: float) -> Tensor:
 def test_it_turns_as_complex_numbers_do_and_then_mixes(length: int, base: float) -> None:
     query = torch.randn(2, 3, length, 6, dtype=torch.float64)
     key, value = torch.randn(2, 2, 3, 7, 6, dtype=torch.float64).unbind()
-    rotary = RotaryPositionalEncoding(6, base=base, kernel=scaled_dot_product_attention)
+    rotary = RotaryPositionalEncoding(6, base=base, attention_function=scaled_dot_product_attention)
     mask = torch.rand(length, 7) < 0.3
     mixed, weights = rotary(query, key, value, mask=mask, causal=True)
     turned = turn(query, 7 - length, base), turn(key, 0, base)

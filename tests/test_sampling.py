@@ -25,7 +25,7 @@ class Urn:
     def step(self, tokens: Tensor) -> Tensor:
         return self.odds.log().expand(len(tokens), -1)
 
-    def select(self, rows: Tensor) -> None: ...
+    def reorder(self, rows: Tensor) -> None: ...
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -102,7 +102,7 @@ def test_a_neighbour_that_ends_changes_nothing(starts: list[int], max_length: in
     start = torch.tensor(starts, dtype=torch.int64)
 
     class Endless(Storyteller):
-        def select(self, rows: Tensor) -> None:
+        def reorder(self, rows: Tensor) -> None:
             raise AssertionError("nobody ends")
 
     def tell(model: Storyteller, end_id: int | None) -> list[list[int]]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_blocks import paper_rate, warmup_schedule
+from transformer_blocks import noam_rate, noam_schedule
 
 
 @pytest.mark.parametrize("step", [1, 2, 99, 100, 101, 5000])
@@ -15,18 +15,18 @@ from transformer_blocks import paper_rate, warmup_schedule
 def test_the_rate_is_equation_three(step: int, d_model: int) -> None:
     rising, falling = step / 100**1.5, 1 / math.sqrt(step)
     expected = (rising if step < 100 else falling) / math.sqrt(d_model)
-    assert paper_rate(step, d_model=d_model, warmup_steps=100) == pytest.approx(expected, rel=1e-14)
+    assert noam_rate(step, d_model=d_model, warmup_steps=100) == pytest.approx(expected, rel=1e-14)
 
 
 def test_the_rate_rises_evenly_to_its_peak_at_the_end_of_the_warm_up_and_then_falls() -> None:
-    rates = [paper_rate(step, d_model=16, warmup_steps=10) for step in range(1, 30)]
+    rates = [noam_rate(step, d_model=16, warmup_steps=10) for step in range(1, 30)]
     assert max(rates) == rates[9]
     assert rates[:9] == pytest.approx([rates[0] * step for step in range(1, 10)])
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[9:]))
 
 
 def test_the_paper_warms_up_for_4000_steps() -> None:
-    assert paper_rate(7, d_model=512) == paper_rate(7, d_model=512, warmup_steps=4000)
+    assert noam_rate(7, d_model=512) == noam_rate(7, d_model=512, warmup_steps=4000)
 
 
 def _optimizer() -> torch.optim.Optimizer:
@@ -35,9 +35,9 @@ def _optimizer() -> torch.optim.Optimizer:
 
 def test_the_nth_update_is_made_with_the_rate_of_step_n_times_the_optimizer_s_own() -> None:
     optimizer = _optimizer()
-    schedule = warmup_schedule(optimizer, d_model=16, warmup_steps=3)
+    schedule = noam_schedule(optimizer, d_model=16, warmup_steps=3)
     for step in range(1, 8):
-        expected = 0.5 * paper_rate(step, d_model=16, warmup_steps=3)
+        expected = 0.5 * noam_rate(step, d_model=16, warmup_steps=3)
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-14)
         optimizer.step()
         schedule.step()
@@ -45,15 +45,15 @@ def test_the_nth_update_is_made_with_the_rate_of_step_n_times_the_optimizer_s_ow
 
 def test_a_schedule_resumes_where_it_was_saved() -> None:
     optimizer = _optimizer()
-    schedule = warmup_schedule(optimizer, d_model=16, warmup_steps=3)
+    schedule = noam_schedule(optimizer, d_model=16, warmup_steps=3)
     for _ in range(5):
         optimizer.step()
         schedule.step()
     fresh = _optimizer()
-    resumed = warmup_schedule(fresh, d_model=16, warmup_steps=3)
+    resumed = noam_schedule(fresh, d_model=16, warmup_steps=3)
     fresh.load_state_dict(optimizer.state_dict())
     resumed.load_state_dict(schedule.state_dict())
     for each in (optimizer, schedule, fresh, resumed):
         each.step()
     assert fresh.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
-    assert fresh.param_groups[0]["lr"] == 0.5 * paper_rate(7, d_model=16, warmup_steps=3)
+    assert fresh.param_groups[0]["lr"] == 0.5 * noam_rate(7, d_model=16, warmup_steps=3)

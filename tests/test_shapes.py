@@ -15,8 +15,8 @@ from transformer_blocks import (
     TokenEmbedding,
     build_decoder,
     build_encoder,
-    trace_shapes,
 )
+from transformer_blocks.inspection import trace_shapes
 from transformer_blocks.inspection.shapes import name_sizes
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
@@ -141,18 +141,18 @@ def test_tracing_leaves_no_hook_no_gradient_and_no_change() -> None:
 def test_a_failing_call_ends_the_table_and_is_explained() -> None:
     model = Model()
     wrong = nn.Linear(31, 16)
-    model.get_submodule("decoder.layers.1.feed_forward").narrow = wrong
+    model.get_submodule("decoder.layers.1.feed_forward").down_projection = wrong
     trace = trace_shapes(model, *IDS)
     assert isinstance(trace.error, RuntimeError)
     text = str(trace)
     assert text.split("\n")[-1].startswith(
-        "failed: decoder.layers.1.feed_forward.narrow (Linear) was given (B, L, d_ff) = "
+        "failed: decoder.layers.1.feed_forward.down_projection (Linear) was given (B, L, d_ff) = "
         "(2, 5, 32), and takes a width of 31: mat1 and mat2"
     )
     unfinished = [call.name for call in trace.calls if not call.ended]
     assert unfinished == [
         *("", "decoder", "decoder.layers.1", "decoder.layers.1.feed_forward_residual"),
-        *("decoder.layers.1.feed_forward", "decoder.layers.1.feed_forward.narrow"),
+        *("decoder.layers.1.feed_forward", "decoder.layers.1.feed_forward.down_projection"),
     ]
 
 
@@ -189,10 +189,12 @@ def test_an_error_that_the_model_catches_ends_the_part_alone() -> None:
 
 def test_a_failure_below_the_depth_shown_is_explained_all_the_same() -> None:
     model = Model()
-    model.encoder.layers[0].get_submodule("feed_forward").narrow = nn.Linear(31, 16)
+    model.encoder.layers[0].get_submodule("feed_forward").down_projection = nn.Linear(31, 16)
     for depth in (0, 1, 2):
         trace = trace_shapes(model, *IDS, depth=depth)
-        assert "failed: encoder.layers.0.feed_forward.narrow (Linear) was given" in str(trace)
+        assert "failed: encoder.layers.0.feed_forward.down_projection (Linear) was given" in str(
+            trace
+        )
         assert trace.error is not None
         assert trace.error.__traceback__ is None  # which would keep every activation alive
 

@@ -35,7 +35,7 @@ from pretrained.loading import WEIGHTS, Config, find_folder, shown
 from pretrained.pooling import Pooling, read_modules
 from pretrained.wordpiece import FILES as TOKENIZER_FILES
 from pretrained.wordpiece import WordPiece
-from transformer_blocks import pack
+from transformer_blocks.inference import prepare
 from translation.arguments import Parser, number
 from translation.corpus import decode_line, read_lines
 from translation.decoding import by_length
@@ -218,7 +218,7 @@ def find_nearest(arguments: Sequence[str] | None) -> None:
     if not query.strip() or not lines:
         raise UserError(f"the query and {options.file} must hold text")
     found = SentenceEncoder.load(find_folder(options.model, FILES, revision=options.revision))
-    encoder = replace(found, model=pack(found.model))
+    encoder = replace(found, model=prepare(found.model))
     likeness = encoder.compare(query, lines)
     for score, place in zip(*likeness.topk(min(options.best, len(lines))), strict=True):
         print(f"{score:.4f}\t{lines[place]}")

@@ -39,8 +39,8 @@ INSIDE = {
     "self_attention.value_projection": "attention.self.value",
     "self_attention.output_projection": "attention.output.dense",
     "self_attention_residual.norm": "attention.output.LayerNorm",
-    "feed_forward.widen": "intermediate.dense",
-    "feed_forward.narrow": "output.dense",
+    "feed_forward.up_projection": "intermediate.dense",
+    "feed_forward.down_projection": "output.dense",
     "feed_forward_residual.norm": "output.LayerNorm",
 }
 """What our modules are called in a published file: those outside the layers, those of a layer."""

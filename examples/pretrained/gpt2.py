@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds
 from pretrained.byte_pairs import END, BytePairs
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
 from pretrained.loading import WEIGHTS, find_folder
-from transformer_blocks import pack
+from transformer_blocks.inference import prepare
 from translation.arguments import Parser, number
 from translation.corpus import decode_line
 from translation.errors import UserError
@@ -124,7 +124,7 @@ def write(arguments: Sequence[str] | None) -> None:
     search = choose_search(options)
     text = decode_line(os.fsencode(options.text), where="the text")
     writer = Writer.load(find_folder(options.model, FILES, revision=options.revision))
-    (found,) = replace(writer, model=pack(writer.model)).go_on(
+    (found,) = replace(writer, model=prepare(writer.model)).go_on(
         text, length=options.length, search=search
     )
     print(text + found)

@@ -21,20 +21,20 @@ from torch import Tensor, nn
 from pretrained.loading import ACTIVATIONS, WEIGHTS, Config, Origin, load_model
 from transformer_blocks import (
     Encoder,
-    EncoderCache,
     EncoderLayer,
     FeedForward,
     LearnedPositionalEncoding,
     MultiHeadAttention,
     PreNorm,
+    SelfAttentionCache,
 )
 
 INSIDE = {
     "self_attention_residual.norm": "ln_1",
     "feed_forward_residual.norm": "ln_2",
     "self_attention.output_projection": "attn.c_proj",
-    "feed_forward.widen": "mlp.c_fc",
-    "feed_forward.narrow": "mlp.c_proj",
+    "feed_forward.up_projection": "mlp.c_fc",
+    "feed_forward.down_projection": "mlp.c_proj",
 }
 """What the modules of a layer are called in a published file; attention's other three share one."""
 
@@ -95,7 +95,7 @@ class Gpt2(nn.Module):
         self.output = nn.Linear(d_model, vocabulary_size, bias=False)
         self.output.weight = self.words.weight
 
-    def hidden(self, tokens: Tensor, *, cache: EncoderCache | None = None) -> Tensor:
+    def hidden(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
         """Tell what each position knows of the token that follows.
 
         Padding needs no mask: it stands at the end, where causality hides it.
@@ -204,6 +204,6 @@ class Gpt2Steps:
         logits = self.model.output(hidden[:, 0])
         return logits.index_fill_(1, self.suppressed, -math.inf)
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows, shape (M,), only."""
-        self.cache.select(rows)
+        self.cache.reorder(rows)

@@ -30,7 +30,9 @@ sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds
 from pretrained.loading import WEIGHTS, Config, find_folder
 from pretrained.marian_model import Marian, MarianSteps
 from pretrained.sentence_pieces import END, PADDING, SentencePieces
-from transformer_blocks import Generation, beam_search, pack
+from transformer_blocks import beam_search
+from transformer_blocks.generation import Generation
+from transformer_blocks.inference import prepare
 from translation.arguments import Parser, number
 from translation.corpus import decode_line, read_lines
 from translation.decoding import by_length
@@ -252,8 +254,8 @@ def translate_lines(arguments: Sequence[str] | None) -> None:
     beams = options.beams or translator.beams
     if beams > vocabulary_size:
         raise UserError(f"--beams must not exceed the {vocabulary_size} tokens, got {beams}")
-    packed = replace(translator, model=pack(translator.model))
-    for line in packed.translate(lines, beams=beams, length_penalty=options.length_penalty):
+    prepared = replace(translator, model=prepare(translator.model))
+    for line in prepared.translate(lines, beams=beams, length_penalty=options.length_penalty):
         print(line)
 
 

@@ -42,8 +42,8 @@ ATTENTION = {
 INSIDE = {
     **{f"self_attention.{ours}": f"self_attn.{theirs}" for ours, theirs in ATTENTION.items()},
     "self_attention_residual.norm": "self_attn_layer_norm",
-    "feed_forward.widen": "fc1",
-    "feed_forward.narrow": "fc2",
+    "feed_forward.up_projection": "fc1",
+    "feed_forward.down_projection": "fc2",
     "feed_forward_residual.norm": "final_layer_norm",
 }
 INSIDE_DECODER = {
@@ -253,6 +253,6 @@ class MarianSteps:
             logits[:, self.model.end_id] = 0.0  # certain
         return logits
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows, shape (M,), only."""
-        self.cache.select(rows)
+        self.cache.reorder(rows)

@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from transformer_blocks import (
     Dropout,
     Encoder,
-    EncoderCache,
     EncoderLayer,
     GatedFeedForward,
     MultiHeadAttention,
     PreNorm,
     RotaryPositionalEncoding,
+    SelfAttentionCache,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     build_encoder,
@@ -70,7 +70,7 @@ class LanguageModel(nn.Module):
         self.context = context
         self.dropout = Dropout(dropout)
 
-    def hidden(self, tokens: Tensor, *, cache: EncoderCache | None = None) -> Tensor:
+    def hidden(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
         """Say what each position knows of the token that follows it.
 
         Args:
@@ -85,7 +85,7 @@ class LanguageModel(nn.Module):
             x = self.positions(x, offset=0 if cache is None else cache.length)
         return self.encoder(self.dropout(x), causal=True, cache=cache)
 
-    def forward(self, tokens: Tensor, *, cache: EncoderCache | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
         """Score every next token; the arguments are those of :meth:`hidden`.
 
         Returns:
@@ -132,7 +132,9 @@ def build_today(
     layers = [
         EncoderLayer(
             MultiHeadAttention(
-                d_model, num_heads, kernel=RotaryPositionalEncoding(d_model // num_heads)
+                d_model,
+                num_heads,
+                attention_function=RotaryPositionalEncoding(d_model // num_heads),
             ),
             GatedFeedForward(d_model, max(1, d_ff * 2 // 3)),
             residual=lambda: PreNorm(d_model, dropout=dropout, norm=nn.RMSNorm(d_model)),
@@ -183,8 +185,8 @@ class TextSteps:
         self.unread = fresh[:, :0]
         return self.model.hidden(fresh, cache=self.cache)[:, -1] @ self.model.embedding.weight.T
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows, shape (M,), only."""
         if self.cache.length:
-            self.cache.select(rows)
+            self.cache.reorder(rows)
         self.written, self.unread = self.written[rows], self.unread[rows]

@@ -42,8 +42,8 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-import transformer_blocks
 from common.configuration import difference
+from transformer_blocks import interop
 from translation.errors import UserError
 
 FORMAT_VERSION = 1
@@ -300,7 +300,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path)
             or if two that are one in the model differ. The model is then untouched.
     """
     try:
-        transformer_blocks.load_weights(model, tensors)
+        interop.load_weights(model, tensors)
     except ValueError as error:
         raise UserError(
             f"{path}: {error}; build the model with the sizes it was trained with"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_blocks import pack
+from transformer_blocks.inference import prepare
 from translation.corpus import Corpus, Pair
 from translation.decoding import Look, look_along, translate
 from translation.errors import UserError
@@ -151,12 +151,12 @@ def compare(
     """
     pairs = corpus.test
     groups = length_groups([len(pair.source) for pair in pairs])
-    packed = [pack(contestant.model) for contestant in contestants]
+    prepared = [prepare(contestant.model) for contestant in contestants]
 
     def write(number: int, chosen: Sequence[Pair]) -> list[str]:
         contestant = contestants[number]
         return translate(
-            packed[number],
+            prepared[number],
             contestant.source,
             contestant.target,
             [pair.source for pair in chosen],

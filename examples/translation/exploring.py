@@ -4,7 +4,8 @@ from pathlib import Path
 
 import torch
 
-from transformer_blocks import AttentionBlock, Writing, causal_mask, save_explorer
+from transformer_blocks import causal_mask
+from transformer_blocks.explorer import AttentionMaps, Writing, save_explorer
 from translation.decoding import look
 from translation.searches import Search
 from translation.tokenizer import Tokenizer
@@ -33,7 +34,7 @@ def explore(
         reads_itself = attentions.queries == attentions.keys
         of_target = attentions.queries == "target"
         blocks.append(
-            AttentionBlock(
+            AttentionMaps(
                 attentions.title,
                 weights,  # (layers, H, L, S)
                 seen.given if of_target and reads_itself else tokens[attentions.queries],

@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from transformer_blocks import linear_cross_entropy, paper_rate
+from transformer_blocks import linear_cross_entropy, noam_rate
 from translation.batches import Batch, Example, collate
 from translation.presets import Settings
 from translation.processes import Processes
@@ -68,7 +68,7 @@ def learning_rate(settings: Settings, step: int, progress: float) -> float:
         progress: Part of the planned training that is over, 0 to 1.
     """
     if settings.peak_rate is None:
-        return paper_rate(step, d_model=settings.d_model, warmup_steps=settings.warmup_steps)
+        return noam_rate(step, d_model=settings.d_model, warmup_steps=settings.warmup_steps)
     return settings.peak_rate * min(step / settings.warmup_steps, 1.0 - progress)
 
 

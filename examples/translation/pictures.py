@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from common.files import write_atomically
-from transformer_blocks import plot_attention, plot_heads
+from transformer_blocks.explorer import plot_attention, plot_heads
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.plots import add_colour_bar, new_figure, panel_size
 from translation.comparison import Result

@@ -104,7 +104,7 @@ MODELS: dict[str, Callable[..., Translator]] = {
     "transformer": build_transformer,
     "rnn": build_recurrent(lambda width: MultiHeadAttention(width, 1)),
     "rnn-additive": build_recurrent(
-        lambda width: MultiHeadAttention(width, 1, kernel=AdditiveAttention(width))
+        lambda width: MultiHeadAttention(width, 1, attention_function=AdditiveAttention(width))
     ),
     "rnn-fixed": build_recurrent(lambda width: None),
 }

@@ -185,13 +185,13 @@ class RecurrentSteps:
         hidden, self.state = self.model.decode(tokens[:, None], self.state, self.look_up)
         return self.model.output(hidden[:, 0])
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows, shape (M,), only."""
         hidden, cell = self.state
         rows_here = rows.to(hidden.device)
         self.state = hidden[:, rows_here], cell[:, rows_here]
         if self.look_up is not None:
-            self.cache.select(rows)
+            self.cache.reorder(rows)
 
 
 def _look_together(attention: MultiHeadAttention, cache: DecoderCache, states: Tensor) -> Tensor:

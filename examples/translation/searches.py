@@ -10,7 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from transformer_blocks import Generation, StepModel, beam_search, greedy_search, sample
+from transformer_blocks import beam_search, greedy_search, sample
+from transformer_blocks.generation import Generation, StepModel
 
 
 class Search(Protocol):
@@ -87,7 +88,7 @@ class Sample:
     ) -> list[list[Generation]]:
         """Return the sentences drawn for each start, likeliest first."""
         rows = torch.arange(len(start)).repeat_interleave(self.n_best)
-        model.select(rows)
+        model.reorder(rows)
         drawn = sample(
             model,
             start[rows],

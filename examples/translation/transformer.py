@@ -156,6 +156,6 @@ class TransformerSteps:
         hidden = self.model.decode(tokens[:, None], cache=self.cache)  # (N, 1, d_model)
         return self.model.output(hidden[:, 0])
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows, shape (M,), only."""
-        self.cache.select(rows)
+        self.cache.reorder(rows)

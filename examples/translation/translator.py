@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from transformer_blocks import StepModel
+from transformer_blocks.generation import StepModel
 
 
 class Attentions(NamedTuple):

@@ -10,9 +10,9 @@ shows it. The reading order:
 2. :mod:`~transformer_blocks.masks`: what must not be seen
 3. :mod:`~transformer_blocks.attention`: every query takes a weighted sum of what it finds
 4. :mod:`~transformer_blocks.kernels`: what computes attention can be exchanged
-5. :mod:`~transformer_blocks.additive`: the first way to compare, before the dot product
+5. :mod:`~transformer_blocks.variants.additive`: the first way to compare, before the dot product
 6. :mod:`~transformer_blocks.multi_head`: the same as a layer, with several heads
-7. :mod:`~transformer_blocks.dropout`: numbers lost on purpose
+7. :mod:`~transformer_blocks.fast.dropout`: numbers lost on purpose
 8. :mod:`~transformer_blocks.feed_forward`: what every position does on its own
 9. :mod:`~transformer_blocks.residual`: how parts are stacked without standing in the way
 10. :mod:`~transformer_blocks.encoder`: the half that reads
@@ -22,11 +22,11 @@ shows it. The reading order:
 14. :mod:`~transformer_blocks.loss`: how wrong the next word was
 15. :mod:`~transformer_blocks.schedule`: the learning rate that trains them
 16. :mod:`~transformer_blocks.cache`: what decoding need not compute again
-17. :mod:`~transformer_blocks.rotary`: positions that turn queries and keys
-18. :mod:`~transformer_blocks.linear_bias`: distance as a price
-19. :mod:`~transformer_blocks.query_key_norm`: scores that cannot run away
-20. :mod:`~transformer_blocks.grouped_query`: heads that share what they look up
-21. :mod:`~transformer_blocks.packing`: a finished model, laid out for speed
+17. :mod:`~transformer_blocks.variants.rotary`: positions that turn queries and keys
+18. :mod:`~transformer_blocks.variants.alibi`: distance as a price
+19. :mod:`~transformer_blocks.variants.query_key_norm`: scores that cannot run away
+20. :mod:`~transformer_blocks.variants.grouped_query`: heads that share what they look up
+21. :mod:`~transformer_blocks.inference`: a finished model, laid out for speed
 22. :mod:`~transformer_blocks.generation`: from scores for the next word to a sentence
 23. :mod:`~transformer_blocks.inspection`: a look at what the model looked at
 24. :mod:`~transformer_blocks.interop`: weights from torch's modules and back
@@ -39,143 +39,142 @@ The examples assume ``import torch, torch.nn.functional as F``, ``from torch imp
 ``from transformer_blocks import *``.
 """
 
-# isort: skip_file
-# ruff: noqa: RUF022  (the names stand in teaching order)
-from transformer_blocks.embedding import (
-    LearnedPositionalEncoding,
-    SinusoidalPositionalEncoding,
-    TokenEmbedding,
-    sinusoidal_table,
-)
-from transformer_blocks.masks import (
-    causal_mask,
-    document_mask,
-    format_mask,
-    padding_mask,
-    sliding_window_mask,
+# isort: skip_file  (the names stand in teaching order)
+from transformer_blocks.attention import (
+    attention_weights as attention_weights,
 )
 from transformer_blocks.attention import (
-    attention_weights,
-    fused_attention,
-    scaled_dot_product_attention,
+    fused_attention as fused_attention,
 )
-from transformer_blocks.kernels import AttentionKernel, PreparingKernel, WeighingKernel
-from transformer_blocks.additive import AdditiveAttention
-from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
-from transformer_blocks.dropout import Dropout, drop
-from transformer_blocks.feed_forward import FeedForward, GatedFeedForward
-from transformer_blocks.residual import PostNorm, PreNorm, Residual
-from transformer_blocks.encoder import Encoder, EncoderLayer
-from transformer_blocks.decoder import Decoder, DecoderLayer
-from transformer_blocks.encoder_decoder import EncoderDecoder
-from transformer_blocks.builders import build_decoder, build_encoder
-from transformer_blocks.loss import linear_cross_entropy
-from transformer_blocks.schedule import paper_rate, warmup_schedule
-from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache
-from transformer_blocks.rotary import RotaryPositionalEncoding
-from transformer_blocks.linear_bias import ALiBi, alibi_slopes
-from transformer_blocks.query_key_norm import QueryKeyNorm
-from transformer_blocks.grouped_query import GroupedQueryAttention
-from transformer_blocks.packing import PackedLinear, compile_steps, pack
+from transformer_blocks.attention import (
+    scaled_dot_product_attention as scaled_dot_product_attention,
+)
+from transformer_blocks.builders import (
+    build_decoder as build_decoder,
+)
+from transformer_blocks.builders import (
+    build_encoder as build_encoder,
+)
+from transformer_blocks.cache import (
+    DecoderCache as DecoderCache,
+)
+from transformer_blocks.cache import (
+    KeyValueCache as KeyValueCache,
+)
+from transformer_blocks.cache import (
+    SelfAttentionCache as SelfAttentionCache,
+)
+from transformer_blocks.decoder import (
+    Decoder as Decoder,
+)
+from transformer_blocks.decoder import (
+    DecoderLayer as DecoderLayer,
+)
+from transformer_blocks.embedding import (
+    LearnedPositionalEncoding as LearnedPositionalEncoding,
+)
+from transformer_blocks.embedding import (
+    SinusoidalPositionalEncoding as SinusoidalPositionalEncoding,
+)
+from transformer_blocks.embedding import (
+    TokenEmbedding as TokenEmbedding,
+)
+from transformer_blocks.embedding import (
+    sinusoidal_table as sinusoidal_table,
+)
+from transformer_blocks.encoder import (
+    Encoder as Encoder,
+)
+from transformer_blocks.encoder import (
+    EncoderLayer as EncoderLayer,
+)
+from transformer_blocks.encoder_decoder import (
+    EncoderDecoder as EncoderDecoder,
+)
+from transformer_blocks.fast.dropout import (
+    Dropout as Dropout,
+)
+from transformer_blocks.feed_forward import (
+    FeedForward as FeedForward,
+)
+from transformer_blocks.feed_forward import (
+    GatedFeedForward as GatedFeedForward,
+)
 from transformer_blocks.generation import (
-    Generation,
-    StepModel,
-    beam_search,
-    greedy_search,
-    sample,
+    beam_search as beam_search,
+)
+from transformer_blocks.generation import (
+    greedy_search as greedy_search,
+)
+from transformer_blocks.generation import (
+    sample as sample,
 )
 from transformer_blocks.inspection import (
-    MaskExplanation,
-    Report,
-    Trace,
-    ablate,
-    check_cache,
-    check_causal,
-    check_padding,
-    explain_mask,
-    record_attention,
-    trace_shapes,
+    record_attention as record_attention,
 )
-from transformer_blocks.interop import assert_equivalent, from_torch, load_weights, to_torch
-from transformer_blocks.explorer import (
-    AttentionBlock,
-    Explorer,
-    Writing,
-    plot_attention,
-    plot_heads,
-    save_explorer,
+from transformer_blocks.kernels import (
+    AttentionFunction as AttentionFunction,
 )
-
-__all__ = [
-    "TokenEmbedding",
-    "SinusoidalPositionalEncoding",
-    "LearnedPositionalEncoding",
-    "sinusoidal_table",
-    "causal_mask",
-    "padding_mask",
-    "sliding_window_mask",
-    "document_mask",
-    "format_mask",
-    "attention_weights",
-    "scaled_dot_product_attention",
-    "fused_attention",
-    "AttentionKernel",
-    "WeighingKernel",
-    "PreparingKernel",
-    "AdditiveAttention",
-    "SingleHeadAttention",
-    "MultiHeadAttention",
-    "Dropout",
-    "drop",
-    "FeedForward",
-    "GatedFeedForward",
-    "Residual",
-    "PostNorm",
-    "PreNorm",
-    "EncoderLayer",
-    "Encoder",
-    "DecoderLayer",
-    "Decoder",
-    "EncoderDecoder",
-    "build_encoder",
-    "build_decoder",
-    "linear_cross_entropy",
-    "paper_rate",
-    "warmup_schedule",
-    "KeyValueCache",
-    "EncoderCache",
-    "DecoderCache",
-    "RotaryPositionalEncoding",
-    "ALiBi",
-    "alibi_slopes",
-    "QueryKeyNorm",
-    "GroupedQueryAttention",
-    "PackedLinear",
-    "pack",
-    "compile_steps",
-    "StepModel",
-    "Generation",
-    "greedy_search",
-    "sample",
-    "beam_search",
-    "record_attention",
-    "explain_mask",
-    "MaskExplanation",
-    "trace_shapes",
-    "Trace",
-    "ablate",
-    "check_causal",
-    "check_padding",
-    "check_cache",
-    "Report",
-    "from_torch",
-    "to_torch",
-    "assert_equivalent",
-    "load_weights",
-    "AttentionBlock",
-    "Writing",
-    "Explorer",
-    "save_explorer",
-    "plot_attention",
-    "plot_heads",
-]
+from transformer_blocks.kernels import (
+    ExplicitAttention as ExplicitAttention,
+)
+from transformer_blocks.kernels import (
+    PreparingKernel as PreparingKernel,
+)
+from transformer_blocks.loss import (
+    linear_cross_entropy as linear_cross_entropy,
+)
+from transformer_blocks.masks import (
+    causal_mask as causal_mask,
+)
+from transformer_blocks.masks import (
+    document_mask as document_mask,
+)
+from transformer_blocks.masks import (
+    format_mask as format_mask,
+)
+from transformer_blocks.masks import (
+    padding_mask as padding_mask,
+)
+from transformer_blocks.masks import (
+    sliding_window_mask as sliding_window_mask,
+)
+from transformer_blocks.multi_head import (
+    MultiHeadAttention as MultiHeadAttention,
+)
+from transformer_blocks.multi_head import (
+    SingleHeadAttention as SingleHeadAttention,
+)
+from transformer_blocks.residual import (
+    PostNorm as PostNorm,
+)
+from transformer_blocks.residual import (
+    PreNorm as PreNorm,
+)
+from transformer_blocks.residual import (
+    Residual as Residual,
+)
+from transformer_blocks.schedule import (
+    noam_rate as noam_rate,
+)
+from transformer_blocks.schedule import (
+    noam_schedule as noam_schedule,
+)
+from transformer_blocks.variants.additive import (
+    AdditiveAttention as AdditiveAttention,
+)
+from transformer_blocks.variants.alibi import (
+    ALiBi as ALiBi,
+)
+from transformer_blocks.variants.alibi import (
+    alibi_slopes as alibi_slopes,
+)
+from transformer_blocks.variants.grouped_query import (
+    GroupedQueryAttention as GroupedQueryAttention,
+)
+from transformer_blocks.variants.query_key_norm import (
+    QueryKeyNorm as QueryKeyNorm,
+)
+from transformer_blocks.variants.rotary import (
+    RotaryPositionalEncoding as RotaryPositionalEncoding,
+)

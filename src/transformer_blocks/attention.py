@@ -32,8 +32,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from transformer_blocks._checks import check_dropout, check_flag, check_number, check_tensor
-from transformer_blocks.dropout import drop
-from transformer_blocks.masks import check_mask, hide_future
+from transformer_blocks.fast.dropout import drop
+from transformer_blocks.masks import build_causal_mask, check_mask
 
 # Tables, cells of a table in use and while learning, and queries of one that is compiled, as
 # measured on two cores.
@@ -77,8 +77,8 @@ def attention_weights(
         tensor([[[[0.9442, 0.0558]]]])
     """
     check_inputs(query, key, key, causal=causal, scale=scale)
-    hidden = hidden_cells(query, key, mask, causal)
-    return softmax_of_visible(dot_products(query, key, scale), hidden).to(query.dtype)
+    hidden = combine_masks(query, key, mask, causal)
+    return masked_softmax(attention_scores(query, key, scale), hidden).to(query.dtype)
 
 
 def scaled_dot_product_attention(
@@ -174,18 +174,18 @@ def fused_attention(
     rows = _rows_of_a_mask(query, key, mask, causal)
     if rows < query.shape[-2]:
         return _attend_in_chunks(query, key, value, rows, mask, causal, dropout, scale)
-    hidden = hidden_cells(query, key, mask, causal)
+    hidden = combine_masks(query, key, mask, causal)
     if hidden is None:
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
         return _restore_nan(mixed, query, key, sees_all=True)
     # Torch's mask says what is visible. Its kernels differ on a row without any; such a row gets
     # all keys here, and zeros for an answer.
-    sees_nothing = hidden.all(dim=-1, keepdim=True)
-    visible = ~hidden | sees_nothing
+    fully_masked = hidden.all(dim=-1, keepdim=True)
+    visible = ~hidden | fully_masked
     mixed = F.scaled_dot_product_attention(
         query, key, value, attn_mask=visible, dropout_p=dropout, scale=scale
     )
-    return _restore_nan(mixed, query, key).masked_fill(sees_nothing, 0.0)
+    return _restore_nan(mixed, query, key).masked_fill(fully_masked, 0.0)
 
 
 def _restore_nan(mixed: Tensor, query: Tensor, key: Tensor, *, sees_all: bool = False) -> Tensor:
@@ -318,7 +318,7 @@ def _formula_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: 
     return batch * heads >= MANY_TABLES and length * key.shape[-2] <= largest
 
 
-def dot_products(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+def attention_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
     r"""Compute the attention scores :math:`QK^T / \sqrt{d_k}`, in float32 or better.
 
     A score near 100 that is rounded to bfloat16 is off by up to 0.25, and its weight by a quarter.
@@ -351,12 +351,12 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     return nullcontext()
 
 
-def softmax_of_visible(scores: Tensor, hidden: Tensor | None) -> Tensor:
+def masked_softmax(scores: Tensor, hidden: Tensor | None) -> Tensor:
     """Turn scores into weights: positive, zero where hidden, with sum one in each row.
 
     Args:
         scores: Shape (B, H, L, S).
-        hidden: What :func:`hidden_cells` found.
+        hidden: What :func:`combine_masks` found.
 
     Returns:
         Weights, which are all zero in a row that may see nothing. Shape (B, H, L, S).
@@ -365,19 +365,19 @@ def softmax_of_visible(scores: Tensor, hidden: Tensor | None) -> Tensor:
         return scores.softmax(dim=-1)
     # The softmax of a row of -inf is NaN, and so is its gradient. A row that may see nothing
     # therefore keeps its scores; the last step sets its weights to zero.
-    sees_nothing = hidden.all(dim=-1, keepdim=True)
-    scores = scores.masked_fill(hidden & ~sees_nothing, -math.inf)
+    fully_masked = hidden.all(dim=-1, keepdim=True)
+    scores = scores.masked_fill(hidden & ~fully_masked, -math.inf)
     return scores.softmax(dim=-1).masked_fill(hidden, 0.0)
 
 
-def hidden_cells(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
+def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
     """Join the caller's mask and the causal one; None where there is nothing to hide."""
     length, key_length = query.shape[-2], key.shape[-2]
     if mask is not None:
         check_mask_fits(mask, query, key)
     if not causal or length == 1:  # the last query sees every key, and so does an only one
         return mask
-    future = hide_future(length, key_length, query.device)
+    future = build_causal_mask(length, key_length, query.device)
     return future if mask is None else mask | future
 
 

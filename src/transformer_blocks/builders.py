@@ -19,7 +19,7 @@ from transformer_blocks.attention import fused_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.kernels import AttentionKernel
+from transformer_blocks.kernels import AttentionFunction
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, Residual
 
@@ -34,7 +34,7 @@ def build_encoder(
     attention_dropout: float = 0.0,
     activation: Callable[[Tensor], Tensor] = F.relu,
     residual: Callable[..., Residual] = PostNorm,
-    kernel: AttentionKernel = fused_attention,
+    attention_function: AttentionFunction = fused_attention,
 ) -> Encoder:
     """Build an encoder from its sizes.
 
@@ -49,7 +49,7 @@ def build_encoder(
         activation: The bend of the feed-forward networks, a function or a stateless module.
         residual: :class:`PostNorm` or :class:`PreNorm`, or a function that makes one, called with
             ``d_model`` and ``dropout=``. A stack of the latter ends with one more norm of its kind.
-        kernel: What computes attention, in all layers; one that learns is shared by them.
+        attention_function: What computes attention, in all layers; one that learns is shared by them.
 
     Returns:
         The composed stack.
@@ -65,12 +65,14 @@ def build_encoder(
     """
     check_size(num_layers=num_layers)
     check_dropout(dropout=dropout, attention_dropout=attention_dropout)
-    check_callable(activation=activation, kernel=kernel)
+    check_callable(activation=activation, attention_function=attention_function)
     check_factory(residual=residual)
     new_residual = partial(residual, d_model, dropout=dropout)
     layers = [
         EncoderLayer(
-            MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=kernel),
+            MultiHeadAttention(
+                d_model, num_heads, dropout=attention_dropout, attention_function=attention_function
+            ),
             FeedForward(d_model, d_ff, activation=activation),
             residual=new_residual,
         )
@@ -90,12 +92,12 @@ def build_decoder(
     attention_dropout: float = 0.0,
     activation: Callable[[Tensor], Tensor] = F.relu,
     residual: Callable[..., Residual] = PostNorm,
-    kernel: AttentionKernel = fused_attention,
-    cross_kernel: AttentionKernel = fused_attention,
+    attention_function: AttentionFunction = fused_attention,
+    cross_kernel: AttentionFunction = fused_attention,
 ) -> Decoder:
     """Build a decoder from its sizes; the arguments are those of :func:`build_encoder`.
 
-    Two kernels differ: ``kernel`` is that of self-attention, ``cross_kernel`` that of the look into
+    Two kernels differ: ``attention_function`` is that of self-attention, ``cross_kernel`` that of the look into
     the source, between whose positions and the target's there is no distance.
 
     Returns:
@@ -107,19 +109,25 @@ def build_decoder(
 
     Example:
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
-        >>> first, second = (layer.feed_forward.widen.weight for layer in decoder.layers)
+        >>> first, second = (layer.feed_forward.up_projection.weight for layer in decoder.layers)
         >>> torch.equal(first, second)  # every layer is made anew, none is a copy
         False
     """
     check_size(num_layers=num_layers)
     check_dropout(dropout=dropout, attention_dropout=attention_dropout)
-    check_callable(activation=activation, kernel=kernel, cross_kernel=cross_kernel)
+    check_callable(
+        activation=activation, attention_function=attention_function, cross_kernel=cross_kernel
+    )
     check_factory(residual=residual)
     new_residual = partial(residual, d_model, dropout=dropout)
     layers = [
         DecoderLayer(
-            MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=kernel),
-            MultiHeadAttention(d_model, num_heads, dropout=attention_dropout, kernel=cross_kernel),
+            MultiHeadAttention(
+                d_model, num_heads, dropout=attention_dropout, attention_function=attention_function
+            ),
+            MultiHeadAttention(
+                d_model, num_heads, dropout=attention_dropout, attention_function=cross_kernel
+            ),
             FeedForward(d_model, d_ff, activation=activation),
             residual=new_residual,
         )

@@ -6,7 +6,7 @@ word never learns of a later one, so its key and its value, once projected, stay
 later step. A :class:`KeyValueCache` keeps them. A step then projects one new position, and only
 attention itself still grows with what is written.
 
-A stack has such a memory for each of its layers: an :class:`EncoderCache`, for an encoder that
+A stack has such a memory for each of its layers: an :class:`SelfAttentionCache`, for an encoder that
 writes, as language models do. For a decoder there is also the source, which never changes at all. A
 :class:`DecoderCache` holds two of them for each layer: one of the past, which grows, and one of the
 source, which is projected once and shared by all rows that write the same sentence.
@@ -16,7 +16,7 @@ dropped afterwards. The modules themselves remember nothing. A step that raises 
 interrupted, leaves the caches of all layers at the length they had: it can be repeated. Reordered
 rows cannot be put back; if that is interrupted, the cache refuses to be used.
 
-Next chapter: :mod:`transformer_blocks.rotary`, positions as today's models know them.
+Next chapter: :mod:`transformer_blocks.variants.rotary`, positions as today's models know them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +70,7 @@ class KeyValueCache:
         """N, the number of rows; 0 while nothing is kept."""
         return 0 if self._buffer is None else self._buffer.shape[0]
 
-    def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep the keys and values of new positions, behind those of the earlier ones.
 
         Args:
@@ -134,7 +134,7 @@ class KeyValueCache:
         self._check_whole()
         return self._buffer
 
-    def claim(self, count: int) -> Tensor:
+    def reserve(self, count: int) -> Tensor:
         """Count more positions as kept, which the caller fills in.
 
         Args:
@@ -172,7 +172,7 @@ class KeyValueCache:
             if length == 0:
                 self._buffer = None
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order.
 
         A row that keeps its place is not copied, unless there are more rows than before.
@@ -231,7 +231,7 @@ class KeyValueCache:
         return buffer
 
 
-class EncoderCache:
+class SelfAttentionCache:
     """What a causal encoder remembers while it writes; :meth:`Encoder.new_cache` makes one.
 
     Args:
@@ -250,19 +250,19 @@ class EncoderCache:
 
     def __init__(self, num_layers: int) -> None:
         check_size(num_layers=num_layers)
-        self.past = [KeyValueCache() for _ in range(num_layers)]
+        self.layers = [KeyValueCache() for _ in range(num_layers)]
 
     @property
     def length(self) -> int:
         """How many positions are written, which is also the number of the next, from 0."""
-        return self.past[0].length
+        return self.layers[0].length
 
     @property
     def rows(self) -> int:
         """N, how many rows are being written; 0 before the first."""
-        return self.past[0].rows
+        return self.layers[0].rows
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order; a row may be named twice, or not at all.
 
         Args:
@@ -274,17 +274,17 @@ class EncoderCache:
             ValueError: If it has another shape.
         """
         _check_rows(rows)
-        if self.past[0].rows:
-            _check_range(rows, self.past[0].rows)
-        with _reordering(self.past):
-            for cache in self.past:
+        if self.layers[0].rows:
+            _check_range(rows, self.layers[0].rows)
+        with _reordering(self.layers):
+            for cache in self.layers:
                 cache._reorder(rows)
 
 
 class DecoderCache:
     """What a decoder remembers while it writes; :meth:`Decoder.new_cache` makes one.
 
-    It begins with a row for each sentence. After a :meth:`select` that names rows several times,
+    It begins with a row for each sentence. After a :meth:`reorder` that names rows several times,
     several rows write the same sentence, as the beams of a beam search do; they go on sharing its
     memory as long as all sentences have equally many rows, and those of a sentence stand together.
 
@@ -315,7 +315,7 @@ class DecoderCache:
             check_instance(KeyValueCache, **{f"memory[{layer}]": cache})
         if memory_mask is not None:
             check_boolean("memory_mask", memory_mask)
-        self.past = [KeyValueCache() for _ in memory]
+        self.layers = [KeyValueCache() for _ in memory]
         self.memory = list(memory)
         self.memory_mask = memory_mask
         if (
@@ -330,14 +330,14 @@ class DecoderCache:
     @property
     def length(self) -> int:
         """How many target positions are written, which is also the number of the next, from 0."""
-        return self.past[0].length
+        return self.layers[0].length
 
     @property
     def rows(self) -> int:
         """N, how many rows are being written."""
         return self.memory[0].rows * self._rows_per_sentence
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order, as beams and finished sentences need it.
 
         Args:
@@ -351,8 +351,8 @@ class DecoderCache:
         _check_rows(rows)
         _check_range(rows, self.rows)
         sentences, rows_per_sentence = _group(rows // self._rows_per_sentence)
-        with _reordering([*self.past, *self.memory]):
-            for cache in self.past:
+        with _reordering([*self.layers, *self.memory]):
+            for cache in self.layers:
                 cache._reorder(rows)
             for cache in self.memory:
                 cache._reorder(sentences)
@@ -368,7 +368,7 @@ def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]
     to the caches of these layers twice.
 
     Args:
-        forward: Takes a ``cache`` or a ``past`` by name, or neither.
+        forward: Takes an optional ``cache`` by keyword.
 
     Returns:
         The same function, which crops the caches if an exception of any kind leaves it.
@@ -383,17 +383,17 @@ def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]
         ...     with torch.no_grad():
         ...         encoder(torch.randn(1, 1, 16), cache=cache)
         ... except KeyboardInterrupt:
-        ...     print([past.length for past in cache.past])
+        ...     print([layer.length for layer in cache.layers])
         [0, 0]
     """
 
     @wraps(forward)
     def forward_or_undo(*inputs: Inputs.args, **options: Inputs.kwargs) -> Tensor:
-        cache = options.get("cache") or options.get("past")
+        cache = options.get("cache")
         if isinstance(cache, KeyValueCache):
             caches = [cache]
-        elif isinstance(cache, EncoderCache | DecoderCache):
-            caches = cache.past
+        elif isinstance(cache, SelfAttentionCache | DecoderCache):
+            caches = cache.layers
         else:  # None, or something that the forward pass refuses
             return forward(*inputs, **options)
         lengths = [each.length for each in caches]

@@ -89,7 +89,7 @@ class DecoderLayer(nn.Module):
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = True,
-        past: KeyValueCache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Let the target look at itself, then at the source.
 
@@ -101,25 +101,25 @@ class DecoderLayer(nn.Module):
                 the last counts all positions so far.
             memory_mask: Hides source positions, usually their padding; to (B, H, 1, S).
             causal: Whether a target position is kept from seeing later ones.
-            past: Keys and values of the target positions before ``x``; those of ``x`` are added.
+            cache: Keys and values of the target positions before ``x``; those of ``x`` are added.
 
         Returns:
             Shape (B, L, d_model).
 
         Raises:
-            RuntimeError: If there is a past and gradients are recorded.
+            RuntimeError: If there is a cache and gradients are recorded.
             TypeError: If ``x`` or ``memory`` differs from the weights in dtype, or something is of
                 another kind.
             ValueError: If shapes do not fit.
         """
-        if past is not None:
-            check_instance(KeyValueCache, past=past)
+        if cache is not None:
+            check_instance(KeyValueCache, cache=cache)
         if not isinstance(memory, KeyValueCache):
             self._check_memory(x, memory, memory_mask)
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=past)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
         )
-        x = self.cross_attention_residual(x, lambda x: self._look_up(x, memory, memory_mask))
+        x = self.cross_attention_residual(x, lambda x: self._cross_attend(x, memory, memory_mask))
         return self.feed_forward_residual(x, self.feed_forward)
 
     def _check_memory(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> None:
@@ -142,7 +142,7 @@ class DecoderLayer(nn.Module):
                     name="memory_mask",
                 )
 
-    def _look_up(
+    def _cross_attend(
         self, x: Tensor, memory: Tensor | KeyValueCache, memory_mask: Tensor | None
     ) -> Tensor:
         if isinstance(memory, Tensor):
@@ -223,18 +223,25 @@ class Decoder(nn.Module):
             )
         check_vectors("x", x, None)
         memories: Sequence[Tensor | KeyValueCache | None] = [memory] * len(self.layers)
-        pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
+        caches: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
-            memories, pasts, memory_mask = cache.memory, cache.past, cache.memory_mask
-            if len(pasts) != len(self.layers):
+            memories, caches, memory_mask = cache.memory, cache.layers, cache.memory_mask
+            if len(caches) != len(self.layers):
                 raise ValueError(
                     f"cache must be of this decoder with {len(self.layers)} layers, "
-                    f"got one of {len(pasts)}"
+                    f"got one of {len(caches)}"
                 )
             if x.shape[0] != cache.rows:
                 raise ValueError(f"x must have the cache's {cache.rows} rows, got {tuple(x.shape)}")
-        for layer, layer_memory, past in zip(self.layers, memories, pasts, strict=True):
-            x = layer(x, layer_memory, mask=mask, memory_mask=memory_mask, causal=causal, past=past)
+        for layer, layer_memory, layer_cache in zip(self.layers, memories, caches, strict=True):
+            x = layer(
+                x,
+                layer_memory,
+                mask=mask,
+                memory_mask=memory_mask,
+                causal=causal,
+                cache=layer_cache,
+            )
         return x if self.norm is None else self.norm(x)
 
     def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
@@ -272,7 +279,7 @@ class Decoder(nn.Module):
                 memory_mask = memory_mask[None, None]  # the same for all sentences and heads
         caches = [KeyValueCache() for _ in layers]
         for layer, cache in zip(layers, caches, strict=True):
-            cache.add(*layer.cross_attention.project(memory, memory))
+            cache.append(*layer.cross_attention.project(memory, memory))
         return DecoderCache(caches, memory_mask=memory_mask)
 
 

@@ -19,7 +19,7 @@ from transformer_blocks._checks import (
     check_modules,
     check_vectors,
 )
-from transformer_blocks.cache import EncoderCache, KeyValueCache, undo_on_error
+from transformer_blocks.cache import KeyValueCache, SelfAttentionCache, undo_on_error
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Residual, new_residual
 
@@ -68,7 +68,7 @@ class EncoderLayer(nn.Module):
         *,
         mask: Tensor | None = None,
         causal: bool = False,
-        past: KeyValueCache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Let the positions of ``x`` exchange what they know.
 
@@ -77,20 +77,20 @@ class EncoderLayer(nn.Module):
             mask: Boolean, True hides a key. Shape (L, L) or broadcastable to (B, H, L, L), where
                 the last counts all positions so far.
             causal: Also hide later positions.
-            past: Keys and values of the positions before ``x``; those of ``x`` are added.
+            cache: Keys and values of the positions before ``x``; those of ``x`` are added.
 
         Returns:
             Shape (B, L, d_model).
 
         Raises:
-            RuntimeError: If there is a past and gradients are recorded.
+            RuntimeError: If there is a cache and gradients are recorded.
             TypeError: If ``x`` differs from the weights in dtype, or something is of another kind.
             ValueError: If shapes do not fit.
         """
-        if past is not None:
-            check_instance(KeyValueCache, past=past)
+        if cache is not None:
+            check_instance(KeyValueCache, cache=cache)
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=past)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
         )
         return self.feed_forward_residual(x, self.feed_forward)
 
@@ -130,7 +130,7 @@ class Encoder(nn.Module):
         *,
         mask: Tensor | None = None,
         causal: bool = False,
-        cache: EncoderCache | None = None,
+        cache: SelfAttentionCache | None = None,
     ) -> Tensor:
         """Apply the layers in turn.
 
@@ -152,19 +152,19 @@ class Encoder(nn.Module):
                 or of other rows.
         """
         check_vectors("x", x, None)
-        pasts: Sequence[KeyValueCache | None] = [None] * len(self.layers)
+        caches: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
-            check_instance(EncoderCache, cache=cache)
-            pasts = cache.past
-            if len(pasts) != len(self.layers):
+            check_instance(SelfAttentionCache, cache=cache)
+            caches = cache.layers
+            if len(caches) != len(self.layers):
                 raise ValueError(
                     f"cache must be of this encoder with {len(self.layers)} layers, "
-                    f"got one of {len(pasts)}"
+                    f"got one of {len(caches)}"
                 )
-        for layer, past in zip(self.layers, pasts, strict=True):
-            x = layer(x, mask=mask, causal=causal, past=past)
+        for layer, layer_cache in zip(self.layers, caches, strict=True):
+            x = layer(x, mask=mask, causal=causal, cache=layer_cache)
         return x if self.norm is None else self.norm(x)
 
-    def new_cache(self) -> EncoderCache:
+    def new_cache(self) -> SelfAttentionCache:
         """Begin to write, word by word: a cache for one search, which belongs to the caller."""
-        return EncoderCache(len(self.layers))
+        return SelfAttentionCache(len(self.layers))

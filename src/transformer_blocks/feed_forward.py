@@ -29,7 +29,7 @@ from transformer_blocks._checks import (
     check_size,
     check_vectors,
 )
-from transformer_blocks.dropout import Dropout
+from transformer_blocks.fast.dropout import Dropout
 
 
 class FeedForward(nn.Module):
@@ -69,11 +69,11 @@ class FeedForward(nn.Module):
         check_callable(activation=activation)
         check_flag(bias=bias)
         super().__init__()
-        self.widen = nn.Linear(d_model, d_ff, bias=bias)
+        self.up_projection = nn.Linear(d_model, d_ff, bias=bias)
         self.activation = activation
         self.dropout = Dropout(dropout)
-        self.narrow = nn.Linear(d_ff, d_model, bias=bias)
-        for linear in (self.widen, self.narrow):
+        self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
+        for linear in (self.up_projection, self.down_projection):
             _initialise(linear)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,10 +89,10 @@ class FeedForward(nn.Module):
             TypeError: If ``x`` is no tensor, or differs from the weights in dtype.
             ValueError: If its last dimension is not d_model.
         """
-        widen = self.widen
-        check_vectors("x", x, getattr(widen, "in_features", None), widen, leading=None)
-        hidden = self.dropout(self.activation(widen(x)))  # (B, L, d_ff)
-        return self.narrow(hidden)  # (B, L, d_model)
+        up = self.up_projection
+        check_vectors("x", x, getattr(up, "in_features", None), up, leading=None)
+        hidden = self.dropout(self.activation(up(x)))  # (B, L, d_ff)
+        return self.down_projection(hidden)  # (B, L, d_model)
 
     def extra_repr(self) -> str:
         """Show the activation when the module is printed."""
@@ -120,7 +120,9 @@ class GatedFeedForward(nn.Module):
     Example:
         >>> feed_forward = GatedFeedForward(d_model=16, d_ff=64)
         >>> with torch.no_grad():
-        ...     shut = feed_forward.gate.weight.zero_()  # Swish(0) is 0: the gate is shut ...
+        ...     shut = (
+        ...         feed_forward.gate_projection.weight.zero_()
+        ...     )  # Swish(0) is 0: the gate is shut ...
         >>> bool(feed_forward(torch.randn(2, 5, 16)).any())  # ... and nothing goes through
         False
     """
@@ -139,12 +141,12 @@ class GatedFeedForward(nn.Module):
         check_callable(activation=activation)
         check_flag(bias=bias)
         super().__init__()
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-        self.widen = nn.Linear(d_model, d_ff, bias=bias)
+        self.gate_projection = nn.Linear(d_model, d_ff, bias=bias)
+        self.up_projection = nn.Linear(d_model, d_ff, bias=bias)
         self.activation = activation
         self.dropout = Dropout(dropout)
-        self.narrow = nn.Linear(d_ff, d_model, bias=bias)
-        for linear in (self.gate, self.widen, self.narrow):
+        self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
+        for linear in (self.gate_projection, self.up_projection, self.down_projection):
             _initialise(linear)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -160,10 +162,10 @@ class GatedFeedForward(nn.Module):
             TypeError: If ``x`` is no tensor, or differs from the weights in dtype.
             ValueError: If its last dimension is not d_model.
         """
-        gate = self.gate
+        gate = self.gate_projection
         check_vectors("x", x, getattr(gate, "in_features", None), gate, leading=None)
-        hidden = self.dropout(self.activation(gate(x)) * self.widen(x))  # (B, L, d_ff)
-        return self.narrow(hidden)  # (B, L, d_model)
+        hidden = self.dropout(self.activation(gate(x)) * self.up_projection(x))  # (B, L, d_ff)
+        return self.down_projection(hidden)  # (B, L, d_model)
 
     def extra_repr(self) -> str:
         """Show the activation when the module is printed."""

@@ -3,14 +3,14 @@
 A layer that attends makes queries, keys and values, and leaves it to its *kernel* to mix them. The
 two functions of the last chapter are kernels: they compute the same, one to be read and one to be
 run. But another kernel may compute something else. Three ways lead there: any function that takes
-the arguments of :class:`AttentionKernel`; a :class:`WeighingKernel`, which finds the weights in
+the arguments of :class:`AttentionFunction`; a :class:`ExplicitAttention`, which finds the weights in
 another way; and a :class:`PreparingKernel`, which changes queries and keys before another kernel
 sees them. The last can be put around each other, and so do positions and normalisations get into
 attention without a layer that knows of them.
 
 Whatever a kernel does, it obeys the mask rule, and aligns ``causal`` to the bottom right.
 
-Next chapter: :mod:`transformer_blocks.additive`, the first way to compare, and the slower one.
+Next chapter: :mod:`transformer_blocks.variants.additive`, the first way to compare, and the slower one.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from transformer_blocks._checks import check_callable, check_dropout
 from transformer_blocks.attention import attention_weights, check_inputs, check_mask_fits
-from transformer_blocks.dropout import drop
+from transformer_blocks.fast.dropout import drop
 
 
-class AttentionKernel(Protocol):
-    """What a module asks of an attention function; write your own and pass it as ``kernel=``.
+class AttentionFunction(Protocol):
+    """What a module asks of an attention function; write your own and pass it as ``attention_function=``.
 
     A kernel returns the mixed values, of shape (B, H, L, d_v), or a pair of them and the attention
     weights before dropout, of shape (B, H, L, S). It must obey the mask rule of
@@ -49,11 +49,11 @@ class AttentionKernel(Protocol):
         ...
 
 
-class WeighingKernel(nn.Module):
+class ExplicitAttention(nn.Module):
     """A kernel that is told by its weights; a subclass says what they are.
 
     Example:
-        >>> class Mean(WeighingKernel):
+        >>> class Mean(ExplicitAttention):
         ...     "Looks at all that it may see alike."
         ...
         ...     def attention_weights(self, query, key, *, mask=None, causal=False, scale=None):
@@ -112,10 +112,10 @@ class PreparingKernel(nn.Module):
     """A kernel that does something to queries and keys, then leaves the rest to another.
 
     Args:
-        kernel: What computes attention with what :meth:`prepare` returns.
+        attention_function: What computes attention with what :meth:`prepare` returns.
 
     Raises:
-        TypeError: If ``kernel`` is a class, or cannot be called.
+        TypeError: If ``attention_function`` is a class, or cannot be called.
 
     Example:
         >>> class Sharp(PreparingKernel):
@@ -130,10 +130,10 @@ class PreparingKernel(nn.Module):
         True
     """
 
-    def __init__(self, kernel: AttentionKernel) -> None:
-        check_callable(kernel=kernel)
+    def __init__(self, attention_function: AttentionFunction) -> None:
+        check_callable(attention_function=attention_function)
         super().__init__()
-        self.kernel = kernel
+        self.attention_function = attention_function
 
     def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Change queries and keys; for subclasses to say how."""
@@ -153,7 +153,7 @@ class PreparingKernel(nn.Module):
         """Prepare, then mix; the arguments are those of every kernel."""
         check_inputs(query, key, value, causal=causal, scale=scale)
         query, key = self.prepare(query, key)
-        return self.kernel(
+        return self.attention_function(
             query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
         )
 
@@ -169,9 +169,11 @@ class PreparingKernel(nn.Module):
         """Say how much of each value a query takes. Shape (B, H, L, S)."""
         check_inputs(query, key, key, causal=causal, scale=scale)
         query, key = self.prepare(query, key)
-        return weights_of(self.kernel)(query, key, mask=mask, causal=causal, scale=scale)
+        return weights_of(self.attention_function)(
+            query, key, mask=mask, causal=causal, scale=scale
+        )
 
 
-def weights_of(kernel: AttentionKernel) -> Callable[..., Tensor]:
+def weights_of(attention_function: AttentionFunction) -> Callable[..., Tensor]:
     """Find what computes a kernel's weights: its own method, or equation 1."""
-    return getattr(kernel, "attention_weights", attention_weights)
+    return getattr(attention_function, "attention_weights", attention_weights)

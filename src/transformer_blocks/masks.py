@@ -20,7 +20,7 @@ A mask sets attention weights to zero, and zero times NaN is NaN. So masked posi
 finite numbers too. NaN and infinity are never hidden: on every path, a query that is not finite
 shows in its own output, and a key or value that is not finite shows in the output of every query
 that attends to it. At a masked position, it may show in any other output of its sequence as well,
-and in which depends on the path. (An encoder prepared by :func:`~transformer_blocks.pack` leaves
+and in which depends on the path. (An encoder prepared by :func:`~transformer_blocks.prepare` leaves
 padding out where there is enough of it, and then nothing of it shows.)
 
 Next chapter: :mod:`transformer_blocks.attention`, where masks are put to use.
@@ -77,10 +77,12 @@ def causal_mask(
     """
     key_length = query_length if key_length is None else key_length
     check_size(query_length=query_length, key_length=key_length)
-    return hide_future(query_length, key_length, device)
+    return build_causal_mask(query_length, key_length, device)
 
 
-def hide_future(query_length: int, key_length: int, device: torch.device | str | None) -> Tensor:
+def build_causal_mask(
+    query_length: int, key_length: int, device: torch.device | str | None
+) -> Tensor:
     """Build the causal mask without checks, for kernels: sizes may be zero or symbolic."""
     every_cell = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
     return every_cell.triu_(key_length - query_length + 1)  # in place: a table may take gigabytes

@@ -18,7 +18,7 @@ Both serve all three uses of section 3.2.3. Self-attention passes one sequence t
 Source-target attention, or cross-attention, asks with the translation and looks up keys and values
 in the encoded source. The decoder's self-attention also hides the future.
 
-Next chapter: :mod:`transformer_blocks.dropout`, which comes with every part that learns.
+Next chapter: :mod:`transformer_blocks.fast.dropout`, which comes with every part that learns.
 """
 
 from collections import OrderedDict
@@ -46,7 +46,7 @@ from transformer_blocks.attention import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.cache import KeyValueCache, undo_on_error
-from transformer_blocks.kernels import AttentionKernel, weights_of
+from transformer_blocks.kernels import AttentionFunction, weights_of
 from transformer_blocks.masks import check_mask
 
 
@@ -148,11 +148,11 @@ class MultiHeadAttention(nn.Module):
         bias: Whether the projections add a learned constant; the paper's do not.
         dropout: Probability of dropping an attention weight while training. Off by default: the
             paper drops none, and it costs the fused kernel its speed and its small memory.
-        kernel: What computes attention; :func:`~transformer_blocks.scaled_dot_product_attention`
+        attention_function: What computes attention; :func:`~transformer_blocks.scaled_dot_product_attention`
             is the readable one, :class:`~transformer_blocks.AdditiveAttention` the older one.
 
     Raises:
-        TypeError: If an argument is of the wrong kind: a size no whole number, ``kernel`` a class.
+        TypeError: If an argument is of the wrong kind: a size no whole number, ``attention_function`` a class.
         ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
             ``dropout`` is out of range.
 
@@ -178,7 +178,7 @@ class MultiHeadAttention(nn.Module):
         value_width: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
-        kernel: AttentionKernel = fused_attention,
+        attention_function: AttentionFunction = fused_attention,
     ) -> None:
         key_width = d_model if key_width is None else key_width
         value_width = d_model if value_width is None else value_width
@@ -186,7 +186,7 @@ class MultiHeadAttention(nn.Module):
             d_model=d_model, num_heads=num_heads, key_width=key_width, value_width=value_width
         )
         check_dropout(dropout=dropout)
-        check_callable(kernel=kernel)
+        check_callable(attention_function=attention_function)
         check_flag(bias=bias)
         if d_model % num_heads:
             raise ValueError(
@@ -197,7 +197,7 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.d_k = d_model // num_heads
         self.dropout = dropout
-        self.kernel = kernel
+        self.attention_function = attention_function
         self._weights_hooks: OrderedDict[int, Callable[[Tensor], None]] = OrderedDict()
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
         self.key_projection = nn.Linear(key_width, d_model, bias=bias)
@@ -245,15 +245,15 @@ class MultiHeadAttention(nn.Module):
             self._check_options(query, key, mask=mask, causal=causal, cache=cache)
             queries, keys, values = self._project_all(query, key, value)
             if cache is not None:
-                keys, values = cache.add(keys, values)
+                keys, values = cache.append(keys, values)
         elif cache is not None and key is None and value is None:
             _check_inputs(self, ("query", query))
             self._check_options(query, None, mask=mask, causal=causal, cache=cache)
-            queries = self._split(self.query_projection(query))
+            queries = self._split_heads(self.query_projection(query))
             keys, values = cache.read()
         else:
             raise ValueError("key and value must be given, or a cache that holds some")
-        mixed = self.mix(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
+        mixed = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
         joined = mixed.transpose(1, 2).flatten(2)  # (B, L, d_model)
         return self.output_projection(joined)
 
@@ -276,9 +276,11 @@ class MultiHeadAttention(nn.Module):
             ValueError: If one has another shape.
         """
         _check_inputs(self, ("key", key), ("value", value))
-        return self._split(self.key_projection(key)), self._split(self.value_projection(value))
+        return self._split_heads(self.key_projection(key)), self._split_heads(
+            self.value_projection(value)
+        )
 
-    def mix(
+    def attend(
         self,
         queries: Tensor,
         keys: Tensor,
@@ -301,12 +303,16 @@ class MultiHeadAttention(nn.Module):
         """
         dropout = self.dropout if self.training else 0.0
         keys, values = self._share(keys), self._share(values)
-        mixed = self.kernel(queries, keys, values, mask=mask, causal=causal, dropout=dropout)
+        mixed = self.attention_function(
+            queries, keys, values, mask=mask, causal=causal, dropout=dropout
+        )
         mixed, weights = mixed if isinstance(mixed, tuple) and len(mixed) == 2 else (mixed, None)
         expected = *queries.shape[:3], values.shape[3]
         if not isinstance(mixed, Tensor):
             refuse(
-                "kernel", "a function that returns an output, or a pair of it and weights", mixed
+                "attention_function",
+                "a function that returns an output, or a pair of it and weights",
+                mixed,
             )
         if mixed.shape != expected:
             raise ValueError(
@@ -344,9 +350,9 @@ class MultiHeadAttention(nn.Module):
 
     def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         return (
-            self._split(self.query_projection(query)),
-            self._split(self.key_projection(key)),
-            self._split(self.value_projection(value)),
+            self._split_heads(self.query_projection(query)),
+            self._split_heads(self.key_projection(key)),
+            self._split_heads(self.value_projection(value)),
         )
 
     def attention_weights(
@@ -372,12 +378,12 @@ class MultiHeadAttention(nn.Module):
         keys = [] if cache is None or not cache.length else [cache.read()[0]]
         if key is not None:
             _check_inputs(self, ("key", key))
-            keys.append(self._split(self.key_projection(key)))
+            keys.append(self._split_heads(self.key_projection(key)))
         if not keys:
             raise ValueError("key must be given, or a cache that holds some")
         self._check_options(query, key, mask=mask, causal=causal, cache=cache)
-        return weights_of(self.kernel)(
-            self._split(self.query_projection(query)),
+        return weights_of(self.attention_function)(
+            self._split_heads(self.query_projection(query)),
             self._share(torch.cat(keys, dim=2)),  # (B, H, S, d_k)
             mask=mask,
             causal=causal,
@@ -408,7 +414,7 @@ class MultiHeadAttention(nn.Module):
         """Give every head its keys or values: here each has its own."""
         return x
 
-    def _split(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         """Cut the width into heads: (B, L, d_model) to (B, H, L, d_k)."""
         return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
 

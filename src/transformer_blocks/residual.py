@@ -29,7 +29,7 @@ from transformer_blocks._checks import (
     check_vectors,
     refuse,
 )
-from transformer_blocks.dropout import Dropout
+from transformer_blocks.fast.dropout import Dropout
 
 
 class Residual(nn.Module):

@@ -15,21 +15,21 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformer_blocks._checks import check_instance, check_size
 
 
-def paper_rate(step: int, *, d_model: int, warmup_steps: int = 4000) -> float:
+def noam_rate(step: int, *, d_model: int, warmup_steps: int = 4000) -> float:
     """Compute the paper's learning rate at a step, counted from 1 (equation 3).
 
     Raises:
         ValueError: If the step or a size is not positive.
 
     Example:
-        >>> [f"{paper_rate(step, d_model=512):.6f}" for step in (2000, 4000, 16000)]
+        >>> [f"{noam_rate(step, d_model=512):.6f}" for step in (2000, 4000, 16000)]
         ['0.000349', '0.000699', '0.000349']
     """
     check_size(step=step, d_model=d_model, warmup_steps=warmup_steps)
     return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
 
 
-def warmup_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 4000) -> LambdaLR:
+def noam_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 4000) -> LambdaLR:
     """Let an optimizer follow the paper's learning rate; call ``.step()`` after each update.
 
     The rate multiplies the optimizer's own ``lr``, so give it ``lr=1.0`` for the paper's. The
@@ -50,13 +50,13 @@ def warmup_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 4
     Example:
         >>> weight = nn.Parameter(torch.zeros(1))
         >>> adam = torch.optim.Adam([weight], lr=1.0, betas=(0.9, 0.98), eps=1e-9)
-        >>> schedule = warmup_schedule(adam, d_model=512)
-        >>> adam.param_groups[0]["lr"] == paper_rate(1, d_model=512)
+        >>> schedule = noam_schedule(adam, d_model=512)
+        >>> adam.param_groups[0]["lr"] == noam_rate(1, d_model=512)
         True
     """
     check_instance(Optimizer, optimizer=optimizer)
     check_size(d_model=d_model, warmup_steps=warmup_steps)
     return LambdaLR(
         optimizer,
-        lambda done: paper_rate(done + 1, d_model=d_model, warmup_steps=warmup_steps),
+        lambda done: noam_rate(done + 1, d_model=d_model, warmup_steps=warmup_steps),
     )

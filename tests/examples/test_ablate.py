@@ -11,7 +11,7 @@ from tests.examples.test_translate import TINY, one_error_line
 
 import ablate
 import translate
-from transformer_blocks import ablate as without
+from transformer_blocks.inspection import ablate as without
 from translation.decoding import translate as write
 from translation.run import Run, corpus_of
 from translation.scoring import score

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from transformer_blocks import Generation, pack, record_attention
+from transformer_blocks import record_attention
+from transformer_blocks.generation import Generation
+from transformer_blocks.inference import prepare
 from translation.batches import pad
 from translation.decoding import (
     Translation,
@@ -38,7 +40,7 @@ def test_selected_rows_go_on_as_if_alone(trained: Training) -> None:
     with torch.no_grad():
         steps = model.begin(source)
         steps.step(first)
-        steps.select(torch.tensor([2, 1]))
+        steps.reorder(torch.tensor([2, 1]))
         kept = steps.step(second)
         alone = model.begin(source[[2, 1]])
         alone.step(first[:2])
@@ -86,7 +88,7 @@ def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
     one_by_one = [tell(model, [sentence], 1)[0] for sentence in sentences]
     for batch_tokens in (1, 40, 10_000):
         assert tell(model, sentences, batch_tokens) == one_by_one
-    assert tell(pack(model), sentences, 40) == one_by_one
+    assert tell(prepare(model), sentences, 40) == one_by_one
     assert len(set(one_by_one)) > 1
 
 

@@ -169,7 +169,7 @@ def test_rows_that_are_selected_go_on_as_if_they_had_been_alone(style: str) -> N
     prompt = torch.randint(4, 30, (3, 4))
     with torch.no_grad():
         together, alone = TextSteps(model, prompt), TextSteps(model, prompt[1:2])
-        together.select(torch.tensor([2, 1, 1]))  # before the first step
+        together.reorder(torch.tensor([2, 1, 1]))  # before the first step
         for place in range(25):
             token = 4 + place
             rows = 3 if place < 6 else 1
@@ -178,7 +178,7 @@ def test_rows_that_are_selected_go_on_as_if_they_had_been_alone(style: str) -> N
             row = 1 if place < 6 else 0
             torch.testing.assert_close(scores[row : row + 1], wanted, atol=1e-4, rtol=1e-4)
             if place == 5:
-                together.select(torch.tensor([1]))
+                together.reorder(torch.tensor([1]))
 
 
 @pytest.mark.parametrize("style", STYLES)

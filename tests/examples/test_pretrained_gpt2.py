@@ -20,7 +20,8 @@ from pretrained import gpt2
 from pretrained.byte_pairs import BORDERS, BYTES, END, BytePairs, _kind
 from pretrained.gpt2 import Writer
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
-from transformer_blocks import beam_search, greedy_search, pack
+from transformer_blocks import beam_search, greedy_search
+from transformer_blocks.inference import prepare
 from translation.searches import Greedy, Sample
 
 TEXT = [
@@ -98,14 +99,14 @@ def test_every_score_is_that_of_transformers(tmp_path: Path, dtype: torch.dtype)
     )
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_texts_go_on_as_in_transformers_token_by_token(tmp_path: Path, packed: bool) -> None:
+@pytest.mark.parametrize("prepared", [False, True])
+def test_texts_go_on_as_in_transformers_token_by_token(tmp_path: Path, prepared: bool) -> None:
     ended = 0
     for seed in range(4):
         torch.manual_seed(seed)
         theirs = save_gpt2(tmp_path, 50, end=seed)
         model = Gpt2.load(tmp_path)
-        model = pack(model) if packed else model
+        model = prepare(model) if prepared else model
         for begun, beams in ((1, 1), (6, 1), (6, 3)):
             tokens = torch.randint(50, (6, begun))
             with torch.no_grad():

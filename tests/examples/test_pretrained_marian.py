@@ -21,7 +21,7 @@ from pretrained import marian
 from pretrained.marian import PublishedTranslator, read_search, write
 from pretrained.marian_model import Marian, MarianSteps
 from pretrained.sentence_pieces import SentencePieces
-from transformer_blocks import pack
+from transformer_blocks.inference import prepare
 
 JAPANESE = [
     f"{who}は{what}{verb}。"
@@ -173,10 +173,10 @@ def publish_search(theirs: Any, folder: Path, **search: Any) -> None:
     theirs.generation_config.save_pretrained(folder)
 
 
-def translate(folder: Path, source: Tensor, *, packed: bool = False) -> list[list[int]]:
+def translate(folder: Path, source: Tensor, *, prepared: bool = False) -> list[list[int]]:
     """Translate as the program does, by the settings of the folder."""
     model = Marian.load(folder)
-    ours = pack(model) if packed else model
+    ours = prepare(model) if prepared else model
     padding, end = model.padding_id, model.end_id
     found = write(ours, source, **read_search(folder, model))
     assert all(sentence.ended for sentence in found)
@@ -190,12 +190,12 @@ def generate(theirs: Any, source: Tensor) -> list[list[int]]:
     return [[padding, *row[1 : row.index(0, 1)], 0] for row in rows]
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("prepared", [False, True])
 def test_translations_are_those_of_transformers_token_by_token(
-    tmp_path: Path, packed: bool
+    tmp_path: Path, prepared: bool
 ) -> None:
     size, lengths = 37, set()
-    for seed in range(3 if packed else 4):
+    for seed in range(3 if prepared else 4):
         torch.manual_seed(seed)
         theirs, source = save_marian(tmp_path, size), ragged(size, 12)
         for beams, penalty, rule in (
@@ -205,7 +205,7 @@ def test_translations_are_those_of_transformers_token_by_token(
             publish_search(
                 theirs, tmp_path, num_beams=beams, length_penalty=penalty, early_stopping=rule
             )
-            found = translate(tmp_path, source, packed=packed)
+            found = translate(tmp_path, source, prepared=prepared)
             assert found == generate(theirs, source)
             lengths |= {len(each) for each in found}
     assert max(lengths) == 15  # some had to be ended ...

@@ -20,7 +20,7 @@ from tests.examples.proof_run import Proof, ProofRun, make_lines, reference
 from torch import Tensor
 
 import translate
-from transformer_blocks import StepModel
+from transformer_blocks.generation import StepModel
 from translation import comparison, corpus
 from translation.decoding import translate as translate_many
 from translation.decoding import translate_n_best
@@ -356,7 +356,7 @@ class Echo:
         self.written = self.written + 1
         return logits
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         self.source, self.written = self.source[rows], self.written[rows]
 
 

@@ -263,7 +263,7 @@ def test_steps_are_compiled_where_the_command_line_says_so(
         asked.append(compiled)
         return model
 
-    monkeypatch.setattr(translate, "pack", note)
+    monkeypatch.setattr(translate, "prepare", note)
     command = ["translate", "--run", str(trained.run.folder), "犬が走る。"]
     assert translate.main(command) == translate.main([*command, "--compile"]) == 0
     assert asked == [False, True]

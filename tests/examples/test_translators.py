@@ -8,7 +8,8 @@ import torch
 from tests.examples.test_training import fingerprint, kill_at_save
 from tests.examples.tiny_run import SETTINGS, begin
 
-from transformer_blocks import pack, record_attention
+from transformer_blocks import record_attention
+from transformer_blocks.inference import prepare
 from translation.batches import pad
 from translation.decoding import look, translate
 from translation.presets import MODELS, PRESETS, settings_for
@@ -67,7 +68,7 @@ def test_a_step_scores_as_the_whole_model_does(model: Translator) -> None:
     source = pad([[5, 6, 7, 8, 9], [10, 11], [12, 13, 14]])
     target = torch.cat((torch.full((3, 1), BOS), torch.randint(4, 20, (3, 4))), dim=1)
     whole = model(source, target)
-    for writing in (model, pack(model)):
+    for writing in (model, prepare(model)):
         steps = writing.begin(source)
         for position in range(5):
             scores = steps.step(target[:, position])
@@ -79,9 +80,9 @@ def test_selected_rows_go_on_as_if_alone(model: Translator) -> None:
     source = pad([[5, 6, 7], [8, 9], [10, 11, 12]])
     steps = model.begin(source)
     steps.step(torch.tensor([BOS, BOS, BOS]))
-    steps.select(torch.tensor([2, 2, 1, 1]))  # two beams each
+    steps.reorder(torch.tensor([2, 2, 1, 1]))  # two beams each
     steps.step(torch.tensor([7, 8, 9, 10]))
-    steps.select(torch.tensor([1, 0, 3]))  # one of them changes places, another leaves
+    steps.reorder(torch.tensor([1, 0, 3]))  # one of them changes places, another leaves
     together = steps.step(torch.tensor([11, 11, 11]))
     for row, (sentence, word) in enumerate(((2, 8), (2, 7), (1, 10))):
         alone = model.begin(source[sentence : sentence + 1])

@@ -10,11 +10,11 @@ This was the last chapter: every block now stands. ``examples/translation/transf
 figure 1 of the paper from them.
 """
 
-from transformer_blocks.explorer.page import AttentionBlock, Explorer, Writing, save_explorer
+from transformer_blocks.explorer.page import AttentionMaps, Explorer, Writing, save_explorer
 from transformer_blocks.explorer.plots import plot_attention, plot_heads
 
 __all__ = [
-    "AttentionBlock",
+    "AttentionMaps",
     "Explorer",
     "Writing",
     "plot_attention",

@@ -22,7 +22,7 @@ FAMILY = "explorer"  # the name of the embedded font
 
 
 @dataclass(frozen=True)
-class AttentionBlock:
+class AttentionMaps:
     """The attention of a stack of layers over one sentence.
 
     Args:
@@ -68,7 +68,7 @@ class AttentionBlock:
 
     def __repr__(self) -> str:
         """Name the block and its sizes, not every weight."""
-        return f"AttentionBlock({self.name!r}, weights of shape {tuple(self.weights.shape)})"
+        return f"AttentionMaps({self.name!r}, weights of shape {tuple(self.weights.shape)})"
 
     @property
     def columns(self) -> Sequence[str]:
@@ -121,12 +121,12 @@ class Explorer:
         >>> with record_attention(encoder) as maps:
         ...     _ = encoder(torch.randn(1, 3, 16))
         >>> weights = torch.stack([calls[0][0] for calls in maps.values()])  # (layers, H, L, L)
-        >>> page = Explorer([AttentionBlock("Self-attention", weights, words)])
+        >>> page = Explorer([AttentionMaps("Self-attention", weights, words)])
         >>> len(page.html) < 100_000  # one file, which needs no network
         True
     """
 
-    blocks: Sequence[AttentionBlock]
+    blocks: Sequence[AttentionMaps]
     title: str = "Attention"
     writing: Writing | None = None
 
@@ -208,7 +208,7 @@ class Explorer:
 
 def save_explorer(
     path: Path | str,
-    blocks: Sequence[AttentionBlock],
+    blocks: Sequence[AttentionMaps],
     *,
     title: str = "Attention",
     writing: Writing | None = None,
@@ -224,7 +224,7 @@ def save_explorer(
     Explorer(blocks, title, writing).save(path)
 
 
-def _pack(block: AttentionBlock) -> dict[str, Any]:
+def _pack(block: AttentionMaps) -> dict[str, Any]:
     """Turn a block into what the page reads: 12 bits a weight, low and high bytes apart."""
     layers, heads = block.weights.shape[:2]
     rounded = (block.weights.detach().double().clamp(0, 1) * LEVELS).round()

@@ -31,9 +31,9 @@ from transformer_blocks.generation.stepping import (
     check_end,
     check_numbers,
     check_search,
-    close_ranks,
-    likeliest,
+    compact_rows,
     to_log_probabilities,
+    top_k,
 )
 
 
@@ -90,7 +90,7 @@ def beam_search(
         ...         odds = torch.tensor([*odds, [1, 0, 0, 0, 0], [1, 0, 0, 0, 0]])
         ...         return odds[tokens].log()
         ...
-        ...     def select(self, rows): ...
+        ...     def reorder(self, rows): ...
         >>> start = torch.tensor([0])
         >>> greedy_search(Garden(), start, end_id=0, max_length=5)[0].tokens
         [1, 4]
@@ -126,19 +126,19 @@ def beam_search(
         log_probabilities += log_probabilities.new_tensor(so_far)[:, None]
         candidates = log_probabilities.view(len(alive), -1)  # (sentences, beams * V)
         # Of 2 K candidates at most K end a sentence, one of each beam: K others go on.
-        best, places = likeliest(candidates, min(2 * beam_size, candidates.shape[1]))
+        best, places = top_k(candidates, min(2 * beam_size, candidates.shape[1]))
         parents, words = places // vocabulary, places % vocabulary
         table = best.tolist(), parents.tolist(), words.tolist()
         check_numbers([scores[0] for scores in table[0]], step)  # NaN would be the largest
         for search, *found in zip(alive, *table, strict=True):
             search.extend(*found, end_id=end_id)
         width = rows // len(alive)
-        order = close_ranks([not search.is_over for search in alive])
+        order = compact_rows([not search.is_over for search in alive])
         origins = [row * width + parent for row in order for parent in alive[row].parents]
         alive = [alive[row] for row in order]
         tokens = start.new_tensor([token for search in alive for _, token in search.paths])
         if alive and origins != list(range(rows)):
-            model.select(torch.tensor(origins))
+            model.reorder(torch.tensor(origins))
     return [search.results()[:n_best] for search in searches]
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import likeliest, write
+from transformer_blocks.generation.stepping import top_k, write
 
 
 @torch.inference_mode()
@@ -37,7 +37,7 @@ def greedy_search(
         ...     def step(self, tokens):
         ...         return F.one_hot(tokens - 1, 10).float()
         ...
-        ...     def select(self, rows): ...
+        ...     def reorder(self, rows): ...
         >>> start = torch.tensor([4, 9])
         >>> for sentence in greedy_search(CountDown(), start, end_id=0, max_length=6):
         ...     print(sentence.tokens, sentence.ended)
@@ -46,6 +46,6 @@ def greedy_search(
     """
 
     def choose(log_probabilities: Tensor, alive: list[int], step: int) -> Tensor:
-        return likeliest(log_probabilities, 1)[1][:, 0]
+        return top_k(log_probabilities, 1)[1][:, 0]
 
     return write(model, start, choose, end_id=end_id, max_length=max_length)

@@ -23,7 +23,7 @@ class StepModel(Protocol):
         """
         ...
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order; a row may be named twice, or not at all.
 
         Args:

@@ -56,12 +56,12 @@ def write(
             else:
                 written[sentence].append(token)
         growing = [not ended[sentence] and step + 1 < limits[sentence] for sentence in alive]
-        rows = close_ranks(growing)
+        rows = compact_rows(growing)
         if len(rows) < len(alive):
             alive = [alive[row] for row in rows]
             tokens = tokens[rows]
             if alive:
-                model.select(torch.tensor(rows))
+                model.reorder(torch.tensor(rows))
     return [Generation(*sentence) for sentence in zip(written, scores, ended, strict=True)]
 
 
@@ -84,7 +84,7 @@ def check_search(
         check_integer(end_id=end_id)
         if end_id < 0:
             raise ValueError(f"end_id must be a token id or None, got end_id={end_id}")
-    for method in ("step", "select"):
+    for method in ("step", "reorder"):
         if isinstance(model, type) or not callable(getattr(model, method, None)):
             refuse("model", f"an object with a method {method}", model)
     check_tensor("start", start)
@@ -135,7 +135,7 @@ def to_log_probabilities(logits: Tensor, rows: int) -> Tensor:
     return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
-def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Find the largest scores of each row: what ``topk`` finds, several times faster.
 
     On a CPU, torch searches score by score, but computes the maximum of a block sixteen at a time.
@@ -166,12 +166,12 @@ def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return best, places.gather(1, found)
 
 
-def close_ranks(growing: list[bool]) -> list[int]:
+def compact_rows(growing: list[bool]) -> list[int]:
     """Name the rows that go on so that few move: the last take the places of those that leave.
 
     Example:
-        >>> from transformer_blocks.generation.stepping import close_ranks
-        >>> close_ranks([True, False, True, True])
+        >>> from transformer_blocks.generation.stepping import compact_rows
+        >>> compact_rows([True, False, True, True])
         [0, 3, 2]
     """
     staying = sum(growing)

@@ -15,16 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_module
-from transformer_blocks.additive import AdditiveAttention
 from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from transformer_blocks.inference.layers import FusedQKVAttention, InferenceDecoderLayer
+from transformer_blocks.inference.linear import PrepackedLinear
 from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
-from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLayer
-from transformer_blocks.packing.linear import PackedLinear
 from transformer_blocks.residual import PostNorm, PreNorm
+from transformer_blocks.variants.additive import AdditiveAttention
 
-PACKED = PackedLinear, JoinedAttention, PackedDecoderLayer
+PACKED = PrepackedLinear, FusedQKVAttention, InferenceDecoderLayer
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def ablate(
     also if the block ends with an error. Several blocks may ablate one model: each takes effect
     while it lasts, for every thread that runs the model, and they may end in any order.
     Inside, a compiled model runs uncompiled. Pack a model afterwards, not within, and give one that
-    is not packed.
+    is not prepared.
 
     Args:
         model: Any module that is made of these blocks.
@@ -57,7 +57,7 @@ def ablate(
 
     Raises:
         ValueError: If there is no such module or head, if a part has nothing to lose (no positions
-            in the model), or if the model is packed.
+            in the model), or if the model is prepared.
         TypeError: If a module or an argument is of another kind.
 
     Example:
@@ -73,7 +73,7 @@ def ablate(
     check_module(model=model)
     _check_kinds(heads, silent, residuals, positions=positions, scale=scale)
     if any(isinstance(part, PACKED) for part in model.modules()):
-        raise ValueError("model must not be packed; ablate the one that was trained")
+        raise ValueError("model must not be prepared; ablate the one that was trained")
     with ExitStack() as undo:
         undo.enter_context(run_eagerly())
         for name, numbers in (heads or {}).items():
@@ -83,7 +83,9 @@ def ablate(
                 raise ValueError(
                     f"heads of {name!r} must be in 0..{layer.num_heads - 1}, got {wrong[0]}"
                 )
-            undo.enter_context(_changed(layer, "kernel", partial(_Silenced, heads=sorted(numbers))))
+            undo.enter_context(
+                _changed(layer, "attention_function", partial(_Silenced, heads=sorted(numbers)))
+            )
         for name in silent:
             module = _find(model, name, nn.Module)
             undo.callback(module.register_forward_hook(_zeros).remove)
@@ -104,7 +106,7 @@ def ablate(
                 elif any(isinstance(part, AdditiveAttention) for part in layer.modules()):
                     raise ValueError("additive attention must be left as it is: it has no scale")
                 else:
-                    undo.enter_context(_changed(layer, "kernel", _Unscaled))
+                    undo.enter_context(_changed(layer, "attention_function", _Unscaled))
         yield
 
 
@@ -136,23 +138,23 @@ def _check_kinds(heads: object, silent: object, residuals: object, **flags: obje
 class _Wrapped:
     """A kernel around another one, which goes on showing its weights."""
 
-    def __init__(self, kernel: Callable[..., Any]) -> None:
-        self.kernel = kernel
+    def __init__(self, attention_function: Callable[..., Any]) -> None:
+        self.attention_function = attention_function
 
     def attention_weights(self, *inputs: Tensor, **options: Any) -> Tensor:
-        weigh = getattr(self.kernel, "attention_weights", attention_weights)
+        weigh = getattr(self.attention_function, "attention_weights", attention_weights)
         return weigh(*inputs, **options)
 
 
 class _Silenced(_Wrapped):
     """A kernel some of whose heads find nothing."""
 
-    def __init__(self, kernel: Callable[..., Any], heads: list[int]) -> None:
-        super().__init__(kernel)
+    def __init__(self, attention_function: Callable[..., Any], heads: list[int]) -> None:
+        super().__init__(attention_function)
         self.heads = heads
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
-        found = self.kernel(*inputs, **options)
+        found = self.attention_function(*inputs, **options)
         mixed: Tensor = found[0] if isinstance(found, tuple) else found  # (B, H, L, d_k)
         is_silent = torch.zeros(mixed.shape[1], dtype=torch.bool)
         is_silent[self.heads] = True
@@ -164,7 +166,7 @@ class _Unscaled(_Wrapped):
     """A kernel whose scores are not divided."""
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
-        return self.kernel(*inputs, **options | {"scale": 1.0})
+        return self.attention_function(*inputs, **options | {"scale": 1.0})
 
     def attention_weights(self, *inputs: Tensor, **options: Any) -> Tensor:
         return super().attention_weights(*inputs, **options | {"scale": 1.0})

@@ -229,8 +229,8 @@ def check_cache(
         ...     def step(self, tokens):
         ...         return decoder(words[tokens[:, None]], cache=self.cache)[:, 0] @ words.T
         ...
-        ...     def select(self, rows):
-        ...         self.cache.select(rows)
+        ...     def reorder(self, rows):
+        ...         self.cache.reorder(rows)
         >>> tokens = torch.randint(10, (2, 5))
         >>> with torch.no_grad():
         ...     report = check_cache(lambda t: decoder(words[t], memory) @ words.T, Steps, tokens)
@@ -263,7 +263,7 @@ def check_cache(
         try:
             if step in moves:
                 chosen = torch.tensor(moves[step], device=tokens.device)
-                model.select(chosen.cpu())
+                model.reorder(chosen.cpu())
                 order = order[chosen]
             scores = model.step(tokens[order, step])
         except Exception as error:  # whatever a wrong cache makes of it

@@ -6,8 +6,8 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
-from transformer_blocks.packing.shared import SharedContext
-from transformer_blocks.packing.steps import uncompiled
+from transformer_blocks._contexts import SharedContext
+from transformer_blocks.inference.compiled import uncompiled
 
 _force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
 

@@ -14,7 +14,7 @@ from string import ascii_letters
 import torch
 from torch import Tensor
 
-from transformer_blocks.masks import VISIBLE, align_columns, hide_future
+from transformer_blocks.masks import VISIBLE, align_columns, build_causal_mask
 
 SEVERAL, OTHER = "+", "another reason"
 COLOURS = ("#5b6270", "#9a5300", "#1d5fb8", "#86389a", "#1b7a4b")  # white letters stand out on all
@@ -196,7 +196,7 @@ def _guess(table: Tensor) -> dict[str, Tensor]:
     length, key_length = table.shape
     if not table.numel():
         return {}
-    future = hide_future(length, key_length, None)
+    future = build_causal_mask(length, key_length, None)
     # How far a key lies behind its query; the last query stands at the last key.
     behind = torch.arange(length)[:, None] + key_length - length - torch.arange(key_length)[None, :]
     columns = table.all(dim=0).flip(0).cummin(dim=0).values.flip(0)  # the last ones, hidden for all
@@ -225,7 +225,7 @@ def _warnings(table: Tensor, queries: Sequence[str], *, rows_are_queries: bool) 
     if not table.numel():
         return []
     warnings = []
-    future = hide_future(length, key_length, None)
+    future = build_causal_mask(length, key_length, None)
     found, turned = _guess(table), _guess(~table)
     if OTHER in found and turned and OTHER not in turned:
         if list(turned) == ["padding"]:

@@ -290,8 +290,8 @@ def found_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str
             features.setdefault("H", module.num_heads)
             features.setdefault("d_k", width // module.num_heads)
         elif isinstance(module, FeedForward):
-            features.setdefault("d_model", module.widen.in_features)
-            features.setdefault("d_ff", module.widen.out_features)
+            features.setdefault("d_model", module.up_projection.in_features)
+            features.setdefault("d_ff", module.up_projection.out_features)
         elif isinstance(module, TokenEmbedding):
             vocabulary, width = module.weight.shape
             features.setdefault("V", vocabulary)

@@ -131,8 +131,8 @@ def _feed_forward(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
         dropout=theirs.dropout.p,
         bias=widen.bias is not None,
     )
-    _fill(ours.widen, widen.weight, widen.bias)
-    _fill(ours.narrow, narrow.weight, narrow.bias)
+    _fill(ours.up_projection, widen.weight, widen.bias)
+    _fill(ours.down_projection, narrow.weight, narrow.bias)
     return ours
 
 

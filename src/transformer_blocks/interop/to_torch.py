@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
-from transformer_blocks.dropout import Dropout
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
+from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.interop.parts import (
     check_class,
@@ -79,8 +79,8 @@ def to_torch(block: nn.Module) -> nn.Module:
 
 def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     check_class("attention", ours, MultiHeadAttention)
-    if ours.kernel not in (fused_attention, scaled_dot_product_attention):
-        name = getattr(ours.kernel, "__name__", type(ours.kernel).__name__)
+    if ours.attention_function not in (fused_attention, scaled_dot_product_attention):
+        name = getattr(ours.attention_function, "__name__", type(ours.attention_function).__name__)
         raise TypeError(f"kernel must be equation 1, which is torch's only one, got {name}")
     query, key, value = ours.query_projection, ours.key_projection, ours.value_projection
     projections = query, key, value, ours.output_projection
@@ -129,22 +129,22 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residua
     """Build a layer of torch's and fill all but its attentions."""
     feed_forward: Any = ours.feed_forward
     check_class("feed_forward", feed_forward, FeedForward)
-    for linear in (feed_forward.widen, feed_forward.narrow):
+    for linear in (feed_forward.up_projection, feed_forward.down_projection):
         check_class("feed_forward's map", linear, nn.Linear)
     kinds = {type(residual) for residual in residuals}
     if kinds not in ({PreNorm}, {PostNorm}):
         names = ", ".join(sorted(each.__name__ for each in kinds))
         raise TypeError(f"residuals must be all PreNorm or all PostNorm, got {names}")
     theirs = kind(
-        feed_forward.widen.in_features,
+        feed_forward.up_projection.in_features,
         ours.self_attention.num_heads,
-        feed_forward.widen.out_features,
+        feed_forward.up_projection.out_features,
         activation=copy.deepcopy(feed_forward.activation),
         batch_first=True,
         norm_first=kinds == {PreNorm},
     )
-    _fill(theirs.linear1, feed_forward.widen)
-    _fill(theirs.linear2, feed_forward.narrow)
+    _fill(theirs.linear1, feed_forward.up_projection)
+    _fill(theirs.linear2, feed_forward.down_projection)
     theirs.dropout.p = feed_forward.dropout.p
     theirs.self_attn = _attention(ours.self_attention)
     for number, residual in enumerate(residuals, start=1):
@@ -152,7 +152,7 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residua
         check_class("dropout", residual.dropout, Dropout, nn.Dropout)
         setattr(theirs, f"norm{number}", copy.deepcopy(residual.norm))
         getattr(theirs, f"dropout{number}").p = residual.dropout.p
-    parts: list[Any] = [feed_forward.widen, *(residual.norm for residual in residuals)]
+    parts: list[Any] = [feed_forward.up_projection, *(residual.norm for residual in residuals)]
     usual = feed_forward.activation in (F.relu, F.gelu)
     if not usual or any(part.bias is None for part in parts):
         theirs.activation_relu_or_gelu = 0  # keeps torch from a short way that does not know these

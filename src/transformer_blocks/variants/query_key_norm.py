@@ -12,7 +12,7 @@ The idea is from "Query-Key Normalization for Transformers" (Henry et al. 2020,
 https://arxiv.org/abs/2010.04245), which divides by the length; today's models use RMSNorm, which
 divides by the root of the mean square, and learns a gain for each of the d_k numbers.
 
-Next chapter: :mod:`transformer_blocks.grouped_query`, heads that share what they look up.
+Next chapter: :mod:`transformer_blocks.variants.grouped_query`, heads that share what they look up.
 """
 
 from collections.abc import Callable
@@ -21,26 +21,26 @@ from torch import Tensor, nn
 
 from transformer_blocks._checks import check_factory, check_module, check_size, check_vectors
 from transformer_blocks.attention import fused_attention
-from transformer_blocks.kernels import AttentionKernel, PreparingKernel
+from transformer_blocks.kernels import AttentionFunction, PreparingKernel
 
 
 class QueryKeyNorm(PreparingKernel):
     """A kernel that normalises queries and keys, then leaves the rest to another.
 
     All heads share the gains. With rotary positions, normalise first and turn then, as
-    ``QueryKeyNorm(d_k, kernel=RotaryPositionalEncoding(d_k))``.
+    ``QueryKeyNorm(d_k, attention_function=RotaryPositionalEncoding(d_k))``.
 
     Args:
         d_k: Width of a head.
         norm: Makes a normalisation from the width; called for the queries and for the keys.
-        kernel: What computes attention with the normalised queries and keys.
+        attention_function: What computes attention with the normalised queries and keys.
 
     Raises:
-        TypeError: If ``norm`` makes no modules, or ``kernel`` is a class.
+        TypeError: If ``norm`` makes no modules, or ``attention_function`` is a class.
         ValueError: If ``d_k`` is not positive.
 
     Example:
-        >>> kernel = QueryKeyNorm(d_k=8, kernel=scaled_dot_product_attention)
+        >>> kernel = QueryKeyNorm(d_k=8, attention_function=scaled_dot_product_attention)
         >>> query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
         >>> _, weights = kernel(query, key, value)
         >>> _, louder = kernel(1000 * query, key, value)  # who shouts ...
@@ -53,11 +53,11 @@ class QueryKeyNorm(PreparingKernel):
         d_k: int,
         *,
         norm: Callable[[int], nn.Module] = nn.RMSNorm,
-        kernel: AttentionKernel = fused_attention,
+        attention_function: AttentionFunction = fused_attention,
     ) -> None:
         check_size(d_k=d_k)
         check_factory(norm=norm)
-        super().__init__(kernel)
+        super().__init__(attention_function)
         self.d_k = d_k
         self.query_norm, self.key_norm = norm(d_k), norm(d_k)
         check_module(norm=self.query_norm)

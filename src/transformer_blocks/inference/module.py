@@ -1,4 +1,4 @@
-"""The base class of packed modules: what they refuse, because it would do nothing or half of it."""
+"""The base class of prepared modules: what they refuse, because it would do nothing or half of it."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn, Self, cast
@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 
-class PackedModule(nn.Module):
+class InferenceModule(nn.Module):
     """A module for inference, whose weights are laid out once, when it is made.
 
-    A packed weight is held in more than one layout, so training, moving, converting and loading
+    A prepared weight is held in more than one layout, so training, moving, converting and loading
     would change one of them and not the others. Each raises a ``RuntimeError`` instead, before
-    anything is changed; so do copying and saving. Whatever holds a packed module refuses with it.
+    anything is changed; so do copying and saving. Whatever holds a prepared module refuses with it.
     """
 
     def train(self, mode: bool = True) -> Self:
@@ -45,7 +45,7 @@ class PackedModule(nn.Module):
 
 
 def seal(model: Any) -> Any:
-    """Make a module refuse as a whole what its packed parts refuse.
+    """Make a module refuse as a whole what its prepared parts refuse.
 
     Its parts alone would refuse only after those before them had been changed. The module keeps
     what it is and gets another base class.
@@ -56,22 +56,22 @@ def seal(model: Any) -> Any:
     Returns:
         The same module.
     """
-    if not isinstance(model, PackedModule):
+    if not isinstance(model, InferenceModule):
         kind: Any = type(model)
         namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__}
         metaclass: Any = type(kind)
-        model.__class__ = metaclass(kind.__name__, (PackedModule, kind), namespace)
+        model.__class__ = metaclass(kind.__name__, (InferenceModule, kind), namespace)
     return model
 
 
 def refusal(done: str) -> RuntimeError:
-    """Make the error for an operation that a packed model does not have.
+    """Make the error for an operation that a prepared model does not have.
 
     Args:
         done: What it cannot be, a participle.
     """
     return RuntimeError(
-        f"a packed model cannot be {done}; do that with the model it was packed from, "
+        f"a prepared model cannot be {done}; do that with the model it was prepared from, "
         "then pack that model again"
     )
 

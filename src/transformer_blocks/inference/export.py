@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache
+from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
-from transformer_blocks.packing.linear import sorting_when_compiled
+from transformer_blocks.inference.linear import prepacking_when_compiled
 
 FEW_ROWS = 8  # up to so many, a compiler's own product is faster than oneDNN's
 
 Run = Callable[[list[Tensor]], list[Tensor]]
 
 
-class Kind(NamedTuple):
+class StepSignature(NamedTuple):
     """What is fixed in a compiled step.
 
     Attributes:
@@ -50,11 +50,11 @@ class Kind(NamedTuple):
         return f"2 to {FEW_ROWS} rows" if self.several or self.beams > 1 else "a single row"
 
 
-def write_down(stack: Encoder | Decoder, kind: Kind) -> ExportedProgram:
+def export_step(stack: Encoder | Decoder, kind: StepSignature) -> ExportedProgram:
     """Write down what a step computes, whatever its lengths.
 
     Args:
-        stack: An encoder or a decoder, with packed parts.
+        stack: An encoder or a decoder, with prepared parts.
         kind: Of the step.
 
     Returns:
@@ -90,7 +90,7 @@ def write_down(stack: Encoder | Decoder, kind: Kind) -> ExportedProgram:
     if kind.masked:
         inputs.append(torch.zeros(sentences, 1, 1, source, dtype=torch.bool, device="cpu"))
         changes.append(several | {3: Dim.DYNAMIC})
-    with _undisturbed(), sorting_when_compiled() if kind.many else nullcontext():
+    with _undisturbed(), prepacking_when_compiled() if kind.many else nullcontext():
         return torch.export.export(
             _Step(stack, beams=kind.beams, causal=kind.causal),
             tuple(inputs),
@@ -127,11 +127,11 @@ class _Step(nn.Module):
         """
         slots: list[KeyValueCache] = [_Slot(each, written.shape[0] - 1) for each in past]
         if not memory:
-            own = EncoderCache(len(past))
-            own.past = slots
+            own = SelfAttentionCache(len(past))
+            own.layers = slots
             return self.stack(x, causal=self.causal, cache=own)
         cache = DecoderCache([_Slot(each, each.shape[3]) for each in memory])
-        cache.past, cache.memory_mask, cache._rows_per_sentence = slots, memory_mask, self.beams
+        cache.layers, cache.memory_mask, cache._rows_per_sentence = slots, memory_mask, self.beams
         return self.stack(x, causal=self.causal, cache=cache)
 
 
@@ -143,14 +143,14 @@ class _Slot(KeyValueCache):
         self._buffer: Tensor = buffer
         self._length = length
 
-    def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         newest = torch.stack((keys, values), dim=1)
         self._buffer[..., self._length : self._length + 1, :] = newest
         self._length += 1
         return self.read()
 
 
-def to_machine_code(program: ExportedProgram, *, many: bool) -> Run:
+def compile_ahead_of_time(program: ExportedProgram, *, many: bool) -> Run:
     """Make machine code of a program.
 
     Args:

@@ -12,7 +12,7 @@ hardly feels the distance. Nothing is learned. As the rule is as plain at distan
 model that has only seen short texts goes on well in longer ones; positions that were never added in
 training cannot do that.
 
-Next chapter: :mod:`transformer_blocks.query_key_norm`, scores that cannot run away.
+Next chapter: :mod:`transformer_blocks.variants.query_key_norm`, scores that cannot run away.
 """
 
 import math
@@ -22,12 +22,12 @@ from torch import Tensor
 
 from transformer_blocks._checks import check_size
 from transformer_blocks.attention import (
+    attention_scores,
     check_inputs,
-    dot_products,
-    hidden_cells,
-    softmax_of_visible,
+    combine_masks,
+    masked_softmax,
 )
-from transformer_blocks.kernels import WeighingKernel
+from transformer_blocks.kernels import ExplicitAttention
 
 
 def alibi_slopes(num_heads: int) -> Tensor:
@@ -56,7 +56,7 @@ def alibi_slopes(num_heads: int) -> Tensor:
     return torch.tensor(slopes[:num_heads], dtype=torch.float64, device="cpu")
 
 
-class ALiBi(WeighingKernel):
+class ALiBi(ExplicitAttention):
     """A kernel that takes from each score the distance, times a slope for each head.
 
     The last query stands where the last key stands, so it serves self-attention, causal or not, and
@@ -70,7 +70,7 @@ class ALiBi(WeighingKernel):
         ValueError: If ``num_heads`` is not positive.
 
     Example:
-        >>> attention = MultiHeadAttention(16, num_heads=2, kernel=ALiBi(2))
+        >>> attention = MultiHeadAttention(16, num_heads=2, attention_function=ALiBi(2))
         >>> x = torch.zeros(1, 4, 16)  # where all words are alike ...
         >>> weights = attention.attention_weights(x, x, causal=True)[0, 0, -1]
         >>> bool((weights.diff() > 0).all())  # ... the nearer counts more
@@ -102,9 +102,9 @@ class ALiBi(WeighingKernel):
                 f"there must be no more queries than keys, got L={query.shape[2]} and "
                 f"S={key.shape[2]}"
             )
-        hidden = hidden_cells(query, key, mask, causal)
-        scores = dot_products(query, key, scale)  # (B, H, L, S)
-        return softmax_of_visible(scores - self._price(scores), hidden).to(query.dtype)
+        hidden = combine_masks(query, key, mask, causal)
+        scores = attention_scores(query, key, scale)  # (B, H, L, S)
+        return masked_softmax(scores - self._price(scores), hidden).to(query.dtype)
 
     def _price(self, scores: Tensor) -> Tensor:
         """Compute what each query pays for each key. Shape (H, L, S)."""

@@ -14,7 +14,6 @@ from transformer_blocks import (
     EncoderLayer,
     FeedForward,
     MultiHeadAttention,
-    PackedLinear,
     PostNorm,
     PreNorm,
     Residual,
@@ -22,12 +21,12 @@ from transformer_blocks import (
     build_encoder,
     causal_mask,
     fused_attention,
-    pack,
     record_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLayer
-from transformer_blocks.packing.linear import PackedFeedForward
+from transformer_blocks.inference import PrepackedLinear, prepare
+from transformer_blocks.inference.layers import FusedQKVAttention, InferenceDecoderLayer
+from transformer_blocks.inference.linear import PrepackedFeedForward
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 2e-5}
@@ -42,13 +41,13 @@ def test_a_packed_stack_computes_the_same(dtype: torch.dtype, shape: tuple[int, 
     decoder = build_decoder(**SIZES, residual=PreNorm).to(dtype).eval()
     x, y = torch.randn(*shape, 16, dtype=dtype), torch.randn(shape[0], 4, 16, dtype=dtype)
     limits: dict[str, Any] = {"rtol": 0, "atol": LIMITS[dtype]}
-    torch.testing.assert_close(pack(encoder)(x, causal=True), encoder(x, causal=True), **limits)
-    torch.testing.assert_close(pack(decoder)(y, x), decoder(y, x), **limits)
+    torch.testing.assert_close(prepare(encoder)(x, causal=True), encoder(x, causal=True), **limits)
+    torch.testing.assert_close(prepare(decoder)(y, x), decoder(y, x), **limits)
 
 
-@pytest.mark.parametrize("part", [JoinedAttention, PackedFeedForward, PackedDecoderLayer])
+@pytest.mark.parametrize("part", [FusedQKVAttention, PrepackedFeedForward, InferenceDecoderLayer])
 def test_a_usual_decoder_gets_every_fast_part(part: type[nn.Module]) -> None:
-    kinds = [type(module) for module in pack(build_decoder(**SIZES)).modules()]
+    kinds = [type(module) for module in prepare(build_decoder(**SIZES)).modules()]
     assert kinds.count(part) == SIZES["num_layers"]
 
 
@@ -56,10 +55,10 @@ def test_a_usual_decoder_gets_every_fast_part(part: type[nn.Module]) -> None:
 def test_a_packed_decoder_steps_and_shows_its_weights_as_the_model_does() -> None:
     decoder = build_decoder(**SIZES).eval()
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
-    packed = pack(decoder)
-    cache = packed.new_cache(memory)
-    with record_attention(packed) as steps:
-        parts = [packed(part, cache=cache) for part in x.split(1, dim=1)]
+    prepared = prepare(decoder)
+    cache = prepared.new_cache(memory)
+    with record_attention(prepared) as steps:
+        parts = [prepared(part, cache=cache) for part in x.split(1, dim=1)]
     with record_attention(decoder) as whole:
         expected = decoder(x, memory)
     torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=0, atol=1e-5)
@@ -73,11 +72,11 @@ def test_a_packed_decoder_steps_and_shows_its_weights_as_the_model_does() -> Non
 def test_a_step_shows_the_weights_of_one_kind_of_attention_alone(chosen: str) -> None:
     decoder = build_decoder(**SIZES).eval()
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 4, 16)
-    packed = pack(decoder)
-    cache = packed.new_cache(memory)
-    with record_attention(packed, only=lambda name: name.endswith(chosen)) as steps:
+    prepared = prepare(decoder)
+    cache = prepared.new_cache(memory)
+    with record_attention(prepared, only=lambda name: name.endswith(chosen)) as steps:
         for part in x.split(1, dim=1):
-            packed(part, cache=cache)
+            prepared(part, cache=cache)
     with record_attention(decoder) as whole:
         decoder(x, memory)
     assert [len(weights) for weights in steps.values()] == [4] * SIZES["num_layers"]
@@ -89,7 +88,7 @@ def test_a_step_shows_the_weights_of_one_kind_of_attention_alone(chosen: str) ->
 def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Call every product small, which is multiplied as usual, then every product large."""
     limit = 10**6 if request.param == "small" else 0
-    monkeypatch.setattr("transformer_blocks.packing.linear.SMALL_PRODUCT", limit)
+    monkeypatch.setattr("transformer_blocks.inference.linear.SMALL_PRODUCT", limit)
 
 
 @pytest.mark.usefixtures("any_size")
@@ -98,11 +97,11 @@ def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @torch.no_grad()
 def test_a_linear_map_of_any_form_is_packed(bias: bool, widths: tuple[int, int]) -> None:
     linear = nn.Linear(*widths, bias=bias)
-    packed = PackedLinear(linear)
-    assert (packed.in_features, packed.out_features) == widths
+    prepared = PrepackedLinear(linear)
+    assert (prepared.in_features, prepared.out_features) == widths
     for shape in ((1,), (3,), (2, 5), (1, 1), (0, 4)):
         x = torch.randn(*shape, widths[0])
-        torch.testing.assert_close(packed(x), linear(x), rtol=0, atol=1e-5)
+        torch.testing.assert_close(prepared(x), linear(x), rtol=0, atol=1e-5)
 
 
 @pytest.mark.usefixtures("any_size")
@@ -111,12 +110,12 @@ def test_a_linear_map_of_any_form_is_packed(bias: bool, widths: tuple[int, int])
 @torch.no_grad()
 def test_a_residual_and_a_relu_are_part_of_the_product(relu: bool, dtype: torch.dtype) -> None:
     linear = nn.Linear(16, 24, dtype=dtype)
-    packed = PackedLinear(linear, relu=relu)
+    prepared = PrepackedLinear(linear, relu=relu)
     for shape in ((1, 1), (3, 1), (2, 5), (0, 4)):
         x, added = torch.randn(*shape, 16, dtype=dtype), torch.randn(*shape, 24, dtype=dtype)
         product = linear(x).relu() if relu else linear(x)
-        torch.testing.assert_close(packed(x), product, rtol=0, atol=LIMITS[dtype])
-        torch.testing.assert_close(packed(x, added), added + product, rtol=0, atol=LIMITS[dtype])
+        torch.testing.assert_close(prepared(x), product, rtol=0, atol=LIMITS[dtype])
+        torch.testing.assert_close(prepared(x, added), added + product, rtol=0, atol=LIMITS[dtype])
 
 
 @pytest.mark.usefixtures("any_size")
@@ -128,7 +127,7 @@ def test_a_packed_relu_keeps_what_is_not_finite(fault: float) -> None:
     for rows in (x[:1], x, torch.full_like(x, fault)):
         product = linear(rows).relu()
         assert not product.isfinite().all()
-        assert torch.equal(PackedLinear(linear, relu=True)(rows).isfinite(), product.isfinite())
+        assert torch.equal(PrepackedLinear(linear, relu=True)(rows).isfinite(), product.isfinite())
 
 
 @pytest.mark.parametrize("fault", [torch.nan, torch.inf])
@@ -142,12 +141,12 @@ def test_a_weight_that_is_not_finite_shows_in_the_same_outputs_of_every_form_of_
     sizes = SIZES | {"num_layers": 1}
     fused = build_decoder(**sizes).eval()
     fused.get_parameter(place).flatten()[5] = fault
-    readable = build_decoder(**sizes, kernel=scaled_dot_product_attention).eval()
+    readable = build_decoder(**sizes, attention_function=scaled_dot_product_attention).eval()
     readable.load_state_dict(fused.state_dict())
     x, memory = torch.randn(2, 4, 16), torch.randn(2, 5, 16)
     expected = readable(x, memory).isfinite()
     assert not expected.all()
-    for model in (fused, pack(fused), pack(readable)):
+    for model in (fused, prepare(fused), prepare(readable)):
         assert torch.equal(model(x, memory).isfinite(), expected)
         cache, of_readable = model.new_cache(memory), readable.new_cache(memory)
         for word in x.split(1, dim=1):
@@ -158,14 +157,14 @@ def test_a_weight_that_is_not_finite_shows_in_the_same_outputs_of_every_form_of_
 @torch.no_grad()
 def test_attention_without_bias_is_joined_too() -> None:
     attention = MultiHeadAttention(16, 4, bias=False)
-    joined = JoinedAttention(attention, linear=PackedLinear)
+    joined = FusedQKVAttention(attention, linear=PrepackedLinear)
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
     expected = attention(x, x, x)
     products: list[str] = []
     for name, part in joined.named_children():
         part.register_forward_hook(lambda *_, name=name: products.append(name))
     torch.testing.assert_close(joined(x, x, x), expected, rtol=0, atol=1e-5)
-    assert products == ["joined_projection", "output_projection"]
+    assert products == ["fused_projection", "output_projection"]
     looked_up = joined(x, memory, memory)
     torch.testing.assert_close(looked_up, attention(x, memory, memory), rtol=0, atol=1e-5)
 
@@ -174,15 +173,15 @@ def test_the_model_stays_as_it_is_and_what_changes_in_it_later_stays_out_of_the_
     model = build_encoder(**SIZES, dropout=0.5).train()
     names = [type(module) for module in model.modules()]
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    packed, x = pack(model), torch.randn(2, 5, 16)
+    prepared, x = prepare(model), torch.randn(2, 5, 16)
     assert model.training
     assert [type(module) for module in model.modules()] == names
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     with torch.no_grad():
-        before = packed(x)
+        before = prepared(x)
         for weight in model.parameters():
             weight.zero_()
-        assert torch.equal(packed(x), before)  # nothing is dropped, and nothing is shared
+        assert torch.equal(prepared(x), before)  # nothing is dropped, and nothing is shared
 
 
 def test_only_what_has_a_fast_form_is_exchanged() -> None:
@@ -190,7 +189,7 @@ def test_only_what_has_a_fast_form_is_exchanged() -> None:
 
     def linear(part: nn.Linear) -> nn.Module:
         made.append(part)
-        return PackedLinear(part)
+        return PrepackedLinear(part)
 
     class Scaled(nn.Linear):
         """A linear map that does something else besides."""
@@ -204,17 +203,17 @@ def test_only_what_has_a_fast_form_is_exchanged() -> None:
             "dropout": nn.Dropout(0.5),
         }
     )
-    packed = pack(model, linear=linear)
+    prepared = prepare(model, linear=linear)
     kinds: list[tuple[str, Callable[..., object]]] = [
-        ("known", PackedLinear),
+        ("known", PrepackedLinear),
         ("other", Scaled),
         ("odd", MultiHeadAttention),
         ("norm", nn.LayerNorm),
         ("dropout", nn.Identity),
     ]
-    assert [(name, type(part)) for name, part in packed.named_children()] == kinds
+    assert [(name, type(part)) for name, part in prepared.named_children()] == kinds
     assert len(made) == 5
-    assert isinstance(pack(nn.Linear(3, 2), linear=linear), PackedLinear)
+    assert isinstance(prepare(nn.Linear(3, 2), linear=linear), PrepackedLinear)
 
 
 class Halved(nn.Dropout):
@@ -247,11 +246,11 @@ def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
             residual=make,
         )
         decoder = Decoder([layer]).eval()
-        packed = pack(decoder)
-        written_out = isinstance(packed.layers[0], PackedDecoderLayer)
+        prepared = prepare(decoder)
+        written_out = isinstance(prepared.layers[0], InferenceDecoderLayer)
         assert written_out == (type(make()) is PreNorm)
-        cache = packed.new_cache(memory)
-        steps = [packed(part, cache=cache) for part in x.split(1, dim=1)]
+        cache = prepared.new_cache(memory)
+        steps = [prepared(part, cache=cache) for part in x.split(1, dim=1)]
         expected = decoder(x, memory)
         torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
@@ -259,19 +258,19 @@ def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
 @torch.no_grad()
 def test_linear_maps_of_ones_own_take_the_steps_too() -> None:
     decoder = build_decoder(**SIZES).eval()
-    packed = pack(decoder, linear=lambda part: part)
+    prepared = prepare(decoder, linear=lambda part: part)
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 4, 16)
-    cache = packed.new_cache(memory)
-    steps = [packed(part, cache=cache) for part in x.split(1, dim=1)]
+    cache = prepared.new_cache(memory)
+    steps = [prepared(part, cache=cache) for part in x.split(1, dim=1)]
     expected = decoder(x, memory)
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
 def test_an_empty_batch_takes_a_step() -> None:
-    packed = pack(build_decoder(**SIZES))
-    cache = packed.new_cache(torch.randn(0, 5, 16))
-    assert packed(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
+    prepared = prepare(build_decoder(**SIZES))
+    cache = prepared.new_cache(torch.randn(0, 5, 16))
+    assert prepared(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
 
 
 class Doubling(nn.Linear):
@@ -309,11 +308,11 @@ def bend_otherwise(layer: DecoderLayer) -> None:
 
 
 def widen_otherwise(layer: DecoderLayer) -> None:
-    layer.feed_forward.widen = Doubling(16, 24)
+    layer.feed_forward.up_projection = Doubling(16, 24)
 
 
 def narrow_otherwise(layer: DecoderLayer) -> None:
-    layer.feed_forward.narrow = Doubling(24, 16)
+    layer.feed_forward.down_projection = Doubling(24, 16)
 
 
 def halve_hidden(layer: DecoderLayer) -> None:
@@ -321,7 +320,7 @@ def halve_hidden(layer: DecoderLayer) -> None:
 
 
 def look_back_three(layer: DecoderLayer) -> None:
-    layer.self_attention.kernel = window
+    layer.self_attention.attention_function = window
 
 
 def other_heads(layer: DecoderLayer) -> None:
@@ -351,7 +350,7 @@ def hook(name: str) -> Callable[[DecoderLayer], None]:
         hook("self_attention.value_projection"),
         hook("self_attention"),
         hook("cross_attention"),
-        hook("feed_forward.widen"),
+        hook("feed_forward.up_projection"),
         hook("feed_forward.dropout"),
         hook("feed_forward"),
         hook("feed_forward_residual"),
@@ -363,27 +362,29 @@ def hook(name: str) -> Callable[[DecoderLayer], None]:
 def test_what_is_special_about_a_layer_is_kept(change: Callable[[DecoderLayer], None]) -> None:
     decoder = build_decoder(**SIZES).eval()
     change(decoder.get_submodule("layers.0"))  # type: ignore[arg-type]
-    packed = pack(decoder)
+    prepared = prepare(decoder)
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
     expected = decoder(x, memory)
-    torch.testing.assert_close(packed(x, memory), expected, rtol=0, atol=1e-5)
-    cache = packed.new_cache(memory)
-    steps = [packed(part, cache=cache) for part in x.split(1, dim=1)]
+    torch.testing.assert_close(prepared(x, memory), expected, rtol=0, atol=1e-5)
+    cache = prepared.new_cache(memory)
+    steps = [prepared(part, cache=cache) for part in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("gradients", [False, True])
 def test_autocast_gives_what_it_gives_the_model(gradients: bool) -> None:
     encoder = build_encoder(**SIZES).eval()
-    packed, x = pack(encoder), torch.randn(2, 5, 16)
+    prepared, x = prepare(encoder), torch.randn(2, 5, 16)
     with torch.set_grad_enabled(gradients), torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(packed(x), encoder(x), rtol=0, atol=0.05)
+        torch.testing.assert_close(prepared(x), encoder(x), rtol=0, atol=0.05)
 
 
 def test_a_packed_model_is_not_packed_again() -> None:
-    packed = pack(build_encoder(**SIZES))
-    with pytest.raises(ValueError, match=r"^model must be one that was trained, got a packed one$"):
-        pack(packed)
+    prepared = prepare(build_encoder(**SIZES))
+    with pytest.raises(
+        ValueError, match=r"^model must be one that was trained, got a prepared one$"
+    ):
+        prepare(prepared)
 
 
 LENGTHS = torch.tensor([3, 9, 0, 1])
@@ -403,10 +404,10 @@ def test_a_packed_encoder_leaves_out_padding_and_nothing_else(
 ) -> None:
     encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24, residual=residual)
     encoder.eval()
-    packed = pack(encoder)
+    prepared = prepare(encoder)
     x, mask = torch.randn(4, 9, 16), padding[:, None, None]
     rows: list[int] = []
-    feed_forward = packed.get_submodule("layers.0.feed_forward")
+    feed_forward = prepared.get_submodule("layers.0.feed_forward")
     forward = feed_forward.forward
 
     def spy(x: Tensor, *more: Tensor) -> Tensor:
@@ -414,7 +415,7 @@ def test_a_packed_encoder_leaves_out_padding_and_nothing_else(
         return forward(x, *more)
 
     monkeypatch.setattr(feed_forward, "forward", spy)
-    found = packed(x, mask=mask, causal=causal)
+    found = prepared(x, mask=mask, causal=causal)
     assert rows == [int((~padding).sum())]
     expected = encoder(x, mask=mask, causal=causal).masked_fill(padding[..., None], 0.0)
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
@@ -423,7 +424,7 @@ def test_a_packed_encoder_leaves_out_padding_and_nothing_else(
 @torch.no_grad()
 def test_a_packed_encoder_takes_the_usual_way_where_there_is_nothing_to_leave_out() -> None:
     encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval()
-    packed = pack(encoder)
+    prepared = prepare(encoder)
     x = torch.randn(4, 9, 16)
     padding = PADDED_MASKS["at the end"]
     for mask in (
@@ -434,34 +435,34 @@ def test_a_packed_encoder_takes_the_usual_way_where_there_is_nothing_to_leave_ou
         padding[1:2, None, None].expand(1, 1, 1, 9),
         ~torch.eye(9, dtype=torch.bool),
     ):
-        torch.testing.assert_close(packed(x, mask=mask), encoder(x, mask=mask), rtol=0, atol=2e-5)
+        torch.testing.assert_close(prepared(x, mask=mask), encoder(x, mask=mask), rtol=0, atol=2e-5)
 
 
 @torch.no_grad()
 def test_a_mask_that_hides_nothing_is_left_out() -> None:
     masks: list[Tensor | None] = []
 
-    def kernel(*inputs: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
+    def attention_function(*inputs: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
         masks.append(mask)
         return fused_attention(*inputs, mask=mask, **options)
 
-    packed, x = pack(build_encoder(**SIZES).eval()), torch.randn(2, 3, 16)
-    for layer in cast(Any, packed).layers:
-        layer.self_attention.kernel = kernel
+    prepared, x = prepare(build_encoder(**SIZES).eval()), torch.randn(2, 3, 16)
+    for layer in cast(Any, prepared).layers:
+        layer.self_attention.attention_function = attention_function
     mask = torch.zeros(2, 1, 1, 3, dtype=torch.bool)
-    expected = packed(x)
-    torch.testing.assert_close(packed(x, mask=mask), expected, **CLOSE)
+    expected = prepared(x)
+    torch.testing.assert_close(prepared(x, mask=mask), expected, **CLOSE)
     assert masks == [None] * 4
 
 
 @torch.no_grad()
 def test_a_packed_encoder_refuses_what_the_model_refuses() -> None:
-    packed = pack(build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval())
+    prepared = prepare(build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval())
     mask = PADDED_MASKS["at the end"][:, None, None]
     with pytest.raises(TypeError, match="mask must be bool"):
-        packed(torch.randn(4, 9, 16), mask=mask.int())
+        prepared(torch.randn(4, 9, 16), mask=mask.int())
     with pytest.raises(ValueError, match=r"x must have shape \(B, L, 16\), got \(4, 9, 12\)"):
-        packed(torch.randn(4, 9, 12), mask=mask)
+        prepared(torch.randn(4, 9, 12), mask=mask)
 
 
 @torch.no_grad()
@@ -470,9 +471,9 @@ def test_a_packed_encoder_that_is_watched_shows_every_weight() -> None:
     x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]
     with record_attention(encoder) as expected:
         encoder(x, mask=mask)
-    packed = pack(encoder)
-    with record_attention(packed) as maps:
-        packed(x, mask=mask)
+    prepared = prepare(encoder)
+    with record_attention(prepared) as maps:
+        prepared(x, mask=mask)
     assert maps.keys() == expected.keys()
     for name, (weights,) in maps.items():
         torch.testing.assert_close(weights, expected[name][0], rtol=0, atol=1e-5)
@@ -486,9 +487,11 @@ def test_a_kernel_that_knows_positions_sees_them_with_the_padding_between() -> N
         place = torch.arange(key.shape[2], dtype=key.dtype)[:, None]
         return fused_attention(query, key + place, value * place, mask=mask)
 
-    encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=24, kernel=by_place).eval()
+    encoder = build_encoder(
+        num_layers=1, d_model=16, num_heads=4, d_ff=24, attention_function=by_place
+    ).eval()
     x, padding = torch.randn(4, 9, 16), PADDED_MASKS["anywhere"]
-    found, expected = (each(x, mask=padding[:, None, None]) for each in (pack(encoder), encoder))
+    found, expected = (each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder))
     torch.testing.assert_close(found[~padding], expected[~padding], rtol=0, atol=2e-5)
 
 
@@ -504,7 +507,7 @@ def test_an_encoder_with_layers_of_ones_own_is_packed_layer_by_layer() -> None:
     x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]
     with torch.no_grad():
         torch.testing.assert_close(
-            pack(encoder)(x, mask=mask), encoder(x, mask=mask), rtol=0, atol=2e-5
+            prepare(encoder)(x, mask=mask), encoder(x, mask=mask), rtol=0, atol=2e-5
         )
 
 
@@ -521,7 +524,7 @@ def test_a_feed_forward_that_looks_around_is_not_laid_end_to_end() -> None:
     layer = EncoderLayer(MultiHeadAttention(16, 4), Convolution(), residual=lambda: PreNorm(16))
     encoder = Encoder([layer]).eval()
     x, padding = torch.randn(4, 9, 16), PADDED_MASKS["at the end"]
-    found, expected = (each(x, mask=padding[:, None, None]) for each in (pack(encoder), encoder))
+    found, expected = (each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder))
     torch.testing.assert_close(found[~padding], expected[~padding], rtol=0, atol=2e-5)
 
 
@@ -574,7 +577,7 @@ def project_over_positions(encoder: Encoder) -> None:
 
 def widen_over_positions(encoder: Encoder) -> None:
     feed_forward: Any = cast(EncoderLayer, encoder.layers[0]).feed_forward
-    feed_forward.widen = ProjectionOfNext(16, 24)
+    feed_forward.up_projection = ProjectionOfNext(16, 24)
 
 
 def activate_over_positions(encoder: Encoder) -> None:
@@ -603,7 +606,7 @@ def test_parts_that_mix_positions_see_them_as_they_stand(
     encoder = build_encoder(**SIZES, residual=residual).eval()
     change(encoder)
     x, padding = torch.randn(4, 9, 16), PADDED_MASKS["at the end"]
-    found, expected = (each(x, mask=padding[:, None, None]) for each in (pack(encoder), encoder))
+    found, expected = (each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder))
     torch.testing.assert_close(found[~padding], expected[~padding], **CLOSE)
 
 
@@ -617,14 +620,14 @@ def test_usual_norms_and_activations_leave_out_padding(activation: Any, norm: An
         FeedForward(16, 24, activation=activation, dropout=0.1),
         residual=lambda: PreNorm(16, norm=norm(16)),
     )
-    packed = pack(Encoder([layer], norm=norm(16)))
+    prepared = prepare(Encoder([layer], norm=norm(16)))
     padding = PADDED_MASKS["at the end"]
-    assert not packed(torch.randn(4, 9, 16), mask=padding[:, None, None])[padding].any()
+    assert not prepared(torch.randn(4, 9, 16), mask=padding[:, None, None])[padding].any()
 
 
 @torch.no_grad()
 def test_a_packed_model_works_under_autocast() -> None:
-    encoder, x = pack(build_encoder(**SIZES).eval()), torch.randn(1, 4, 16)
+    encoder, x = prepare(build_encoder(**SIZES).eval()), torch.randn(1, 4, 16)
     whole, cache = encoder(x, causal=True), encoder.new_cache()
     with torch.autocast("cpu", torch.bfloat16):
         steps = [encoder(part, causal=True, cache=cache) for part in x.split([3, 1], dim=1)]

@@ -2,7 +2,7 @@
 
 ``torch.export`` writes down what a step computes, for whatever lengths; AOTInductor makes machine
 code of it, which takes tensors, gives a tensor, and checks nothing on its way. So all is checked
-here, before: what kind of step it is, and whether there is code for it. What is no plain step takes
+here, before: what signature of step it is, and whether there is code for it. What is no plain step takes
 the usual way, through the modules.
 """
 
@@ -14,30 +14,36 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_module, check_size
-from transformer_blocks.cache import DecoderCache, EncoderCache, KeyValueCache, undo_on_error
+from transformer_blocks._contexts import SharedContext
+from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache, undo_on_error
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
-from transformer_blocks.packing.module import PackedModule
-from transformer_blocks.packing.programs import FEW_ROWS, Kind, Run, to_machine_code, write_down
-from transformer_blocks.packing.shared import SharedContext
+from transformer_blocks.inference.export import (
+    FEW_ROWS,
+    Run,
+    StepSignature,
+    compile_ahead_of_time,
+    export_step,
+)
+from transformer_blocks.inference.module import InferenceModule
 
 log = logging.getLogger(__name__)
 
 
-class CompiledEncoder(PackedModule, Encoder):
+class CompiledEncoder(InferenceModule, Encoder):
     """An encoder whose steps of one position are compiled.
 
-    Prompts, the first step of a kind, and whatever else is no plain step, take the usual way. Hooks
+    Prompts, the first step of a signature, and whatever else is no plain step, take the usual way. Hooks
     are not called in a step, but :func:`~transformer_blocks.record_attention` sees it.
 
     Args:
-        encoder: The stack to replace, with packed parts.
+        encoder: The stack to replace, with prepared parts.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         nn.Module.__init__(self)
         self.layers, self.norm = encoder.layers, encoder.norm
-        self._usual_way = encoder.forward
+        self._eager_forward = encoder.forward
         self._steps = CompiledSteps(encoder)
 
     @undo_on_error
@@ -47,27 +53,27 @@ class CompiledEncoder(PackedModule, Encoder):
         *,
         mask: Tensor | None = None,
         causal: bool = False,
-        cache: EncoderCache | None = None,
+        cache: SelfAttentionCache | None = None,
     ) -> Tensor:
         stepped = None
-        if isinstance(cache, EncoderCache) and mask is None:
-            stepped = self._steps.take(x, cache.past, causal=causal)
+        if isinstance(cache, SelfAttentionCache) and mask is None:
+            stepped = self._steps.take(x, cache.layers, causal=causal)
         if stepped is not None:
             return stepped
-        return self._usual_way(x, mask=mask, causal=causal, cache=cache)
+        return self._eager_forward(x, mask=mask, causal=causal, cache=cache)
 
 
-class CompiledDecoder(PackedModule, Decoder):
+class CompiledDecoder(InferenceModule, Decoder):
     """A decoder whose steps of one position are compiled; like :class:`CompiledEncoder`.
 
     Args:
-        decoder: The stack to replace, with packed parts.
+        decoder: The stack to replace, with prepared parts.
     """
 
     def __init__(self, decoder: Decoder) -> None:
         nn.Module.__init__(self)
         self.layers, self.norm = decoder.layers, decoder.norm
-        self._usual_way = decoder.forward
+        self._eager_forward = decoder.forward
         self._steps = CompiledSteps(decoder)
 
     @undo_on_error
@@ -84,26 +90,26 @@ class CompiledDecoder(PackedModule, Decoder):
         stepped = None
         if isinstance(cache, DecoderCache) and memory is mask is memory_mask is None:
             stepped = self._steps.take(
-                x, cache.past, cache.memory, cache.memory_mask, causal=causal
+                x, cache.layers, cache.memory, cache.memory_mask, causal=causal
             )
         if stepped is not None:
             return stepped
-        return self._usual_way(
+        return self._eager_forward(
             x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
         )
 
 
 @torch.no_grad()
 def compile_steps(model: nn.Module, *, sentences: int = 1, beams: int = 1) -> None:
-    """Compile the decoding steps of a packed model before it is used.
+    """Compile the decoding steps of a prepared model before it is used.
 
-    Otherwise the second step of each kind is compiled while a search waits for it. A server calls
+    Otherwise the second step of each signature is compiled while a search waits for it. A server calls
     this once, with the largest batch and the beams that it searches with. Half a minute each, it
     compiles the steps of one sentence, of several with up to eight rows in all, and of more rows;
     for a decoder, each with a masked memory and without.
 
     Args:
-        model: What ``pack(model, compiled=True)`` returned.
+        model: What ``prepare(model, compiled=True)`` returned.
         sentences: Largest number of sentences in a batch.
         beams: Rows of a sentence: the beam size, or 1 for greedy search and for sampling.
 
@@ -112,10 +118,10 @@ def compile_steps(model: nn.Module, *, sentences: int = 1, beams: int = 1) -> No
         ValueError: If a number is not positive, or the model has no steps to compile.
 
     Example:
-        >>> model = pack(build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32))
+        >>> model = prepare(build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32))
         >>> compile_steps(model)
         Traceback (most recent call last):
-        ValueError: model must be packed with compiled=True, got no encoder or decoder that is
+        ValueError: model must be prepared with compiled=True, got no encoder or decoder that is
     """
     check_module(model=model)
     check_size(sentences=sentences, beams=beams)
@@ -124,7 +130,7 @@ def compile_steps(model: nn.Module, *, sentences: int = 1, beams: int = 1) -> No
     ]
     if not stacks:
         raise ValueError(
-            "model must be packed with compiled=True, got no encoder or decoder that is"
+            "model must be prepared with compiled=True, got no encoder or decoder that is"
         )
     for stack in stacks:
         for batch in sorted({1, min(2, sentences), sentences}):
@@ -149,7 +155,7 @@ def _take_steps(stack: CompiledEncoder | CompiledDecoder, sentences: int, beams:
         caches += [stack.new_cache(memory), stack.new_cache(memory, memory_mask=mask)]
     for cache in caches:
         if isinstance(stack, CompiledDecoder):
-            cache.select(rows)
+            cache.reorder(rows)
         for _ in range(3):
             stack(torch.zeros(len(rows), 1, width, dtype=dtype), causal=True, cache=cache)
 
@@ -163,17 +169,17 @@ def uncompiled() -> SharedContext:
 
 
 class CompiledSteps:
-    """The steps of a stack: machine code for each kind of them.
+    """The steps of a stack: machine code for each signature of them.
 
     Args:
-        stack: An encoder or a decoder, with packed parts.
+        stack: An encoder or a decoder, with prepared parts.
     """
 
     def __init__(self, stack: Encoder | Decoder) -> None:
         self.stack = stack
         layers: Sequence[Any] = list(stack.layers)
         self.width = layers[0].self_attention.query_projection.in_features if layers else 0
-        self._runs: dict[Kind, Run | None] = {}
+        self._runs: dict[StepSignature, Run | None] = {}
 
     def take(
         self,
@@ -184,9 +190,9 @@ class CompiledSteps:
         *,
         causal: bool,
     ) -> Tensor | None:
-        """Take a step, if it is a plain one, of a kind that was met before.
+        """Take a step, if it is a plain one, of a signature that was met before.
 
-        The first of a kind goes the usual way, which tells if something is wrong with it. The
+        The first of a signature goes the usual way, which tells if something is wrong with it. The
         second is compiled before it is taken, as the log says (level INFO).
 
         Args:
@@ -199,17 +205,21 @@ class CompiledSteps:
         Returns:
             What the stack gives, shape (N, 1, d_model), or None.
         """
-        kind = None if _uncompiled.holders else self._kind(x, past, memory, memory_mask, causal)
-        if kind is None or kind not in self._runs:
-            if kind is not None:
-                self._runs[kind] = None
+        signature = (
+            None if _uncompiled.holders else self._kind(x, past, memory, memory_mask, causal)
+        )
+        if signature is None or signature not in self._runs:
+            if signature is not None:
+                self._runs[signature] = None
             return None
-        run = self._runs[kind]
+        run = self._runs[signature]
         if run is None:
-            log.info("compiling the steps of %s: half a minute, once", kind)
-            run = self._runs[kind] = to_machine_code(write_down(self.stack, kind), many=kind.many)
+            log.info("compiling the steps of %s: half a minute, once", signature)
+            run = self._runs[signature] = compile_ahead_of_time(
+                export_step(self.stack, signature), many=signature.many
+            )
         tensors = [x.contiguous(), x.new_empty(past[0].length + 1)]
-        tensors += [each.claim(1) for each in past]
+        tensors += [each.reserve(1) for each in past]
         tensors += [cast(Tensor, each.buffer) for each in memory]
         if memory_mask is not None:
             tensors.append(memory_mask.contiguous())
@@ -222,8 +232,8 @@ class CompiledSteps:
         memory: Sequence[KeyValueCache],
         memory_mask: Tensor | None,
         causal: bool,
-    ) -> Kind | None:
-        """Find out what kind of step this is; None if it is no plain one, or wrong.
+    ) -> StepSignature | None:
+        """Find out what signature of step this is; None if it is no plain one, or wrong.
 
         Nothing is checked after this: a size that is wrong here is read beyond the end of memory.
         """
@@ -261,7 +271,7 @@ class CompiledSteps:
                 ):
                     return None
                 layouts.append((buffer.shape[2], buffer.shape[4]))
-        return Kind(
+        return StepSignature(
             several=sentences > 1,
             beams=rows // sentences,
             many=rows > FEW_ROWS,

@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_boolean, check_vectors
-from transformer_blocks.cache import EncoderCache, KeyValueCache, undo_on_error
+from transformer_blocks.cache import KeyValueCache, SelfAttentionCache, undo_on_error
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder
+from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
+from transformer_blocks.inference.module import InferenceModule
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.packing.linear import PackedFeedForward, PackedLinear
-from transformer_blocks.packing.module import PackedModule
 from transformer_blocks.residual import PreNorm
 
 MOST_REAL = 0.9  # with a larger part of real tokens than this, leaving out the rest gains nothing
 
 
-class JoinedAttention(PackedModule, MultiHeadAttention):
+class FusedQKVAttention(InferenceModule, MultiHeadAttention):
     """Self-attention that makes queries, keys and values in a single product.
 
     Args:
@@ -33,13 +33,13 @@ class JoinedAttention(PackedModule, MultiHeadAttention):
         nn.Module.__init__(self)
         self.num_heads, self.d_k = attention.num_heads, attention.d_k
         self.dropout = attention.dropout
-        self.kernel = attention.kernel
+        self.attention_function = attention.attention_function
         self._weights_hooks = attention._weights_hooks
         # As trained: record_attention still asks for queries and keys one by one.
         self.query_projection = attention.query_projection
         self.key_projection = attention.key_projection
         self.value_projection = attention.value_projection
-        self.joined_projection = linear(
+        self.fused_projection = linear(
             _join([self.query_projection, self.key_projection, self.value_projection])
         )
         self.output_projection = linear(attention.output_projection)
@@ -47,11 +47,11 @@ class JoinedAttention(PackedModule, MultiHeadAttention):
     def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         if not query is key is value:
             return super()._project_all(query, key, value)
-        joined = self.joined_projection(query)  # (B, L, 3 * d_model)
+        joined = self.fused_projection(query)  # (B, L, 3 * d_model)
         return joined.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
 
-class PackedDecoderLayer(PackedModule, DecoderLayer):
+class InferenceDecoderLayer(InferenceModule, DecoderLayer):
     """A decoder layer whose step of one position is written out: small steps feel every detour.
 
     It saves a tenth of the time of a step for one sentence, less for many. All else goes through
@@ -59,7 +59,7 @@ class PackedDecoderLayer(PackedModule, DecoderLayer):
     Hooks of the parts are not called in a step.
 
     Args:
-        layer: The layer to replace, with a :class:`JoinedAttention` and other packed parts.
+        layer: The layer to replace, with a :class:`FusedQKVAttention` and other prepared parts.
     """
 
     def __init__(self, layer: DecoderLayer) -> None:
@@ -75,7 +75,7 @@ class PackedDecoderLayer(PackedModule, DecoderLayer):
             layer.feed_forward_residual.norm.forward,
         )
         self.join, self.combine = (
-            attention.joined_projection.forward,
+            attention.fused_projection.forward,
             _adder(attention.output_projection),
         )
         self.ask, self.answer = cross.query_projection.forward, _adder(cross.output_projection)
@@ -90,44 +90,44 @@ class PackedDecoderLayer(PackedModule, DecoderLayer):
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
         causal: bool = True,
-        past: KeyValueCache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         is_step = x.shape[1] == 1 and x.shape[0] > 0 and mask is None
-        if past is None or isinstance(memory, Tensor) or not is_step or self._is_watched():
+        if cache is None or isinstance(memory, Tensor) or not is_step or self._is_watched():
             return super().forward(
-                x, memory, mask=mask, memory_mask=memory_mask, causal=causal, past=past
+                x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
             )
         first, second, third = self.norms
         if self.norms_first:
-            x = self.combine(self._look_back(first(x), past, causal), x)
-            x = self.answer(self._look_over(second(x), memory, memory_mask), x)
+            x = self.combine(self._self_attend(first(x), cache, causal), x)
+            x = self.answer(self._attend_to_memory(second(x), memory, memory_mask), x)
             return self.think(third(x), x)
-        x = first(self.combine(self._look_back(x, past, causal), x))
-        x = second(self.answer(self._look_over(x, memory, memory_mask), x))
+        x = first(self.combine(self._self_attend(x, cache, causal), x))
+        x = second(self.answer(self._attend_to_memory(x, memory, memory_mask), x))
         return third(self.think(x, x))
 
     def _is_watched(self) -> bool:
         attentions = self.self_attention, self.cross_attention
         return any(attention._forward_pre_hooks for attention in attentions)
 
-    def _look_back(self, x: Tensor, past: KeyValueCache, causal: bool) -> Tensor:
+    def _self_attend(self, x: Tensor, cache: KeyValueCache, causal: bool) -> Tensor:
         """Mix what the positions so far hand over. Shape (N, 1, d_model)."""
         heads, d_k = self.self_attention.num_heads, self.self_attention.d_k
         joined = self.join(x).view(x.shape[0], 3, heads, 1, d_k)
         queries, keys, values = joined.unbind(1)  # (N, H, 1, d_k)
-        mixed = self.self_attention.mix(queries, *past.add(keys, values), causal=causal)
+        mixed = self.self_attention.attend(queries, *cache.append(keys, values), causal=causal)
         return mixed.reshape(x.shape)
 
-    def _look_over(self, x: Tensor, memory: KeyValueCache, mask: Tensor | None) -> Tensor:
+    def _attend_to_memory(self, x: Tensor, memory: KeyValueCache, mask: Tensor | None) -> Tensor:
         """Mix what the source hands over, to the rows of a sentence at once. Same shape."""
         keys, values = memory.read()  # (B, H, S, d_k)
         heads, d_k = self.cross_attention.num_heads, self.cross_attention.d_k
         queries = self.ask(x).view(keys.shape[0], -1, heads, d_k)  # (B, N / B, H, d_k)
-        mixed = self.cross_attention.mix(queries.transpose(1, 2), keys, values, mask=mask)
+        mixed = self.cross_attention.attend(queries.transpose(1, 2), keys, values, mask=mask)
         return mixed.transpose(1, 2).reshape(x.shape)
 
 
-class PackedEncoder(PackedModule, Encoder):
+class UnpaddedEncoder(InferenceModule, Encoder):
     """An encoder that computes nothing for padding.
 
     Only attention needs to know which token belongs to which sentence. All else works on each
@@ -139,7 +139,7 @@ class PackedEncoder(PackedModule, Encoder):
     are not called.
 
     Args:
-        encoder: The stack to replace, with packed parts.
+        encoder: The stack to replace, with prepared parts.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -152,7 +152,7 @@ class PackedEncoder(PackedModule, Encoder):
         *,
         mask: Tensor | None = None,
         causal: bool = False,
-        cache: EncoderCache | None = None,
+        cache: SelfAttentionCache | None = None,
     ) -> Tensor:
         layers: Sequence[Any] = list(self.layers)
         check_vectors("x", x, layers[0].self_attention.query_projection.in_features)
@@ -186,7 +186,9 @@ class PackedEncoder(PackedModule, Encoder):
                 each[0].transpose(0, 1)[rows].transpose(1, 2)
                 for each in attention._project_all(x, x, x)
             )
-            mixed = attention.mix(queries, keys, values, mask=hidden[:, None, None], causal=causal)
+            mixed = attention.attend(
+                queries, keys, values, mask=hidden[:, None, None], causal=causal
+            )
             joined = mixed.transpose(1, 2)[is_real].flatten(1)  # (T, d_model)
             return attention.output_projection(joined[None])
 
@@ -200,7 +202,7 @@ class PackedEncoder(PackedModule, Encoder):
 
 def _adder(part: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     """Make a function of input and residual that gives the residual plus the part's output."""
-    if isinstance(part, PackedLinear | PackedFeedForward):
+    if isinstance(part, PrepackedLinear | PrepackedFeedForward):
         return part.forward
     forward = part.forward
     return lambda x, added: added + forward(x)

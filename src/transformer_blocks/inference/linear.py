@@ -11,9 +11,9 @@ from transformer_blocks._checks import (
     check_tensor,
     check_vectors,
 )
+from transformer_blocks._contexts import SharedContext
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.packing.module import PackedModule, without_gradients
-from transformer_blocks.packing.shared import SharedContext
+from transformer_blocks.inference.module import InferenceModule, without_gradients
 
 SMALL_PRODUCT = 10**6  # rows times weights; a smaller product is done faster than oneDNN is called
 BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
@@ -21,7 +21,7 @@ BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its bloc
 _sorting = SharedContext()
 
 
-def sorting_when_compiled() -> SharedContext:
+def prepacking_when_compiled() -> SharedContext:
     """Let code that is compiled meanwhile sort the weights once, when it is made, and keep them.
 
     Other compiled code asks for the weights at each call, and multiplies as ``nn.Linear`` does.
@@ -42,7 +42,7 @@ if not hasattr(torch.ops.transformer_blocks, "sort"):  # it outlives a module th
     torch.library.register_fake("transformer_blocks::sort", torch.empty_like)
 
 
-class PackedLinear(PackedModule):
+class PrepackedLinear(InferenceModule):
     """A linear map whose weights lie as the processor reads them.
 
     Float32 weights on a CPU are sorted into blocks by oneDNN, the library behind many of torch's
@@ -61,7 +61,7 @@ class PackedLinear(PackedModule):
     Example:
         >>> linear, x = nn.Linear(16, 64), torch.randn(2, 5, 16)
         >>> with torch.no_grad():
-        ...     same = torch.allclose(PackedLinear(linear)(x), linear(x), atol=1e-5)
+        ...     same = torch.allclose(PrepackedLinear(linear)(x), linear(x), atol=1e-5)
         >>> same
         True
     """
@@ -149,7 +149,7 @@ class PackedLinear(PackedModule):
         return is_small or (count <= self.in_features and torch.get_num_threads() == 1)
 
 
-class PackedFeedForward(PackedModule):
+class PrepackedFeedForward(InferenceModule):
     """A feed-forward network whose ReLU is part of the first product.
 
     Args:
@@ -158,10 +158,10 @@ class PackedFeedForward(PackedModule):
 
     def __init__(self, feed_forward: FeedForward) -> None:
         super().__init__()
-        self.widen = PackedLinear(feed_forward.widen, relu=True)
-        self.narrow = PackedLinear(feed_forward.narrow)
+        self.up_projection = PrepackedLinear(feed_forward.up_projection, relu=True)
+        self.down_projection = PrepackedLinear(feed_forward.down_projection)
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """Apply both maps, (..., d_model) to the same, and add a residual of that shape."""
-        hidden = self.widen(x)  # (..., d_ff)
-        return self.narrow(hidden, added)
+        hidden = self.up_projection(x)  # (..., d_ff)
+        return self.down_projection(hidden, added)

@@ -1,4 +1,4 @@
-"""A packed model is for inference alone: nothing is random, and what would change it is refused."""
+"""A prepared model is for inference alone: nothing is random, and what would change it is refused."""
 
 import copy
 import pickle
@@ -15,7 +15,6 @@ from transformer_blocks import (
     Decoder,
     DecoderLayer,
     Encoder,
-    EncoderCache,
     EncoderDecoder,
     EncoderLayer,
     FeedForward,
@@ -23,17 +22,16 @@ from transformer_blocks import (
     GroupedQueryAttention,
     KeyValueCache,
     MultiHeadAttention,
-    PackedLinear,
     PostNorm,
     PreNorm,
+    SelfAttentionCache,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     build_decoder,
     build_encoder,
-    from_torch,
-    load_weights,
-    pack,
 )
+from transformer_blocks.inference import PrepackedLinear, prepare
+from transformer_blocks.interop import from_torch, load_weights
 
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
 TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
@@ -109,7 +107,10 @@ MODELS = {
     "attention": Case(attention, thrice),
     "attention to a memory": Case(attention, lambda model, x, memory: model(x, memory, memory)),
     "attention of other widths": Case(
-        lambda dropout: attention(dropout, key_width=16, value_width=16, kernel=ALiBi(4)), thrice
+        lambda dropout: attention(
+            dropout, key_width=16, value_width=16, attention_function=ALiBi(4)
+        ),
+        thrice,
     ),
     "grouped attention": Case(grouped, thrice),
     "encoder layer": Case(lambda dropout: encoder_layer(dropout, attention), alone),
@@ -144,15 +145,15 @@ every_model = pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
 @torch.no_grad()
 def test_a_packed_model_drops_nothing(case: Case, dropout: float, training: bool) -> None:
     model = case.build(dropout).train(training)
-    packed, inputs = pack(model), (torch.randn(2, 5, 16), torch.randn(2, 7, 16))
-    assert not [name for name, part in packed.named_modules() if part.training]
-    once, again = (case.call(packed, *inputs) for _ in range(2))
+    prepared, inputs = prepare(model), (torch.randn(2, 5, 16), torch.randn(2, 7, 16))
+    assert not [name for name, part in prepared.named_modules() if part.training]
+    once, again = (case.call(prepared, *inputs) for _ in range(2))
     assert torch.equal(once, again)
     torch.testing.assert_close(once, case.call(model.eval(), *inputs), **TOLERANCE)
 
 
 class Sentences(nn.Module):
-    """A model of one's own, with parts that have no packed form before those that have one."""
+    """A model of one's own, with parts that have no prepared form before those that have one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,43 +196,43 @@ REFUSED: dict[str, tuple[str, Callable[[Any], object]]] = {
 def test_a_packed_model_refuses_what_would_change_it(
     what: str, do: Callable[[Any], object], compiled: bool, within: str
 ) -> None:
-    packed, tokens = pack(Sentences(), compiled=compiled), torch.tensor([[1, 2, 3]])
+    prepared, tokens = prepare(Sentences(), compiled=compiled), torch.tensor([[1, 2, 3]])
     with torch.no_grad():
-        before = packed(tokens)
-    rule = f"a packed model cannot be {what}; do that with the model it was packed from, "
+        before = prepared(tokens)
+    rule = f"a prepared model cannot be {what}; do that with the model it was prepared from, "
     with pytest.raises(RuntimeError) as refused:
-        do(packed if within == "alone" else nn.Sequential(packed))
+        do(prepared if within == "alone" else nn.Sequential(prepared))
     assert str(refused.value) == rule + "then pack that model again"
-    assert not any(part.training for part in packed.modules())
-    assert {value.dtype for value in packed.state_dict().values()} == {torch.float32}
+    assert not any(part.training for part in prepared.modules())
+    assert {value.dtype for value in prepared.state_dict().values()} == {torch.float32}
     with torch.no_grad():
-        assert torch.equal(packed(tokens), before)
+        assert torch.equal(prepared(tokens), before)
 
 
 @every_model
 @pytest.mark.parametrize("name", ["train", "bfloat16", "deepcopy"])
 def test_every_packed_part_refuses_by_itself(case: Case, name: str) -> None:
     what, do = REFUSED[name]
-    packed = pack(case.build(0.1))
-    for part in packed.modules():
-        if any(isinstance(inner, PackedLinear) for inner in part.modules()):
+    prepared = prepare(case.build(0.1))
+    for part in prepared.modules():
+        if any(isinstance(inner, PrepackedLinear) for inner in part.modules()):
             with pytest.raises(RuntimeError, match=what):
                 do(part)
 
 
 def test_what_leaves_a_packed_model_as_it_is_is_allowed() -> None:
-    packed = pack(Sentences())
+    prepared = prepare(Sentences())
     for same in (
-        packed.eval(),
-        packed.train(False),
-        packed.to("cpu"),
-        packed.to(torch.float32),
-        packed.cpu(),
-        packed.float(),
+        prepared.eval(),
+        prepared.train(False),
+        prepared.to("cpu"),
+        prepared.to(torch.float32),
+        prepared.cpu(),
+        prepared.float(),
     ):
-        assert same is packed
-    assert isinstance(packed, Sentences)
-    assert type(packed).__name__ == "Sentences"
+        assert same is prepared
+    assert isinstance(prepared, Sentences)
+    assert type(prepared).__name__ == "Sentences"
 
 
 @pytest.mark.parametrize(
@@ -240,38 +241,38 @@ def test_what_leaves_a_packed_model_as_it_is_is_allowed() -> None:
 def test_a_packed_model_is_differentiated_neither_by_its_weights_nor_by_its_inputs(
     case: Case,
 ) -> None:
-    packed, memory = pack(case.build(0.1)), torch.randn(2, 7, 16)
+    prepared, memory = prepare(case.build(0.1)), torch.randn(2, 7, 16)
     for x in (torch.randn(2, 5, 16), torch.randn(2, 5, 16, requires_grad=True)):
-        y = case.call(packed, x, memory)
+        y = case.call(prepared, x, memory)
         with torch.no_grad():
-            assert torch.equal(case.call(packed, x, memory), y)
-        with pytest.raises(RuntimeError, match="a packed model cannot be differentiated"):
+            assert torch.equal(case.call(prepared, x, memory), y)
+        with pytest.raises(RuntimeError, match="a prepared model cannot be differentiated"):
             y.sum().backward()
         assert x.grad is None
 
 
 def test_a_packed_map_is_vectorised_though_gradients_are_recorded() -> None:
-    packed, x = PackedLinear(nn.Linear(8, 4)), torch.randn(3, 1, 8)
-    torch.testing.assert_close(vmap(packed)(x), packed(x), **TOLERANCE)
+    prepared, x = PrepackedLinear(nn.Linear(8, 4)), torch.randn(3, 1, 8)
+    torch.testing.assert_close(vmap(prepared)(x), prepared(x), **TOLERANCE)
 
 
 def test_weights_are_not_loaded_into_a_packed_model() -> None:
     model = build_encoder(**SIZES)
-    packed = pack(model)
+    prepared = prepare(model)
     with pytest.raises((RuntimeError, ValueError)):
-        load_weights(packed, model.state_dict())
+        load_weights(prepared, model.state_dict())
     with pytest.raises(RuntimeError, match="given other weights"):
-        load_weights(packed, packed.state_dict())
+        load_weights(prepared, prepared.state_dict())
 
 
 def test_a_model_is_packed_again_once_it_has_changed() -> None:
     model = build_encoder(**SIZES).eval()
-    packed, x = pack(model), torch.randn(2, 5, 16)
+    prepared, x = prepare(model), torch.randn(2, 5, 16)
     model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()})
     with torch.no_grad():
-        assert not torch.allclose(packed(x), model(x), atol=1e-2)
-        torch.testing.assert_close(pack(model)(x), model(x), **TOLERANCE)
-    whole = pack(cast(nn.Module, model.double()))
+        assert not torch.allclose(prepared(x), model(x), atol=1e-2)
+        torch.testing.assert_close(prepare(model)(x), model(x), **TOLERANCE)
+    whole = prepare(cast(nn.Module, model.double()))
     assert {value.dtype for value in whole.state_dict().values()} == {torch.float64}
 
 
@@ -280,18 +281,18 @@ def test_a_model_that_is_packed_in_inference_mode_is_used_anywhere() -> None:
     encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32)
     x = torch.randn(2, 5, 16)
     with torch.inference_mode():
-        packed = pack(encoder)
-    torch.testing.assert_close(packed(x), encoder.eval()(x))
-    with pytest.raises(RuntimeError, match="a packed model cannot be differentiated"):
-        torch.func.jvp(packed, (x,), (x,))
+        prepared = prepare(encoder)
+    torch.testing.assert_close(prepared(x), encoder.eval()(x))
+    with pytest.raises(RuntimeError, match="a prepared model cannot be differentiated"):
+        torch.func.jvp(prepared, (x,), (x,))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_packed_stack_refuses_what_the_stack_refuses(compiled: bool) -> None:
     sizes: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 32}
     wrong: Any
-    encoder = pack(build_encoder(**sizes), compiled=compiled)
-    decoder = pack(build_decoder(**sizes), compiled=compiled)
+    encoder = prepare(build_encoder(**sizes), compiled=compiled)
+    decoder = prepare(build_decoder(**sizes), compiled=compiled)
     x = torch.randn(2, 5, 16)
     with torch.no_grad():
         for wrong in (x.numpy(), x.tolist(), None, "x", x[0], x[0, 0], x[0, 0, 0], x[..., :8]):
@@ -302,7 +303,7 @@ def test_a_packed_stack_refuses_what_the_stack_refuses(compiled: bool) -> None:
         for wrong in ([[True]], "x", True, x, torch.zeros(2, 1, 1, 4, dtype=torch.bool)):
             with pytest.raises((TypeError, ValueError), match=r"^mask must"):
                 encoder(x, mask=wrong)
-        for wrong in ("x", 1, [], EncoderCache, KeyValueCache()):
+        for wrong in ("x", 1, [], SelfAttentionCache, KeyValueCache()):
             for stack in (encoder, decoder):
                 with pytest.raises(TypeError, match=r"^cache must"):
                     stack(x[:, :1], cache=wrong)

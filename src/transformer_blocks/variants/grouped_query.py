@@ -11,7 +11,7 @@ the H query heads form G groups, and each group has one key head and one value h
 The cache is H / G times smaller. G = H is multi-head attention, G = 1 is multi-query attention
 ("Fast Transformer Decoding", Shazeer 2019, https://arxiv.org/abs/1911.02150).
 
-Next chapter: :mod:`transformer_blocks.packing`, a finished model, laid out for speed.
+Next chapter: :mod:`transformer_blocks.inference`, a finished model, laid out for speed.
 """
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from transformer_blocks._checks import check_size
 from transformer_blocks.attention import fused_attention
-from transformer_blocks.kernels import AttentionKernel
+from transformer_blocks.kernels import AttentionFunction
 from transformer_blocks.multi_head import MultiHeadAttention, initialise_projections
 
 
@@ -34,7 +34,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         value_width: Width of the values that come in, if other than d_model.
         bias: Whether the projections add a learned constant.
         dropout: Probability of dropping an attention weight while training.
-        kernel: What computes attention; it sees H heads of each.
+        attention_function: What computes attention; it sees H heads of each.
 
     Raises:
         ValueError: If a size is not positive or does not divide the other, or ``dropout`` is out of
@@ -59,7 +59,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         value_width: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
-        kernel: AttentionKernel = fused_attention,
+        attention_function: AttentionFunction = fused_attention,
     ) -> None:
         check_size(num_groups=num_groups)
         super().__init__(
@@ -69,7 +69,7 @@ class GroupedQueryAttention(MultiHeadAttention):
             value_width=value_width,
             bias=bias,
             dropout=dropout,
-            kernel=kernel,
+            attention_function=attention_function,
         )
         if num_heads % num_groups:
             raise ValueError(

@@ -11,14 +11,18 @@ from torch import nn
 from transformer_blocks._checks import check_factory, check_flag, check_module
 from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
-from transformer_blocks.dropout import Dropout
 from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward, GatedFeedForward
+from transformer_blocks.inference.compiled import CompiledDecoder, CompiledEncoder
+from transformer_blocks.inference.layers import (
+    FusedQKVAttention,
+    InferenceDecoderLayer,
+    UnpaddedEncoder,
+)
+from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
+from transformer_blocks.inference.module import InferenceModule, seal
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.packing.layers import JoinedAttention, PackedDecoderLayer, PackedEncoder
-from transformer_blocks.packing.linear import PackedFeedForward, PackedLinear
-from transformer_blocks.packing.module import PackedModule, seal
-from transformer_blocks.packing.steps import CompiledDecoder, CompiledEncoder
 from transformer_blocks.residual import PostNorm, PreNorm
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -31,15 +35,15 @@ BY_POSITION = {
 """Modules that compute each position from that position alone."""
 
 
-def pack(
+def prepare(
     model: Model,
     *,
-    linear: Callable[[nn.Linear], nn.Module] = PackedLinear,
+    linear: Callable[[nn.Linear], nn.Module] = PrepackedLinear,
     compiled: bool = False,
 ) -> Model:
     """Copy a finished model into one that computes the same faster, without gradients.
 
-    Linear maps are packed, the self-attention of every layer makes its queries, keys and values in
+    Linear maps are prepared, the self-attention of every layer makes its queries, keys and values in
     one product, ReLU belongs to the product before it, and dropout, which does nothing any more, is
     left out. The step of a decoder layer with the usual parts takes the shortest way; an encoder of
     usual layers computes nothing for padding, and gives zeros there. The copy is in evaluation mode
@@ -61,29 +65,29 @@ def pack(
             :func:`~transformer_blocks.record_attention` and its like see every step.
 
     Returns:
-        The packed copy.
+        The prepared copy.
 
     Raises:
         TypeError: If an argument is of the wrong kind.
-        ValueError: If the model is packed already.
+        ValueError: If the model is prepared already.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x = torch.randn(2, 5, 16)
         >>> with torch.no_grad():
-        ...     same = torch.allclose(pack(encoder)(x), encoder(x), atol=1e-5)
+        ...     same = torch.allclose(prepare(encoder)(x), encoder(x), atol=1e-5)
         >>> same
         True
     """
     check_module(model=model)
     check_factory(linear=linear)
     check_flag(compiled=compiled)
-    if any(isinstance(part, PackedModule) for part in model.modules()):
-        raise ValueError("model must be one that was trained, got a packed one")
+    if any(isinstance(part, InferenceModule) for part in model.modules()):
+        raise ValueError("model must be one that was trained, got a prepared one")
     # Parts that are made meanwhile start in training mode, as every module does.
     with torch.inference_mode(False):  # whose tensors could not be used outside of it
-        packed: Any = _exchange(copy.deepcopy(model).eval(), linear).eval()
-    return seal(_compile_steps(packed).eval() if compiled else packed)
+        prepared: Any = _exchange(copy.deepcopy(model).eval(), linear).eval()
+    return seal(_compile_steps(prepared).eval() if compiled else prepared)
 
 
 def _compile_steps(module: nn.Module) -> Any:
@@ -93,7 +97,7 @@ def _compile_steps(module: nn.Module) -> Any:
             setattr(module, name, _compile_steps(part))
     if _has_hooks(module):
         return module
-    if type(module) in (Encoder, PackedEncoder):
+    if type(module) in (Encoder, UnpaddedEncoder):
         return CompiledEncoder(cast(Encoder, module))
     return CompiledDecoder(module) if type(module) is Decoder else module
 
@@ -107,35 +111,35 @@ def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> An
         return nn.Identity()
     watched = any(map(_has_hooks, module.modules()))  # before the parts are exchanged
     needs_no_padding = _needs_no_padding(module)
-    if linear is PackedLinear and _bends_by_relu(module) and not watched:
-        return PackedFeedForward(module)
+    if linear is PrepackedLinear and _bends_by_relu(module) and not watched:
+        return PrepackedFeedForward(module)
     for name, part in list(module._modules.items()):
         if part is None:
             continue
         of_layer = isinstance(module, EncoderLayer | DecoderLayer) and name == "self_attention"
-        if of_layer and _can_be_joined(part):
-            setattr(module, name, JoinedAttention(part, linear=linear))
+        if of_layer and _can_fuse_projections(part):
+            setattr(module, name, FusedQKVAttention(part, linear=linear))
         else:
             setattr(module, name, _exchange(part, linear))
     if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
-        return PackedDecoderLayer(module)
+        return InferenceDecoderLayer(module)
     if type(module) is Encoder and needs_no_padding and not watched:
-        return PackedEncoder(module)
+        return UnpaddedEncoder(module)
     return module
 
 
 def _bends_by_relu(module: nn.Module) -> TypeGuard[FeedForward]:
-    """Tell whether :class:`PackedFeedForward` can take the place of a module."""
+    """Tell whether :class:`PrepackedFeedForward` can take the place of a module."""
     return (
         type(module) is FeedForward
         and module.activation in (F.relu, torch.relu)
-        and type(module.widen) is type(module.narrow) is nn.Linear
+        and type(module.up_projection) is type(module.down_projection) is nn.Linear
         and type(module.dropout) in (Dropout, nn.Dropout)
     )
 
 
 def _has_usual_parts(layer: DecoderLayer) -> bool:
-    """Tell whether the step of :class:`PackedDecoderLayer` is the layer's own."""
+    """Tell whether the step of :class:`InferenceDecoderLayer` is the layer's own."""
     residuals = (
         layer.self_attention_residual,
         layer.cross_attention_residual,
@@ -143,7 +147,7 @@ def _has_usual_parts(layer: DecoderLayer) -> bool:
     )
     kinds = {type(residual) for residual in residuals}
     return (
-        type(layer.self_attention) is JoinedAttention
+        type(layer.self_attention) is FusedQKVAttention
         and type(layer.cross_attention) is MultiHeadAttention
         and kinds in ({PreNorm}, {PostNorm})
         and all(isinstance(residual.dropout, nn.Identity) for residual in residuals)
@@ -159,7 +163,7 @@ def _needs_no_padding(module: nn.Module) -> bool:
         if type(layer) is not EncoderLayer:
             return False
         attention = layer.self_attention
-        if type(attention) is not MultiHeadAttention or attention.kernel not in KERNELS:
+        if type(attention) is not MultiHeadAttention or attention.attention_function not in KERNELS:
             return False
         parts += (part for part in layer.modules() if part not in (layer, attention))
     return all(map(_works_on_each_position, parts))
@@ -177,7 +181,7 @@ def _has_hooks(module: nn.Module) -> bool:
     return any(getattr(module, name) for name in hooks)
 
 
-def _can_be_joined(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
+def _can_fuse_projections(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
     """Tell whether one product can do the work of the three projections."""
     if type(attention) is not MultiHeadAttention or any(map(_has_hooks, attention.modules())):
         return False

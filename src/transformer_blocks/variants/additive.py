@@ -28,18 +28,18 @@ from torch import Tensor, nn
 from transformer_blocks._checks import check_match, check_size
 from transformer_blocks.attention import (
     check_inputs,
-    hidden_cells,
-    softmax_of_visible,
+    combine_masks,
+    masked_softmax,
     to_full_precision,
     without_autocast,
 )
-from transformer_blocks.kernels import WeighingKernel
+from transformer_blocks.kernels import ExplicitAttention
 
 
-class AdditiveAttention(WeighingKernel):
+class AdditiveAttention(ExplicitAttention):
     r"""Mix values by :math:`\mathrm{softmax}(v^T \tanh(q + k))`, with a vector v for each head.
 
-    It takes the place of a kernel: ``MultiHeadAttention(d_model, 1, kernel=AdditiveAttention(
+    It takes the place of a kernel: ``MultiHeadAttention(d_model, 1, attention_function=AdditiveAttention(
     d_model))`` is Bahdanau's score behind the usual call: its projections are W and U, and two more
     that he did not have, for the value and for the answer.
 
@@ -97,10 +97,10 @@ class AdditiveAttention(WeighingKernel):
                 f"query must have shape (B, {heads}, L, {width}), got {tuple(query.shape)}"
             )
         check_match("query", query, self.vector, self)
-        hidden = hidden_cells(query, key, mask, causal)
+        hidden = combine_masks(query, key, mask, causal)
         queries, keys = to_full_precision(query), to_full_precision(key)
         pairs = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (B, H, L, S, d_k)
         vector = self.vector.to(pairs.dtype) * (1.0 if scale is None else scale)
         with without_autocast(query.device):
             scores = (pairs.tanh() @ vector[:, None, :, None]).squeeze(-1)  # (B, H, L, S)
-        return softmax_of_visible(scores, hidden).to(query.dtype)
+        return masked_softmax(scores, hidden).to(query.dtype)

@@ -19,7 +19,7 @@ positions; the first plane tells neighbours apart, the last one chapters.
 
 Values are not turned: what a word hands over is the same wherever it stands.
 
-Next chapter: :mod:`transformer_blocks.linear_bias`, distance as a price.
+Next chapter: :mod:`transformer_blocks.variants.alibi`, distance as a price.
 """
 
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from transformer_blocks._checks import check_number, check_size
 from transformer_blocks.attention import check_inputs, fused_attention
-from transformer_blocks.kernels import AttentionKernel, PreparingKernel
+from transformer_blocks.kernels import AttentionFunction, PreparingKernel
 
 
 class RotaryPositionalEncoding(PreparingKernel):
@@ -40,15 +40,15 @@ class RotaryPositionalEncoding(PreparingKernel):
     Args:
         d_k: Width of a head; even.
         base: The slowest plane turns about this many times slower than the fastest.
-        kernel: What computes attention with the turned queries and keys.
+        attention_function: What computes attention with the turned queries and keys.
 
     Raises:
-        TypeError: If ``base`` is not a number, or ``kernel`` is a class.
+        TypeError: If ``base`` is not a number, or ``attention_function`` is a class.
         ValueError: If ``d_k`` is not positive and even, or ``base`` not positive.
 
     Example:
         >>> rotary = RotaryPositionalEncoding(d_k=4)
-        >>> attention = MultiHeadAttention(16, num_heads=4, kernel=rotary)
+        >>> attention = MultiHeadAttention(16, num_heads=4, attention_function=rotary)
         >>> x = torch.randn(1, 1, 16).repeat(1, 6, 1)  # the same word six times:
         >>> scores = attention.attention_weights(x, x).log()[0, 0]
         >>> nearer = scores[2, 1] - scores[2, 0]  # one step back against two ...
@@ -57,7 +57,11 @@ class RotaryPositionalEncoding(PreparingKernel):
     """
 
     def __init__(
-        self, d_k: int, *, base: float = 10000.0, kernel: AttentionKernel = fused_attention
+        self,
+        d_k: int,
+        *,
+        base: float = 10000.0,
+        attention_function: AttentionFunction = fused_attention,
     ) -> None:
         check_size(d_k=d_k)
         check_number(base=base)
@@ -65,7 +69,7 @@ class RotaryPositionalEncoding(PreparingKernel):
             raise ValueError(f"d_k must be even, got d_k={d_k}")
         if not base > 0.0:
             raise ValueError(f"base must be positive, got base={base}")
-        super().__init__(kernel)
+        super().__init__(attention_function)
         self.d_k, self.base = d_k, base
 
     def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

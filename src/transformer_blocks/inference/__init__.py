@@ -9,7 +9,7 @@ cannot afford to sort them; a finished model can, once.
 for. It computes the same numbers, up to rounding.
 
 What is left of a step's time goes into the calls themselves, hundreds of them for one word. A
-compiler makes one call of them: with ``pack(model, compiled=True)``, ``torch.export`` writes down
+compiler makes one call of them: with ``prepare(model, compiled=True)``, ``torch.export`` writes down
 the steps that encoders and decoders take, through the same modules that one reads here, and torch's
 AOTInductor makes machine code of what is written. That takes half a minute for each kind of step;
 :func:`compile_steps` does it before the first request of a server, not within it.
@@ -17,8 +17,8 @@ AOTInductor makes machine code of what is written. That takes half a minute for 
 Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
 """
 
-from transformer_blocks.packing.linear import PackedLinear
-from transformer_blocks.packing.pack import pack
-from transformer_blocks.packing.steps import compile_steps
+from transformer_blocks.inference.compiled import compile_steps
+from transformer_blocks.inference.linear import PrepackedLinear
+from transformer_blocks.inference.prepare import prepare
 
-__all__ = ["PackedLinear", "compile_steps", "pack"]
+__all__ = ["PrepackedLinear", "compile_steps", "prepare"]

@@ -19,7 +19,7 @@ class SharedContext:
         holders: Number of blocks that last.
 
     Example:
-        >>> from transformer_blocks.packing.shared import SharedContext
+        >>> from transformer_blocks._contexts import SharedContext
         >>> setting = SharedContext()
         >>> setting.__enter__(), setting.__enter__(), setting.__exit__(None, None, None)
         (None, None, None)

@@ -1,0 +1,20 @@
+"""The public names of the package and of its sub-packages."""
+
+from types import ModuleType
+
+import transformer_blocks
+from transformer_blocks import explorer, generation, inference, inspection, interop
+
+EXPORTS: dict[str, object] = {
+    name: thing
+    for name, thing in vars(transformer_blocks).items()
+    if not name.startswith("_") and not isinstance(thing, ModuleType)
+}
+"""What ``from transformer_blocks import ...`` gives, in the order of the chapters."""
+
+PUBLIC: dict[str, object] = EXPORTS | {
+    name: getattr(package, name)
+    for package in (generation, inspection, interop, inference, explorer)
+    for name in package.__all__
+}
+"""These, and what the sub-packages export."""
