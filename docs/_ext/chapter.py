@@ -1,12 +1,12 @@
-"""A chapter: the docstring of a file, then its public classes and functions in the file's order.
+"""A chapter: the docstring of a file, then its public classes and functions.
 
-``.. chapter:: transformer_blocks.masks`` sets the module's docstring as running text. Its first
-line, "Masks: which positions must not be seen", becomes the page's opening; the part before the
-colon is the page's own heading. The docstrings of a package's files stand before what they define.
-A last paragraph "Next chapter: ..." goes to the page's end.
+``.. chapter:: transformer_blocks.masks`` renders the module's docstring as text. The part of its first
+line after the colon becomes the page's opening paragraph; the part before the colon is the page's
+heading. In a sub-package, the docstring of each file precedes what the file defines. A last paragraph
+"Next chapter: ..." moves to the end of the page.
 
-What ``transformer_blocks`` exports is documented under the name by which it is imported, so that
-every docstring can link to any other: ``:func:`~transformer_blocks.causal_mask```.
+Names are documented under the path from which they are imported, the top level where it exports them,
+so that every docstring can link to any other: ``:func:`~transformer_blocks.causal_mask```.
 """
 
 import inspect
@@ -37,10 +37,9 @@ class Chapter(SphinxDirective):
         has_closing = paragraphs and paragraphs[-1].startswith("Next chapter:")
         closing = paragraphs.pop() if has_closing else ""
         lead = opening.partition(": ")[2] or opening
-        inside = PACKAGE if module.__name__.startswith(PACKAGE) else module.__name__
         text = "\n\n".join(
             (
-                f".. py:module:: {module.__name__}\n.. py:currentmodule:: {inside}",
+                f".. py:module:: {module.__name__}",
                 with_class("lead", lead[0].upper() + lead[1:]),
                 *paragraphs,
                 *listing(module),
@@ -52,31 +51,37 @@ class Chapter(SphinxDirective):
 
 
 def listing(module: ModuleType) -> Iterator[str]:
-    """Yield what a module defines; in a package, what its files say goes before their names."""
-    told = {module.__name__}
+    """Yield a module's public names; in a sub-package, a file's docstring precedes its names."""
+    described = {module.__name__}
     for name in public_names(module):
         defined = getattr(module, name)
-        if defined.__module__ not in told:
-            told.add(defined.__module__)
+        if defined.__module__ not in described:
+            described.add(defined.__module__)
             text = inspect.cleandoc(import_module(defined.__module__).__doc__ or "")
             heading, _, idea = text.partition(": ")
             yield f".. rubric:: {heading}\n   :heading-level: 2\n\n{idea[:1].upper()}{idea[1:]}"
-        yield describe(name, defined)
+        yield describe(public_path(module, name), defined)
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """List what a module defines for others to use: in the file's order, a package's in its own."""
-    exported = import_module(PACKAGE).__all__
-    of_package = module.__name__.startswith(PACKAGE)
-    candidates = exported if hasattr(module, "__path__") else vars(module)
+    """List the public names that a module defines, in the order of the file or ``__all__``."""
+    names = getattr(module, "__all__", None)
+    if names is None:
+        exported = import_module(PACKAGE) if module.__name__.startswith(PACKAGE) else module
+        names = [name for name in vars(exported) if hasattr(module, name)]
     return [
         name
-        for name in candidates
-        if (name in exported if of_package else not name.startswith("_"))
-        and inspect.getmodule(defined := getattr(module, name, None))
-        and callable(defined)
-        and f"{defined.__module__}.".startswith(f"{module.__name__}.")
+        for name in names
+        if not name.startswith("_")
+        and callable(defined := getattr(module, name))
+        and f"{getattr(defined, '__module__', '')}.".startswith(f"{module.__name__}.")
     ]
+
+
+def public_path(module: ModuleType, name: str) -> str:
+    """Give the shortest path from which a name can be imported."""
+    is_exported = module.__name__.startswith(PACKAGE) and hasattr(import_module(PACKAGE), name)
+    return f"{PACKAGE if is_exported else module.__name__}.{name}"
 
 
 def with_class(name: str, paragraph: str) -> str:
@@ -84,25 +89,25 @@ def with_class(name: str, paragraph: str) -> str:
     return f".. rst-class:: {name}\n\n{indent(paragraph, '   ')}" if paragraph else ""
 
 
-def describe(name: str, defined: object) -> str:
+def describe(path: str, defined: object) -> str:
     """Write the autodoc directive for a class or function."""
     if not inspect.isclass(defined):
-        return f".. autofunction:: {name}"
+        return f".. autofunction:: {path}"
     special = "\n   :special-members: __call__" if "__call__" in vars(defined) else ""
-    return f".. autoclass:: {name}\n   :members:\n   :exclude-members: extra_repr{special}"
+    return f".. autoclass:: {path}\n   :members:\n   :exclude-members: extra_repr{special}"
 
 
 def hide_protocol_constructor(
     app: Sphinx, what: str, name: str, defined: object, options: object, *signature: str | None
 ) -> tuple[str, None] | None:
-    """Leave out the signature of a protocol, which nobody calls."""
+    """Omit the constructor's signature of a protocol."""
     return ("", None) if getattr(defined, "_is_protocol", False) else None
 
 
 def skip_tuple_fields(
     app: Sphinx, what: str, name: str, defined: object, skip: bool, options: object
 ) -> bool | None:
-    """Leave out the "Alias for field number 0" of a named tuple: its docstring has the fields."""
+    """Omit "Alias for field number 0" of a named tuple; its docstring describes the fields."""
     return True if (inspect.getdoc(defined) or "").startswith("Alias for field") else None
 
 
