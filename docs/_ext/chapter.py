@@ -1,12 +1,12 @@
 """A chapter: the docstring of a file, then its public classes and functions.
 
-``.. chapter:: transformer_blocks.masks`` renders the module's docstring as text. The part of its first
-line after the colon becomes the page's opening paragraph; the part before the colon is the page's
-heading. In a sub-package, the docstring of each file precedes what the file defines. A last paragraph
-"Next chapter: ..." moves to the end of the page.
+``.. chapter:: transformer_blocks.masks`` renders the docstring as text. The part of its first line
+after the colon becomes the page's opening paragraph; the part before the colon is the page's
+heading. In a sub-package, the docstring of each file precedes what the file defines. A last
+paragraph "Next chapter: ..." moves to the end of the page.
 
-Names are documented under the path from which they are imported, the top level where it exports them,
-so that every docstring can link to any other: ``:func:`~transformer_blocks.causal_mask```.
+Names are documented under the path from which they are imported, the top level where it exports
+them, so that every docstring can link to any other: ``:func:`~transformer_blocks.causal_mask```.
 """
 
 import inspect

@@ -1,0 +1,69 @@
+"""The text uses the field's terms: words of our own for them are left out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LEFT_OUT = {
+    # pattern: the field's term
+    r"linear maps?\b": "linear layer, projection",
+    r"bends?\b": "nonlinearity, activation function",
+    r"dice\b|die is thrown": "random numbers, random mask",
+    r"(hidden|visible) cells?\b": "masked position",
+    r"sees? nothing|seen nothing": "fully masked",
+    r"hands? (over|on)\b|handed (over|on)\b": "value; passes",
+    r"(looks?|looked|looking) (at|into|back|over|around|ahead)\b": "attends to",
+    r"\bmix(es|ed|ing)? (value|the value|what)": "weighted sum of the values",
+    r"\bmixtures?\b": "weighted sum, output",
+    r"(asks?|asked|asking) (as|of the|for each|louder|together)\b": "query",
+    r"\bthinks? (about|on|for)\b": "feed-forward network",
+    r"\bway of looking\b": "attention head",
+    r"\blikeliest\b": "most probable",
+    r"\bchances?\b": "probability",
+    r"\b(goes?|went|gone|going) on\b": "continues, resumes",
+    r"\busual way\b": "eager execution",
+    r"\bmachine code\b": "compiled program",
+    r"\b(writes?|wrote|written|writing) down\b": "exports, records",
+    r"\bpacked\b": "prepared, prepacked",
+    r"\b(sorts?|sorted|sorting) weights?\b": "prepacked weights",
+    r"\blinear biases\b|\bprice\b": "bias proportional to the distance",
+    r"\bword by word\b": "token by token",
+    r"\bwriters?\b": "model, decoder",
+    r"\bshouts?\b|\blouder\b": "larger scores",
+    r"\bloses? heart\b|\bfeels? the (loss|distance)\b": "gradient",
+    r"\bdoes the same way\b": "likewise",
+    r"\b(kept|keeps) apart\b": "separate",
+    r"\btells? (apart|how|whether|what|the rest)\b": "shows, describes, returns",
+}
+EXCEPTIONS = {
+    # (file, text): why the word is right there
+}
+
+
+def texts() -> list[Path]:
+    """List what a user reads: sources, programs, pages."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "Makefile"]
+    for folder in ("src", "examples", "docs", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in {".py", ".md", ".html", ".js"} and "_build" not in path.parts:
+                found.append(path)
+    return [path for path in found if "katex" not in path.parts]
+
+
+@pytest.mark.parametrize("pattern", LEFT_OUT)
+def test_the_text_uses_the_field_s_term(pattern: str) -> None:
+    found = []
+    for path in texts():
+        name = str(path.relative_to(ROOT))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            for match in re.finditer(pattern, line, re.IGNORECASE):
+                if not any(file == name and text in line for file, text in EXCEPTIONS):
+                    found.append(f"{name}:{number}: {match.group()!r} in {line.strip()!r}")
+    assert found == [], f"write {LEFT_OUT[pattern]!r} instead"
+
+
+def test_the_exceptions_are_needed() -> None:
+    for name, text in EXCEPTIONS:
+        assert text in (ROOT / name).read_text("utf-8"), (name, text)
