@@ -19,19 +19,20 @@ from typing import Any, NamedTuple
 
 import torch
 
+from common.errors import UserError
+from common.options import Parser, number
+from common.plots import save
+from common.program import finishing_unread, run_program
+from common.searches import Greedy
+from common.tables import format_table
 from transformer_blocks import Residual
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.inspection import ablate
-from translation.arguments import Parser, number
-from translation.comparison import names_of, table
+from translation.comparison import names_of
 from translation.corpus import Pair
 from translation.decoding import translate
-from translation.errors import UserError
-from translation.pictures import save
-from translation.program import finishing_unread, run_program
 from translation.run import Run, corpus_of
 from translation.scoring import score
-from translation.searches import Greedy
 from translation.transformer import Transformer
 
 
@@ -152,7 +153,7 @@ def compare_losses(arguments: Sequence[str] | None) -> None:
         rows.append((f"without {title}", *cells, spread, f"{change:+.1f}"))
     plot_losses(names, results, options.picture)
     print()
-    print(table(("BLEU", *names, "mean", "range", "change"), rows, words=1))
+    print(format_table(("BLEU", *names, "mean", "range", "change"), rows, words=1))
     print(f"\nWritten: {options.picture}")
 
 

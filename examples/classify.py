@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-import translation  # noqa: F401  # isort: skip  (first: it names packages that are missing)
+import common  # noqa: F401  # isort: skip  (first: it names packages that are missing)
 from tqdm import tqdm
 
 from classification.data import Data, best_of_counts, cleaned, load_data
@@ -39,23 +39,15 @@ from classification.learning import (
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_confusion, plot_looks
 from common.configuration import checked
-from common.files import FolderLock
-from common.options import add_training_options, new_parser, run_options
+from common.distributed import choose_device
+from common.errors import UserError
+from common.files import FolderLock, file_hash
+from common.options import Parser, add_training_options, new_parser, run_options
+from common.program import as_text, finishing_unread, lines_in_chunks, resumable, run_program
 from common.run import Run, load_best, read_metrics
+from common.tables import format_table
+from common.tokenizer import Tokenizer
 from common.training import Training
-from translation.arguments import Parser
-from translation.comparison import table
-from translation.errors import UserError
-from translation.program import (
-    as_text,
-    choose_device,
-    finishing_unread,
-    lines_in_chunks,
-    resumable,
-    run_program,
-)
-from translation.run import file_hash
-from translation.tokenizer import Tokenizer
 
 ENCODER, BAG = "encoder", "bag of words"
 REPORT_STEPS = 100
@@ -63,9 +55,9 @@ REPORT_STEPS = 100
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; what to do stands in ``command``."""
-    parser, common = new_parser(__doc__), run_options("runs/classify")
+    parser, shared = new_parser(__doc__), run_options("runs/classify")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    train = commands.add_parser("train", parents=[common], help="train both models")
+    train = commands.add_parser("train", parents=[shared], help="train both models")
     train.add_argument("--train-file", type=Path, help="labelled texts (default: toy reviews)")
     train.add_argument("--test-file", type=Path, help="labelled texts to try the models on")
     sizes = (
@@ -79,8 +71,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         ("max-length", "most tokens of a text"),
     )
     add_training_options(train, sizes)
-    commands.add_parser("evaluate", parents=[common], help="count what is right on test texts")
-    ask = commands.add_parser("classify", parents=[common], help="label and probability of texts")
+    commands.add_parser("evaluate", parents=[shared], help="count what is right on test texts")
+    ask = commands.add_parser("classify", parents=[shared], help="label and probability of texts")
     ask.add_argument("sentences", nargs="*", help="texts (default: read standard input)")
     ask.add_argument("--file", type=Path, help="a file of texts, one a line")
     return parser.parse_args(arguments)
@@ -222,11 +214,13 @@ def show_results(trained: Trained, data: Data) -> None:
     ]
     rows.append(("best that counts of words allow", f"{best_of_counts(data.test):.1%}"))
     rows.append(("always the commonest label", f"{right.bincount().max() / len(texts):.1%}"))
-    print(table(("", "accuracy"), rows, words=1))
+    print(format_table(("", "accuracy"), rows, words=1))
     for name, counts in tables.items():
         print(f"\n{name}: a row for each right label, a column for each guess")
         lines = zip(labels, counts.tolist(), strict=True)
-        print(table(("", *labels), [(label, *map(str, row)) for label, row in lines], words=1))
+        print(
+            format_table(("", *labels), [(label, *map(str, row)) for label, row in lines], words=1)
+        )
     print(f"\nWritten: {picture}")
 
 

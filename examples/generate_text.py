@@ -25,9 +25,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.configuration import checked
-from common.files import FolderLock
-from common.options import add_training_options, new_parser, run_options
+from common.distributed import choose_device
+from common.errors import UserError
+from common.files import FolderLock, file_hash
+from common.options import Parser, add_training_options, new_parser, number, run_options
+from common.program import as_text, finishing_unread, resumable, run_program
 from common.run import Run, load_best, read_metrics
+from common.tables import format_table
+from common.text_files import decode_line
+from common.tokenizer import Tokenizer
 from common.training import Training
 from text.learning import Config, NextToken, text_loss
 from text.models import STYLES, LanguageModel
@@ -35,19 +41,6 @@ from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
 from text.source import Text, characters, load_text, stream
 from text.writing import Way, side_by_side, write_on
-from translation.arguments import Parser, number
-from translation.comparison import table
-from translation.corpus import decode_line
-from translation.errors import UserError
-from translation.program import (
-    as_text,
-    choose_device,
-    finishing_unread,
-    resumable,
-    run_program,
-)
-from translation.run import file_hash
-from translation.tokenizer import Tokenizer
 
 ORDER = 5
 """Tokens that the n-grams count together."""
@@ -56,9 +49,9 @@ REPORT_STEPS = 50
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; what to do stands in ``command``."""
-    parser, common = new_parser(__doc__), run_options("runs/text")
+    parser, shared = new_parser(__doc__), run_options("runs/text")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    train = commands.add_parser("train", parents=[common], help="train a model")
+    train = commands.add_parser("train", parents=[shared], help="train a model")
     train.add_argument("--text", type=Path, help="a text to learn from (default: toy stories)")
     train.add_argument("--style", choices=STYLES, help="of the model's parts (default: today)")
     sizes = (
@@ -72,9 +65,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         ("d-ff", "width inside the feed-forward networks"),
     )
     add_training_options(train, sizes)
-    commands.add_parser("evaluate", parents=[common], help="measure the model beside n-grams")
+    commands.add_parser("evaluate", parents=[shared], help="measure the model beside n-grams")
     above_0 = number(int, "above 0")
-    write = commands.add_parser("generate", parents=[common], help="write on from a beginning")
+    write = commands.add_parser("generate", parents=[shared], help="write on from a beginning")
     write.add_argument("prompt", nargs="?", default="", help="the beginning (default: a new line)")
     length = number(int, "from 1 to 1000000")
     write.add_argument("--length", type=length, default=120, help="tokens to write (default: 120)")
@@ -238,7 +231,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
         (name, f"{math.exp(loss / (len(tokens) - 1)):.3f}", f"{loss / math.log(2) / letters:.3f}")
         for name, loss in losses.items()
     ]
-    print(table(("", "perplexity per token", "bits per character"), rows, words=1))
+    print(format_table(("", "perplexity per token", "bits per character"), rows, words=1))
 
 
 def generate_command(options: argparse.Namespace) -> None:

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from translation.arguments import Parser, number
-from translation.errors import UserError
-from translation.program import finishing_unread, run_program
+from common.errors import UserError
+from common.options import Parser, number
+from common.program import finishing_unread, run_program
 from translation.run import Run
 
 TRAINING = ["--corpus", "toy", "--preset", "tiny", "--epochs", "1", "--save-steps", "25"]

@@ -26,14 +26,20 @@ from pathlib import Path
 
 import torch
 
-import translation  # noqa: F401  # isort: skip  (first: it names packages that are missing)
+import common  # noqa: F401  # isort: skip  (first: it names packages that are missing)
 from tqdm import tqdm
 
+from common.checkpoint import latest_checkpoint
 from common.configuration import checked
-from common.files import FolderLock, check_output, write_atomically
+from common.distributed import Processes, choose_device, joined
+from common.errors import UserError
+from common.files import FolderLock, check_output, file_hash, write_atomically
+from common.program import as_text, finishing_unread, lines_in_chunks, resumable, run_program
+from common.searches import Beam, Sample, Search
+from common.text_files import decode_line
+from common.tokenizer import Tokenizer
 from transformer_blocks.inference import prepare
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
-from translation.checkpoint import latest_checkpoint
 from translation.comparison import (
     Contestant,
     check_comparable,
@@ -42,32 +48,13 @@ from translation.comparison import (
     looks_along,
     names_of,
 )
-from translation.corpus import (
-    SMALL_PARALLEL_ENJA,
-    Corpus,
-    clean,
-    decode_line,
-    load_test_pairs,
-    seen_targets,
-)
+from translation.corpus import SMALL_PARALLEL_ENJA, Corpus, clean, load_test_pairs, seen_targets
 from translation.decoding import look, translate, translate_n_best
-from translation.errors import UserError
 from translation.exploring import explore
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import settings_for
-from translation.processes import Processes, joined
-from translation.program import (
-    as_text,
-    choose_device,
-    finishing_unread,
-    lines_in_chunks,
-    resumable,
-    run_program,
-)
-from translation.run import FORMAT_VERSION, Config, Run, corpus_of, file_hash
+from translation.run import FORMAT_VERSION, Config, Run, corpus_of
 from translation.scoring import score
-from translation.searches import Beam, Sample, Search
-from translation.tokenizer import Tokenizer
 from translation.training import Keeping, Training
 from translation.translator import Translator
 

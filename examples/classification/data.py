@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from classification.reviews import Review, toy_reviews
-from translation.corpus import clean, read_lines
-from translation.errors import UserError
+from common.errors import UserError
+from common.text_files import clean_text, read_lines
 
-log = logging.getLogger("translation.data")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def read_reviews(path: Path) -> list[Review]:
 
 def cleaned(text: str) -> str:
     """Bring a text into the spelling that models are trained on; empty if nothing is to be seen."""
-    return clean(text, "en", corpus="files")
+    return clean_text(text, "en")
 
 
 def best_of_counts(reviews: Sequence[Review]) -> float:

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from classification.data import Data
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review
+from common.batching import group_by_length, pad
 from common.configuration import build_model
 from common.run import Plan
-from common.training import dice
-from translation.batches import pad
-from translation.decoding import by_length
-from translation.tokenizer import BOS, Tokenizer
+from common.tokenizer import BOS, Tokenizer
+from common.training import random_generator
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ class Classification:
         epoch, place = divmod(step - 1, -(-count // size))
         if self._order[0] != epoch:
             order = list(range(count))
-            dice(self.config.seed, "order", epoch).shuffle(order)
+            random_generator(self.config.seed, "order", epoch).shuffle(order)
             self._order = epoch, order
         return self._order[1][place * size : (place + 1) * size]
 
@@ -154,7 +153,7 @@ def predict(
     """
     device = next(model.parameters()).device
     chances: dict[int, Tensor] = {}
-    for chosen in by_length([len(text) for text in texts], 4096):
+    for chosen in group_by_length([len(text) for text in texts], 4096):
         logits = model(pad([texts[i] for i in chosen]).to(device))
         chances.update(zip(chosen, logits.double().softmax(-1).cpu(), strict=True))
         progress(len(chosen))

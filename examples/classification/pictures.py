@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from classification.models import EncoderClassifier
+from common.plots import AttentionMap, plot_attention_grid, save, style
+from common.tokenizer import Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.plots import new_figure
-from translation.decoding import Look
-from translation.pictures import plot_side_by_side, save
-from translation.tokenizer import Tokenizer
 
 
 def plot_accuracy(
@@ -37,15 +36,11 @@ def plot_accuracy(
     accuracy.axhline(100.0 * limit, color="0.5", ls="--", lw=1)
     accuracy.text(0.98, 100.0 * limit + 1.5, "best of counts", color="0.4", ha="right",
                   transform=accuracy.get_yaxis_transform())  # fmt: skip
-    loss.set_ylabel("loss (dotted: training; line: validation)")
-    accuracy.set_ylabel("validation accuracy (%)")
     accuracy.set_ylim(0.0, 100.0)
     loss.set_ylim(bottom=0.0)
     loss.legend(frameon=False)
-    for axes in (loss, accuracy):
-        axes.set_xlabel("updates")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+    style(loss, "updates", "loss (dotted: training; line: validation)")
+    style(accuracy, "updates", "validation accuracy (%)")
     save(figure, path)
 
 
@@ -92,5 +87,11 @@ def plot_looks(
     with torch.inference_mode(), record_attention(model, device="cpu") as maps:
         model(torch.tensor([text], device=device))
     tokens = [piece.replace("▁", "") or piece for piece in tokenizer.pieces(text)]
-    look = Look(title, tokens, tokens, tokens, {name: maps[name][0][0] for name in maps}, [])
-    plot_side_by_side([("encoder", look, list(look.weights))], path, title=title)
+    rows = [
+        [
+            AttentionMap(f"encoder, layer {layer}, head {head}", weights, tokens, tokens)
+            for head, weights in enumerate(maps[name][0][0], start=1)
+        ]
+        for layer, name in enumerate(maps, start=1)
+    ]
+    plot_attention_grid(rows, path, title=title)

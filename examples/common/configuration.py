@@ -19,24 +19,12 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from common.errors import UserError
 from common.files import read_text, write_atomically
-from translation.errors import UserError
+from common.ranges import RULES, describe_rule
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-RULES: dict[str, Callable[[float], bool]] = {
-    "above 0": lambda x: 0 < x < 2**63,
-    "at least 0": lambda x: 0 <= x < 2**63,
-    "in [0, 1)": lambda x: 0 <= x < 1,
-    "in (0, 1]": lambda x: 0 < x <= 1,
-    "in [0, 10]": lambda x: 0 <= x <= 10,
-    "from 1 to 1000": lambda x: 1 <= x <= 1000,
-    "from 1 to 100000": lambda x: 1 <= x <= 100_000,
-    "from 1 to 1000000": lambda x: 1 <= x <= 1_000_000,
-    "not NaN": lambda x: x == x,
-}
-"""Ranges of numbers on command lines and in configurations. NaN is in none of them."""
 
 FIELDS = {
     **dict.fromkeys(("num_layers", "accumulate"), "from 1 to 1000"),
@@ -71,7 +59,7 @@ def check_fields(
     Args:
         kind: The dataclass.
         content: Its fields, by name.
-        ranges: A rule of :data:`RULES` for each field that is a number.
+        ranges: A rule of :data:`common.ranges.RULES` for each field that is a number.
 
     Raises:
         KeyError: If a field is missing.
@@ -89,7 +77,7 @@ def check_fields(
         if isinstance(value, int | float) and hint is not bool:
             rule = ranges[name]
             if not RULES[rule](value):
-                limit = described(rule, value)
+                limit = describe_rule(rule, value)
                 raise ValueError(f"{name} must be {limit}, got {_short(value)}")
         parts = [*value, *value.values()] if isinstance(value, dict) else value
         for text in parts if isinstance(parts, list) else [parts]:
@@ -97,11 +85,6 @@ def check_fields(
                 _check_text(name, text)
             elif isinstance(parts, list):
                 raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
-
-
-def described(rule: str, value: float) -> str:
-    """Describe a rule of :data:`RULES` to somebody who broke it with a value."""
-    return f"{rule} and below 2**63" if value >= 2**63 and "to" not in rule else rule
 
 
 def checked(config: Dataclass) -> Dataclass:

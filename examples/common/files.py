@@ -5,13 +5,14 @@ trainings out of a run's folder from before the first byte is written until the 
 takes back what a training wrote that failed before it began.
 """
 
+import hashlib
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from translation.errors import UserError
+from common.errors import UserError
 
 try:
     import fcntl
@@ -107,6 +108,11 @@ def read_text(path: Path, *, errors: str = "strict") -> str:
     if len(content) > LARGEST:
         raise ValueError(f"it is longer than {LARGEST:,} bytes")
     return content.decode("utf-8", errors)
+
+
+def file_hash(path: Path) -> str:
+    """Compute the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 class FolderLock:

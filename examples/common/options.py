@@ -1,10 +1,43 @@
 """Options: what the command lines of programs that train have in common."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, NoReturn
 
-from translation.arguments import Parser, number
+from common.errors import UserError
+from common.ranges import RULES, describe_rule
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, and whose options are written in full.
+
+    The parsers of subcommands are made by it as well, so that no command accepts an abbreviation.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit with status 2."""
+        raise UserError(f"{message} (see --help)")
+
+
+def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
+    """Make a reader of numbers for argparse, by one of :data:`common.ranges.RULES`."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = float("nan")
+        if not RULES[rule](value):
+            noun = "whole number" if kind is int else "number"
+            limit = describe_rule(rule, value)
+            raise argparse.ArgumentTypeError(f"must be a {noun} {limit}, got {text!r}")
+        return value
+
+    return read
 
 
 def new_parser(description: str | None) -> Parser:

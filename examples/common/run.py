@@ -9,17 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from torch import nn
 
+from common.checkpoint import Checkpoint, check_definition, latest_checkpoint, load_weights
 from common.configuration import check_fields, is_row, load_json, read_content, write_config
-from common.files import FolderLock, read_text, write_atomically
-from translation.checkpoint import (
-    Checkpoint,
-    check_definition,
-    latest_checkpoint,
-    load_weights,
-)
-from translation.errors import UserError
-from translation.run import file_hash
-from translation.tokenizer import Tokenizer
+from common.errors import UserError
+from common.files import FolderLock, file_hash, read_text, write_atomically
+from common.tokenizer import Tokenizer
 
 FORMAT_VERSION = 2
 """The first that is sealed: the file holds its own SHA-256, and checkpoints its content."""

@@ -21,16 +21,16 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from common.configuration import is_row
-from common.run import REPORTED, Model, Plan, write_metrics
-from translation.checkpoint import (
+from common.checkpoint import (
     DamagedCheckpointError,
     latest_checkpoint,
     load_weights,
     save_checkpoint,
 )
-from translation.errors import UserError
-from translation.learning import averaged, load_moments, make_adam
+from common.configuration import is_row
+from common.errors import UserError
+from common.optimiser import average_weights, load_moments, make_adam
+from common.run import REPORTED, Model, Plan, write_metrics
 
 Learner = TypeVar("Learner", bound=nn.Module, contravariant=True)
 
@@ -47,7 +47,7 @@ class Task(Protocol[Learner]):
         ...
 
 
-def dice(seed: int, *what: object) -> random.Random:
+def random_generator(seed: int, *what: object) -> random.Random:
     """Make dice that depend on a seed and on what they are for, and on nothing else."""
     return random.Random(" ".join(map(str, (seed, *what))))
 
@@ -80,7 +80,7 @@ class Training(Generic[Model]):
         self.reported, self.title = reported, title
         torch.manual_seed(plan.seed)
         self.model = build().to(torch.device("cpu") if device is None else device)
-        self.moving = averaged(self.model, plan.average)
+        self.moving = average_weights(self.model, plan.average)
         self.optimizer = make_adam(self.model)
         self.step, self.seconds, self.best_loss = 0, 0.0, math.inf
         self.metrics: list[dict[str, Any]] = []
@@ -200,7 +200,7 @@ class Training(Generic[Model]):
     def _update(self) -> tuple[float, int]:
         """Make the update of this number."""
         plan = self.plan
-        torch.manual_seed(dice(plan.seed, "dropout", self.step).getrandbits(63))
+        torch.manual_seed(random_generator(plan.seed, "dropout", self.step).getrandbits(63))
         for group in self.optimizer.param_groups:
             rise, fall = self.step / plan.warmup_steps, 1.0 - (self.step - 1) / plan.steps
             group["lr"] = plan.peak_rate * min(rise, fall)

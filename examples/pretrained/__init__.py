@@ -6,4 +6,4 @@ own. ``loading`` reads what all of them are published as; ``wordpiece`` and ``by
 as BERT and GPT-2 do.
 """
 
-import translation  # noqa: F401  (names packages that are missing)
+import common  # noqa: F401  (names packages that are missing)

@@ -30,17 +30,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
 
+from common.batching import group_by_length as by_length
+from common.errors import UserError
+from common.options import Parser, number
+from common.program import run_program
+from common.text_files import decode_line, read_lines
 from pretrained.bert_model import Bert
 from pretrained.loading import WEIGHTS, Config, find_folder, shown
 from pretrained.pooling import Pooling, read_modules
 from pretrained.wordpiece import FILES as TOKENIZER_FILES
 from pretrained.wordpiece import WordPiece
 from transformer_blocks.inference import prepare
-from translation.arguments import Parser, number
-from translation.corpus import decode_line, read_lines
-from translation.decoding import by_length
-from translation.errors import UserError
-from translation.program import run_program
 
 PARTS = ("", "[0-9]_*/")  # the folder, and those of the modules in it
 FILES = (

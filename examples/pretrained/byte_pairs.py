@@ -18,9 +18,9 @@ import unicodedata
 from itertools import pairwise
 from pathlib import Path
 
+from common.errors import UserError
+from common.text_files import read_lines
 from pretrained.loading import check_vocabulary, read_json, shown
-from translation.corpus import read_lines
-from translation.errors import UserError
 
 END = "<|endoftext|>"
 SPELT = "'strevmld "  # characters that the borders depend on by themselves

@@ -28,10 +28,10 @@ from torch import Tensor
 
 sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
 
+from common.errors import UserError
+from common.options import Parser
+from common.program import run_program
 from pretrained.loading import PICKLE, WEIGHTS, find_folder, shown
-from translation.arguments import Parser
-from translation.errors import UserError
-from translation.program import run_program
 
 
 def convert(folder: Path) -> Path:

@@ -19,15 +19,15 @@ import torch
 
 sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
 
+from common.errors import UserError
+from common.options import Parser, number
+from common.program import run_program
+from common.searches import Greedy, Sample, Search
+from common.text_files import decode_line
 from pretrained.byte_pairs import END, BytePairs
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
 from pretrained.loading import WEIGHTS, find_folder
 from transformer_blocks.inference import prepare
-from translation.arguments import Parser, number
-from translation.corpus import decode_line
-from translation.errors import UserError
-from translation.program import run_program
-from translation.searches import Greedy, Sample, Search
 
 FILES = ("config.json", WEIGHTS, "vocab.json", "merges.txt")
 

@@ -27,17 +27,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
 
+from common.batching import group_by_length as by_length
+from common.errors import UserError
+from common.options import Parser, number
+from common.program import run_program
+from common.text_files import decode_line, read_lines
 from pretrained.loading import WEIGHTS, Config, find_folder
 from pretrained.marian_model import Marian, MarianSteps
 from pretrained.sentence_pieces import END, PADDING, SentencePieces
 from transformer_blocks import beam_search
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import prepare
-from translation.arguments import Parser, number
-from translation.corpus import decode_line, read_lines
-from translation.decoding import by_length
-from translation.errors import UserError
-from translation.program import run_program
 
 FILES = ("config.json", "generation_config.json", WEIGHTS, "source.spm", "vocab.json")
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.errors import UserError
 from pretrained.loading import (
     WEIGHTS,
     Config,
@@ -25,7 +26,6 @@ from pretrained.loading import (
     read_json_list,
     shown,
 )
-from translation.errors import UserError
 
 
 def first(states: Tensor, real: Tensor) -> Tensor:

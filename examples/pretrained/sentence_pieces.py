@@ -11,8 +11,8 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
+from common.errors import UserError
 from pretrained.loading import check_vocabulary, read_json
-from translation.errors import UserError
 
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 

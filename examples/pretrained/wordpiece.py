@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from common.errors import UserError
+from common.text_files import read_lines
 from pretrained.loading import check_vocabulary, read_json, shown
-from translation.corpus import read_lines
-from translation.errors import UserError
 
 LONGEST_WORD = 100  # characters; a longer one is unknown
 CHINESE = (  # first and last of each block, CJK ideographs in Unicode

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from common.configuration import build_model
 from common.run import Plan
-from common.training import dice
+from common.training import random_generator
 from text.models import STYLES, LanguageModel
 from transformer_blocks import linear_cross_entropy
 
@@ -81,7 +81,7 @@ class NextToken:
             Shape (batch_size, L + 1).
         """
         length = min(self.config.context + 1, len(self.train))
-        random = dice(self.config.seed, "pieces", step)
+        random = random_generator(self.config.seed, "pieces", step)
         starts = [
             random.randrange(len(self.train) - length + 1) for _ in range(self.config.batch_size)
         ]

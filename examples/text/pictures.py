@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from common.plots import save, style
 from transformer_blocks.explorer.plots import new_figure
-from translation.pictures import save
 
 
 def plot_text_loss(
@@ -28,11 +28,8 @@ def plot_text_loss(
     axes.plot(steps, [row["train_loss"] for row in rows], "o-", ms=3, label="training")
     axes.plot(steps, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation")
     axes.axhline(ngrams, color="0.5", ls="--", lw=1, label=title)
-    axes.set_xlabel("updates")
-    axes.set_ylabel("loss per token (nats)")
     lowest = min(row["validation_loss"] for row in rows)
     axes.set_ylim(0.0, max(3.0 * ngrams, 1.5 * lowest))  # the first guesses are far above
     axes.legend(frameon=False)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    style(axes, "updates", "loss per token (nats)")
     save(figure, path)

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from common.errors import UserError
+from common.text_files import clean_text, read_lines
+from common.tokenizer import EOS, Tokenizer
 from text.stories import toy_text
-from translation.corpus import clean, read_lines
-from translation.errors import UserError
-from translation.tokenizer import EOS, Tokenizer
 
 FEWEST = 20
 """Lines that a text must have at least."""
@@ -59,7 +59,7 @@ def load_text(path: Path | None) -> Text:
 
 def cleaned(line: str) -> str:
     """Bring a line into the spelling that models are trained on."""
-    return clean(line, "en", corpus="files")
+    return clean_text(line, "en")
 
 
 def stream(lines: Sequence[str], tokenizer: Tokenizer) -> Tensor:

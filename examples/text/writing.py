@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from common.tokenizer import EOS, Tokenizer
 from text.models import LanguageModel, TextSteps
 from text.source import cleaned, read_back
 from transformer_blocks import greedy_search, sample
-from translation.tokenizer import EOS, Tokenizer
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,3 @@
 ``tokenizer``, ``batches``, ``training`` (``presets``, ``checkpoint``), ``decoding``, ``scoring``,
 ``pictures``.
 """
-
-from transformer_blocks.explorer.packages import check_packages
-
-check_packages(
-    "this program",
-    "matplotlib",
-    "sacrebleu",
-    "safetensors",
-    "sentencepiece",
-    "tqdm",
-    extra="examples",
-)

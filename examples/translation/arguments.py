@@ -1,48 +1,16 @@
 """Arguments: the command line of ``translate.py``, and how a wrong one is refused."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
-from common.configuration import RULES, described
+from common.errors import UserError
+from common.options import Parser, number
 from translation.corpus import SMALL_PARALLEL_ENJA
-from translation.errors import UserError
 from translation.presets import MODELS, PRESETS
 
 CORPORA = ("toy", SMALL_PARALLEL_ENJA, "files")
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # the best of a few on validation sentences
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, and whose options are written in full.
-
-    The parsers of subcommands are made by it as well, so that no command accepts an abbreviation.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong and exit with status 2."""
-        raise UserError(f"{message} (see --help)")
-
-
-def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
-    """Make a reader of numbers for argparse, by one of :data:`common.configuration.RULES`."""
-
-    def read(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = float("nan")
-        if not RULES[rule](value):
-            noun = "whole number" if kind is int else "number"
-            limit = described(rule, value)
-            raise argparse.ArgumentTypeError(f"must be a {noun} {limit}, got {text!r}")
-        return value
-
-    return read
 
 
 def parse(arguments: Sequence[str] | None, *, description: str | None) -> argparse.Namespace:

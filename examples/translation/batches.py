@@ -14,9 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from common.batching import pad
+from common.errors import UserError
+from common.tokenizer import BOS, EOS, PAD, Tokenizer
 from translation.corpus import Pair
-from translation.errors import UserError
-from translation.tokenizer import BOS, EOS, PAD, Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -122,12 +123,6 @@ def collate(examples: Sequence[Example]) -> Batch:
         next_token=next_token,
         real=(next_token != PAD).flatten().nonzero()[:, 0],
     )
-
-
-def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Fill rows of ids up to the longest. Shape (B, L)."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64)
 
 
 def batches_of(sequence: Sequence[Example], batch_tokens: int) -> Iterator[Batch]:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.errors import UserError
+from common.searches import Search
+from common.tables import format_table
+from common.tokenizer import EOS, Tokenizer
 from transformer_blocks.inference import prepare
 from translation.corpus import Corpus, Pair
 from translation.decoding import Look, look_along, translate
-from translation.errors import UserError
 from translation.run import Config, Run
 from translation.scoring import score
-from translation.searches import Search
-from translation.tokenizer import EOS, Tokenizer
 from translation.translator import Translator
 
 TIMED, ROUNDS = 200, 3  # sentences that are translated on the clock, and how often
@@ -225,22 +226,9 @@ def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str
     ]
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int) -> str:
-    """Lay out a table: so many columns of words to the left, numbers to the right."""
-    lines = [header, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column < words else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
 def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
     """Write the table: what each run is and took, and how well and fast it translates."""
-    first = table(
+    first = format_table(
         (
             *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "validation loss"),
             *("BLEU", "chrF", "sentences/s"),
@@ -255,7 +243,7 @@ def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
         ],
         words=2,
     )
-    second = table(
+    second = format_table(
         ("run", "model", *groups),
         [
             (each.name, each.model, *(f"{bleu:.1f}" for bleu in each.bleu_by_length))

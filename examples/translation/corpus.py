@@ -4,10 +4,9 @@ Three corpora stand behind one door, :func:`load_corpus`. Each is split into tra
 and test pairs, and no source sentence is in two of them: a model is asked to translate, not to
 remember.
 
-Text comes in many spellings of the same thing: １０ and 10, ｶﾅ and カナ, curly and straight
-apostrophes, spaces inside Japanese. :func:`clean` chooses one. Training and use both go through
-it, so that what a person types looks like what the model has learnt from. References are *not*
-cleaned: a translation is scored against the text that stands in the file.
+Both sides are cleaned (:func:`clean`), in training and in use, so that what a person types has the
+spelling that the model was trained on. References are *not* cleaned: a translation is scored
+against the text that stands in the file.
 
 Next: ``download.py`` fetches the real corpus.
 """
@@ -15,15 +14,15 @@ Next: ``download.py`` fetches the real corpus.
 import hashlib
 import logging
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from common.errors import UserError
+from common.text_files import UNSPACED, clean_text, normalize, read_lines
 from translation.download import fetch, verify
-from translation.errors import UserError
 from translation.toy import toy_corpus
 
 SMALL_PARALLEL_ENJA = "small_parallel_enja"
@@ -41,10 +40,6 @@ SHA256 = {
 MAX_CHARACTERS = 10_000
 """A longer line is no sentence; its pair is left out."""
 
-_UNSPACED = {"ja", "zh"}  # languages written without spaces
-_CJK = "[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # ideographs, kana, punctuation
-_CJK_SPACE = re.compile(rf"(?<={_CJK}) | (?={_CJK}|[!?])")
-_QUOTES = str.maketrans("‘’´“”", "'''\"\"")
 _ENGLISH_TOKEN = re.compile(
     r"""''                              # a quotation mark
     | '(?:clock|d|ll|m|re|s|t|ve)\b     # as in o'clock, I'd, we'll, I'm, they're, don't, I've
@@ -103,7 +98,7 @@ class Corpus:
     @property
     def bleu_tokenizer(self) -> str:
         """How sacreBLEU shall cut the target into words: one of its ``tokenize`` names."""
-        if self.target_language in _UNSPACED:
+        if self.target_language in UNSPACED:
             return "char"
         return "none" if _is_tokenised(self.name, self.target_language) else "13a"
 
@@ -282,54 +277,9 @@ def clean(text: str, language: str, *, corpus: str) -> str:
         >>> clean("Don’t call Mr. Brown at 10 p.m.!", "en", corpus="small_parallel_enja")
         "don 't call mr. brown at 10 p.m. !"
     """
-    if language == "en":
-        text = text.translate(_QUOTES)
-    text = _visible(text)
-    if language in _UNSPACED:
-        # Again until nothing changes: a mark that joins its letter may lay another space bare.
-        while (joined := unicodedata.normalize("NFKC", _CJK_SPACE.sub("", text))) != text:
-            text = joined
+    text = clean_text(text, language)
     if _is_tokenised(corpus, language):
         return " ".join(_ENGLISH_TOKEN.findall(text.lower().replace('"', "''")))
-    return text
-
-
-def read_lines(path: Path) -> list[str]:
-    r"""Read the lines of a UTF-8 file, however it was saved.
-
-    A byte order mark, ``\r\n`` and a missing end of the last line make no difference. Only ``\n``
-    ends a line: ``str.splitlines`` would also cut at U+2028 and others, and shift one file of a
-    pair against the other.
-
-    Raises:
-        UserError: If the file cannot be read, or holds something else than UTF-8 text.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return [decode_line(line, where=f"{path}:{number}") for number, line in enumerate(lines, 1)]
-
-
-def decode_line(line: bytes, *, where: str) -> str:
-    r"""Decode one line of UTF-8, less its ``\r\n`` or ``\n`` and a byte order mark at its start.
-
-    Raises:
-        UserError: If it is something else than UTF-8 text; it names ``where`` and the byte.
-    """
-    line = line.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").removesuffix(b"\r")
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{where} is not UTF-8: byte 0x{line[error.start]:02x} at position {error.start}; "
-            "save the file as UTF-8"
-        ) from error
-    if "\0" in text:
-        raise UserError(f"{where} holds a NUL byte (0x00); save the file as UTF-8 text")
     return text
 
 
@@ -352,7 +302,7 @@ def read_pairs(source_path: Path, target_path: Path) -> list[tuple[str, str]]:
     for pair in zip(sources, targets, strict=True):
         if max(map(len, pair)) > MAX_CHARACTERS:
             long += 1
-        elif not all(map(_visible, pair)):
+        elif not all(map(normalize, pair)):
             blank += 1
         else:
             pairs.append(pair)
@@ -364,14 +314,6 @@ def read_pairs(source_path: Path, target_path: Path) -> list[tuple[str, str]]:
     if not pairs:
         raise UserError(f"{source_path} and {target_path} hold no sentence pair")
     return pairs
-
-
-def _visible(text: str) -> str:
-    """Drop control, format and surrogate characters; NFKC; single spaces, none at the ends."""
-    if not text.isprintable():
-        unseen = {"Cc", "Cf", "Cs"}
-        text = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in unseen)
-    return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def _is_tokenised(corpus: str, language: str) -> bool:

@@ -1,16 +1,16 @@
 """Decoding: the trained model writes translations, many sentences at a time."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from common.batching import group_by_length, pad
+from common.searches import Search
+from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
-from translation.batches import pad
-from translation.searches import Search
-from translation.tokenizer import BOS, EOS, Tokenizer
 from translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,9 @@ def translate_n_best(
     was_training = model.training
     model.eval()
     try:
-        for chosen in by_length([len(ids) + 1 if ids else 0 for ids in encoded], batch_tokens):
+        for chosen in group_by_length(
+            [len(ids) + 1 if ids else 0 for ids in encoded], batch_tokens
+        ):
             source = pad([[*encoded[i], EOS] for i in chosen]).to(device)
             start = torch.full((len(chosen),), BOS, device=device)
             written = search(
@@ -109,29 +111,6 @@ def translate(
         progress=progress,
     )
     return [translations[0].text for translations in found]
-
-
-def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Put sentences of like length together; those of length 0 are left out.
-
-    Yields:
-        The places of a batch's sentences: at most ``batch_tokens`` tokens with padding, or one
-        sentence that is longer.
-
-    Example:
-        >>> from translation.decoding import by_length
-        >>> list(by_length([3, 0, 9, 4, 3], batch_tokens=8))
-        [[0, 4], [3], [2]]
-    """
-    chosen: list[int] = []
-    places = [place for place, length in enumerate(lengths) if length]
-    for place in sorted(places, key=lengths.__getitem__):
-        if chosen and lengths[place] * (len(chosen) + 1) > batch_tokens:
-            yield chosen
-            chosen = []
-        chosen.append(place)
-    if chosen:
-        yield chosen
 
 
 class Look(NamedTuple):

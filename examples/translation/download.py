@@ -20,7 +20,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tqdm import tqdm
 
-from translation.errors import UserError
+from common.errors import UserError
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""

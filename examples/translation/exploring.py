@@ -4,11 +4,11 @@ from pathlib import Path
 
 import torch
 
+from common.searches import Search
+from common.tokenizer import Tokenizer
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import AttentionMaps, Writing, save_explorer
 from translation.decoding import look
-from translation.searches import Search
-from translation.tokenizer import Tokenizer
 from translation.translator import Translator
 
 

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from common.distributed import Processes
+from common.optimiser import average_weights, make_adam
+from common.sharding import shard, shard_moments, whole
 from transformer_blocks import linear_cross_entropy, noam_rate
 from translation.batches import Batch, Example, collate
 from translation.presets import Settings
-from translation.processes import Processes
-from translation.sharding import shard, shard_moments, whole
 from translation.translator import Translator
 
 
@@ -72,34 +72,6 @@ def learning_rate(settings: Settings, step: int, progress: float) -> float:
     return settings.peak_rate * min(step / settings.warmup_steps, 1.0 - progress)
 
 
-def averaged(model: nn.Module, keep: float) -> AveragedModel:
-    """Start a moving average of a model's weights that forgets its beginning fast."""
-
-    def update(average: Sequence[Tensor], current: Sequence[Tensor], count: Tensor | int) -> None:
-        young = (1.0 + float(count)) / (10.0 + float(count))
-        get_ema_multi_avg_fn(min(keep, young))(average, current, count)
-
-    return AveragedModel(model, multi_avg_fn=update)
-
-
-def make_adam(model: nn.Module) -> torch.optim.Adam:
-    """Make the paper's optimiser (section 5.3); the rate is set at each update."""
-    return torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-
-
-def load_moments(optimizer: torch.optim.Adam, state: dict[str, Any]) -> None:
-    """Load the state of an optimiser that was saved.
-
-    Raises:
-        ValueError: If a moment is not of the shape of its parameter.
-    """
-    optimizer.load_state_dict(state)
-    for parameter, moments in optimizer.state.items():
-        for name in ("exp_avg", "exp_avg_sq"):
-            if moments[name].shape != parameter.shape or moments[name].dtype != parameter.dtype:
-                raise ValueError(f"{name} of shape {tuple(moments[name].shape)} fits no parameter")
-
-
 class Learner:
     """A model with all that changes at an update: its average, and the moments of Adam.
 
@@ -124,7 +96,7 @@ class Learner:
         self.processes = Processes() if processes is None else processes
         self.device = next(model.parameters()).device
         self.sharded = sharded
-        self.moving = averaged(model, settings.average)
+        self.moving = average_weights(model, settings.average)
         self.optimizer = make_adam(model)
         self.loss: nn.Module = BatchLoss(model, settings.label_smoothing, compiled=compiled)
 

@@ -1,30 +1,18 @@
 """Pictures: the loss as it fell, what the decoder looked at while it wrote, and runs compared."""
 
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from common.files import write_atomically
-from transformer_blocks.explorer import plot_attention, plot_heads
+from common.plots import AttentionMap, plot_attention_grid, save, style
+from transformer_blocks.explorer import plot_heads
 from transformer_blocks.explorer.fonts import font_for
-from transformer_blocks.explorer.plots import add_colour_bar, new_figure, panel_size
+from transformer_blocks.explorer.plots import new_figure
 from translation.comparison import Result
 from translation.decoding import Look
-
-LARGEST = 2**16 - 1  # pixels on a side that matplotlib can draw
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG, whole or not at all."""
-    content = io.BytesIO()
-    dpi = min(150.0, LARGEST / max(figure.get_size_inches()))
-    figure.savefig(content, format="png", dpi=dpi)
-    write_atomically(path, content.getvalue())
 
 
 def plot_loss(metrics: Path, path: Path) -> None:
@@ -41,17 +29,13 @@ def plot_loss(metrics: Path, path: Path) -> None:
     losses, bleu = figure.subplots(1, 2)
     losses.plot(minutes, [row["train_loss"] for row in rows], "o-", ms=3, label="training")
     losses.plot(minutes, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation")
-    losses.set_ylabel("loss per token (nats, label-smoothed)")
     losses.legend(frameon=False)
     bleu.plot(
         minutes, [row["validation_bleu"] for row in rows], "o-", ms=3, color="C2", clip_on=False
     )
-    bleu.set_ylabel("BLEU of a validation sample")
     bleu.set_ylim(bottom=0.0)
-    for axes in (losses, bleu):
-        axes.set_xlabel("minutes of training")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+    style(losses, "minutes of training", "loss per token (nats, label-smoothed)")
+    style(bleu, "minutes of training", "BLEU of a validation sample")
     save(figure, path)
 
 
@@ -76,38 +60,33 @@ def plot_cross_attention(
 def plot_side_by_side(
     looks: Sequence[tuple[str, Look, Sequence[str]]], path: Path, *, title: str
 ) -> None:
-    """Draw where several models looked in one sentence: a row for each layer, a panel a head.
+    """Draw the attention of several models over one sentence: a row for each layer.
 
-    Models with a single panel share the first rows, so that they stand beside each other.
+    Models with a single head in all share the first rows, so that they stand side by side.
 
     Args:
-        looks: Of each model, its name, where it looked, and the layers to draw.
-        path: The PNG to write.
-        title: Above the picture.
+        looks: For each model, its name, its recorded attention, and the layers to draw.
+        path: The PNG file to write.
+        title: The title above the figure.
     """
-    single: list[tuple[str, Look, Tensor]] = []
-    rows: list[list[tuple[str, Look, Tensor]]] = []
+    single: list[AttentionMap] = []
+    rows: list[list[AttentionMap]] = []
     for name, look, attentions in looks:
         for number, attention in enumerate(attentions, start=1):
-            weights = look.weights[attention]
             layer = f"{name}, layer {number}" if len(attentions) > 1 else name
-            if len(weights) == 1 and len(attentions) == 1:
-                single.append((layer, look, weights[0]))
+            heads = look.weights[attention]
+            if len(heads) == 1 and len(attentions) == 1:
+                single.append(AttentionMap(layer, heads[0], look.target, look.source))
             else:
-                heads = enumerate(weights, start=1)
-                rows.append([(f"{layer}, head {head}", look, table) for head, table in heads])
-    columns = max([len(row) for row in rows], default=min(4, len(single)))
-    rows = [single[i : i + columns] for i in range(0, len(single), columns)] + rows
-    sizes = [panel_size(look.target, look.source) for _, look, _ in looks]
-    width, height = (max(size) for size in zip(*sizes, strict=True))
-    figure = new_figure(width * columns, height * len(rows) + 0.5)
-    for row, panels in enumerate(rows):
-        for column, (name, look, table) in enumerate(panels):
-            axes = figure.add_subplot(len(rows), columns, row * columns + column + 1)
-            plot_attention(table, look.target, look.source, title=name, axes=axes)
-    add_colour_bar(figure)
-    figure.suptitle(title, fontproperties=font_for(title), fontsize=12, parse_math=False)
-    save(figure, path)
+                rows.append(
+                    [
+                        AttentionMap(f"{layer}, head {head}", weights, look.target, look.source)
+                        for head, weights in enumerate(heads, start=1)
+                    ]
+                )
+    columns = max(map(len, rows), default=min(4, len(single)))
+    shared = [single[i : i + columns] for i in range(0, len(single), columns)]
+    plot_attention_grid(shared + rows, path, title=title)
 
 
 def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path) -> None:
@@ -147,10 +126,7 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
         (lengths, "characters of the source (number of sentences)", "BLEU of the test sentences"),
         (speed, "test sentences translated in a second", ""),
     ):
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        style(axes, x, y)
     for axes in (bleu, lengths):
         axes.set_ylim(bottom=0.0)
     save(figure, path)

@@ -176,7 +176,7 @@ class RecurrentSteps:
         self.cache = DecoderCache([])
         if model.attention is not None:
             projected = KeyValueCache()
-            projected.add(*model.attention.project(memory, memory))
+            projected.append(*model.attention.project(memory, memory))
             self.cache = DecoderCache([projected], memory_mask=mask)
             self.look_up = partial(_look_together, model.attention, self.cache)
 

@@ -1,6 +1,5 @@
 """A run: the folder that holds everything one training needs, and nothing outside it."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -9,19 +8,19 @@ from typing import Any
 
 import torch
 
-from common.configuration import check_fields, is_row, load_json, read_content, write_config
-from common.files import read_text, write_atomically
-from translation.checkpoint import (
+from common.checkpoint import (
     Checkpoint,
     average_last,
     check_definition,
     latest_checkpoint,
     load_weights,
 )
+from common.configuration import check_fields, is_row, load_json, read_content, write_config
+from common.errors import UserError
+from common.files import file_hash, read_text, write_atomically
+from common.tokenizer import Tokenizer
 from translation.corpus import Corpus, Files, load_corpus
-from translation.errors import UserError
 from translation.presets import Settings
-from translation.tokenizer import Tokenizer
 from translation.translator import Translator
 
 FORMAT_VERSION = 4
@@ -269,8 +268,3 @@ def corpus_of(config: Config) -> Corpus:
 def _both(source: str | None, target: str | None) -> Files | None:
     """Make a pair of paths, if there is one."""
     return None if source is None or target is None else (Path(source), Path(target))
-
-
-def file_hash(path: Path) -> str:
-    """Compute the SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

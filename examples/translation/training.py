@@ -22,28 +22,29 @@ from typing import Any, ClassVar
 import torch
 from tqdm import tqdm
 
-from common.configuration import check_fields, is_row
-from common.files import write_atomically
-from translation.batches import Example, batches_of, encode_pairs, make_batches
-from translation.checkpoint import (
+from common.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
     latest_checkpoint,
     load_weights,
     save_checkpoint,
 )
+from common.configuration import check_fields, is_row
+from common.distributed import Processes
+from common.errors import UserError
+from common.files import write_atomically
+from common.optimiser import load_moments
+from common.searches import Greedy
+from common.sharding import whole
+from common.tokenizer import Tokenizer
+from translation.batches import Example, batches_of, encode_pairs, make_batches
 from translation.corpus import Corpus, Pair
 from translation.decoding import translate
-from translation.errors import UserError
-from translation.learning import BatchLoss, Learner, learning_rate, load_moments
+from translation.learning import BatchLoss, Learner, learning_rate
 from translation.pictures import plot_loss
 from translation.presets import Settings
-from translation.processes import Processes
 from translation.run import WRITTEN_DOWN, Run
 from translation.scoring import score
-from translation.searches import Greedy
-from translation.sharding import whole
-from translation.tokenizer import Tokenizer
 from translation.translator import Translator
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from translation.tokenizer import BOS, EOS
+from common.tokenizer import BOS, EOS
 from translation.translator import Translator
 
 Model = TypeVar("Model", bound=nn.Module)

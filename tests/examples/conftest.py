@@ -17,7 +17,7 @@ def _quiet_afterwards() -> Iterator[None]:
     root, handlers = logging.getLogger(), list(logging.getLogger().handlers)
     yield
     root.handlers[:] = handlers
-    for package in ("translation", "transformer_blocks"):
+    for package in ("common", "translation", "transformer_blocks"):
         logging.getLogger(package).setLevel(logging.NOTSET)
 
 

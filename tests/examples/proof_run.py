@@ -21,11 +21,11 @@ from tests.examples.by_hand import moving_average
 from tests.examples.recording import Update, recorded_updates
 
 import translate
+from common.tokenizer import Tokenizer
 from translation import corpus, presets
 from translation import training as training_module
 from translation.batches import Example
 from translation.presets import TINY, Settings
-from translation.tokenizer import Tokenizer
 from translation.translator import Translator
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish"}

@@ -11,11 +11,11 @@ from tests.examples.test_translate import TINY, one_error_line
 
 import ablate
 import translate
+from common.searches import Greedy
 from transformer_blocks.inspection import ablate as without
 from translation.decoding import translate as write
 from translation.run import Run, corpus_of
 from translation.scoring import score
-from translation.searches import Greedy
 from translation.transformer import Transformer
 
 

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.errors import UserError
+from common.tokenizer import BOS, EOS, PAD
 from translation.batches import Example, collate, encode_pairs, make_batches
 from translation.corpus import Pair
-from translation.errors import UserError
-from translation.tokenizer import BOS, EOS, PAD
 from translation.training import Training
 
 sentences = st.lists(st.integers(4, 9), max_size=12)

@@ -31,8 +31,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from translation import checkpoint as module
-from translation.checkpoint import (
+from common import checkpoint as module
+from common.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
     average_last,
@@ -41,7 +41,7 @@ from translation.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-from translation.errors import UserError
+from common.errors import UserError
 
 FILES = ["average.safetensors", "manifest.json", "model.safetensors", "state.json"]
 FILES += ["state.safetensors"]

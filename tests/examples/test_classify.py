@@ -19,10 +19,10 @@ from classification.data import Data, best_of_counts, load_data, read_reviews
 from classification.learning import Classification, Config, confusion, encode, predict
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review, family, toy_reviews
+from common.errors import UserError
 from common.run import Run, load_best, read_metrics
+from common.tokenizer import Tokenizer
 from common.training import Training
-from translation.errors import UserError
-from translation.tokenizer import Tokenizer
 
 SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "32"]
 TINY = [*SIZES, "--steps", "8", "--batch-size", "8", "--vocabulary", "60"]

@@ -11,6 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.tiny_run import SETTINGS, begin, make_corpus
 
+from common.errors import UserError
+from common.searches import Greedy
+from common.tables import format_table
+from common.tokenizer import EOS
 from translation.comparison import (
     Contestant,
     check_comparable,
@@ -19,15 +23,11 @@ from translation.comparison import (
     length_groups,
     looks_along,
     names_of,
-    table,
 )
 from translation.decoding import translate as write
-from translation.errors import UserError
 from translation.presets import MODELS
 from translation.run import Run
 from translation.scoring import score
-from translation.searches import Greedy
-from translation.tokenizer import EOS
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,9 @@ def test_groups_of_lengths_are_of_one_size_where_lengths_allow_it() -> None:
 
 
 def test_a_table_stands_in_columns() -> None:
-    text = table(("run", "model", "BLEU"), [("a", "rnn", "9.5"), ("longer", "x", "10.5")], words=2)
+    text = format_table(
+        ("run", "model", "BLEU"), [("a", "rnn", "9.5"), ("longer", "x", "10.5")], words=2
+    )
     assert text.split("\n") == [
         "run     model  BLEU",
         "a       rnn     9.5",

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from common.errors import UserError
+from common.text_files import read_lines
 from translation import corpus as corpus_module
 from translation.corpus import (
     MAX_CHARACTERS,
@@ -16,11 +18,9 @@ from translation.corpus import (
     clean,
     download_small_parallel_enja,
     load_corpus,
-    read_lines,
     read_pairs,
     seen_targets,
 )
-from translation.errors import UserError
 
 # Where cleaning might not settle: marks that join what a space has parted, quotes, dots, case.
 NASTY = (

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 import torch
 
+from common.batching import pad
+from common.searches import Beam, Greedy, Sample, Search
+from common.tokenizer import BOS, EOS
 from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import prepare
-from translation.batches import pad
 from translation.decoding import (
     Translation,
     look,
     translate,
     translate_n_best,
 )
-from translation.searches import Beam, Greedy, Sample, Search
-from translation.tokenizer import BOS, EOS
 from translation.training import Training
 from translation.translator import Translator
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import UserError
 from translation import download
 from translation.download import fetch, verify
-from translation.errors import UserError
 
 FILES = {"train.ja": "猫がいる。\n".encode() * 5000, "train.en": b"there is a cat .\n" * 100}
 SHA256 = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}

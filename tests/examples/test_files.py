@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.examples.test_checkpoint import snapshot
 
+from common.errors import UserError
 from common.files import FolderLock, write_atomically
-from translation.errors import UserError
 
 
 def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

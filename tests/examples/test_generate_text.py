@@ -13,7 +13,9 @@ from matplotlib.image import imread
 from tests.examples.test_translate import one_error_line
 
 import generate_text
+from common.errors import UserError
 from common.run import Run, load_best, read_metrics
+from common.tokenizer import EOS, Tokenizer
 from common.training import Training
 from text.learning import Config, NextToken, text_loss
 from text.models import STYLES, LanguageModel, TextSteps
@@ -22,8 +24,6 @@ from text.source import FEWEST, characters, load_text, read_back, stream
 from text.stories import BOYS, GIRLS, story, toy_text
 from text.writing import Way, side_by_side, write_on
 from transformer_blocks import greedy_search
-from translation.errors import UserError
-from translation.tokenizer import EOS, Tokenizer
 
 SIZES = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
 TINY = [

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from tests.examples.tiny_run import SETTINGS
 from torch import Tensor
 
+from common.distributed import Processes
+from common.tokenizer import PAD
 from translation.batches import Batch, Example, collate
 from translation.learning import BatchLoss, Learner, learning_rate
 from translation.presets import BASE, SMALL
-from translation.processes import Processes
-from translation.tokenizer import PAD
 
 SENTENCES = [
     Example([5, 6, 7], [8, 9]),

@@ -21,13 +21,13 @@ from safetensors.torch import load_file
 from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
 from torch import Tensor
 
+from common.errors import UserError
 from pretrained import bert, gpt2, marian
 from pretrained.bert import SentenceEncoder
 from pretrained.bert_model import Bert
 from pretrained.convert import convert
 from pretrained.loading import find_folder
 from pretrained.wordpiece import WordPiece
-from translation.errors import UserError
 
 PIECES = (
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "##at", "a", "##b", "c"),

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
 from torch import Tensor
 
+from common.searches import Greedy, Sample
 from pretrained import gpt2
 from pretrained.byte_pairs import BORDERS, BYTES, END, BytePairs, _kind
 from pretrained.gpt2 import Writer
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
 from transformer_blocks import beam_search, greedy_search
 from transformer_blocks.inference import prepare
-from translation.searches import Greedy, Sample
 
 TEXT = [
     "The Transformer reads the text; we've seen that it's able to.",

@@ -14,11 +14,11 @@ import torch
 from tests.examples.test_training import fingerprint
 from tests.examples.tiny_run import SETTINGS, begin
 
-from translation import processes
-from translation.checkpoint import Checkpoint, latest_checkpoint
-from translation.errors import UserError
-from translation.processes import joined, local_number
-from translation.program import run_program
+from common import distributed
+from common.checkpoint import Checkpoint, latest_checkpoint
+from common.distributed import joined, local_rank
+from common.errors import UserError
+from common.program import run_program
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -27,8 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from tests.examples.tiny_run import SETTINGS, begin
-from translation.processes import joined
-from translation.program import run_program
+from common.distributed import joined
+from common.program import run_program
 from translation.training import Keeping
 
 torch.set_num_threads(1)
@@ -179,16 +179,16 @@ def test_a_number_of_a_process_out_of_range_is_told_in_one_line(
 def test_a_local_number_that_is_none_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "one")
     with pytest.raises(UserError, match=r"^LOCAL_RANK must be a whole number from 0 to"):
-        local_number()
+        local_rank()
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert local_number() == 1
+    assert local_rank() == 1
 
 
 @pytest.mark.parametrize("number", ["0", "1"])
 def test_processes_that_never_come_are_waited_for_in_bounded_time(
     number: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(processes, "JOINING", timedelta(milliseconds=300))
+    monkeypatch.setattr(distributed, "JOINING", timedelta(milliseconds=300))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     assert join_by(monkeypatch, ENVIRONMENT | {"RANK": number, "MASTER_PORT": port}) == 2

@@ -20,13 +20,13 @@ from tests.examples.proof_run import Proof, ProofRun, make_lines, reference
 from torch import Tensor
 
 import translate
+from common.searches import Beam, Greedy, Sample, Search
+from common.tokenizer import BOS, EOS, PAD
 from transformer_blocks.generation import StepModel
 from translation import comparison, corpus
 from translation.decoding import translate as translate_many
 from translation.decoding import translate_n_best
 from translation.scoring import score
-from translation.searches import Beam, Greedy, Sample, Search
-from translation.tokenizer import BOS, EOS, PAD
 from translation.translator import Translator
 
 TEST = make_lines()["test"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from translation.checkpoint import load_checkpoint
-from translation.errors import UserError
+from common.checkpoint import load_checkpoint
+from common.errors import UserError
 from translation.run import SPLIT_FILES, Run
 from translation.training import Training
 

@@ -25,15 +25,15 @@ import classify
 import generate_text
 import translate
 from classification.learning import Config as ClassifierConfig
+from common.checkpoint import load_checkpoint, save_checkpoint
 from common.configuration import FIELDS, build_model
+from common.errors import UserError
 from common.files import FolderLock
 from common.run import Run as SmallRun
+from common.tokenizer import Tokenizer
 from text.learning import Config as TextConfig
-from translation.checkpoint import load_checkpoint, save_checkpoint
-from translation.errors import UserError
 from translation.presets import Settings
 from translation.run import Config, Run
-from translation.tokenizer import Tokenizer
 from translation.training import Training
 
 SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"]

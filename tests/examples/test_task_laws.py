@@ -24,13 +24,13 @@ from classification.learning import Classification
 from classification.learning import Config as ClassifierConfig
 from classification.reviews import Review
 from common.run import Plan, Run
+from common.tokenizer import BOS, EOS, Tokenizer
 from common.training import Training
 from text.learning import Config as TextConfig
 from text.learning import NextToken
 from text.models import LanguageModel
 from text.ngrams import NgramModel
 from text.source import load_text
-from translation.tokenizer import BOS, EOS, Tokenizer
 
 
 def run_program(main: Any, *arguments: str) -> str:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
+from common.errors import UserError
+from common.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from translation.corpus import clean
-from translation.errors import UserError
-from translation.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
 JAPANESE = [
     f"{who}は{what}{verb}。"

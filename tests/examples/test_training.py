@@ -14,9 +14,9 @@ import pytest
 import torch
 from tests.examples.tiny_run import SETTINGS, begin
 
+from common.checkpoint import latest_checkpoint
+from common.errors import UserError
 from translation.batches import Example, make_batches
-from translation.checkpoint import latest_checkpoint
-from translation.errors import UserError
 from translation.training import Keeping, Training
 from translation.transformer import Transformer
 

@@ -8,14 +8,14 @@ import torch
 from tests.examples.test_training import fingerprint, kill_at_save
 from tests.examples.tiny_run import SETTINGS, begin
 
+from common.batching import pad
+from common.searches import Beam, Greedy
+from common.tokenizer import BOS
 from transformer_blocks import record_attention
 from transformer_blocks.inference import prepare
-from translation.batches import pad
 from translation.decoding import look, translate
 from translation.presets import MODELS, PRESETS, settings_for
 from translation.rnn_attention import RecurrentTranslator
-from translation.searches import Beam, Greedy
-from translation.tokenizer import BOS
 from translation.translator import Translator
 
 WITH_ATTENTION = [name for name in MODELS if name != "rnn-fixed"]

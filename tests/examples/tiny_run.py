@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from common.files import file_hash
+from common.tokenizer import Tokenizer
 from translation.corpus import Corpus, Pair
 from translation.presets import TINY, Settings
-from translation.run import Config, Run, file_hash
-from translation.tokenizer import Tokenizer
+from translation.run import Config, Run
 from translation.training import Training
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish", "牛": "cow"}

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from common.errors import UserError
 from common.files import write_atomically
-from translation.errors import UserError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Padding, unknown character, begin and end of a sentence."""

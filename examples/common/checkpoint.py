@@ -43,8 +43,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from common.configuration import difference
+from common.errors import UserError
 from transformer_blocks import interop
-from translation.errors import UserError
 
 FORMAT_VERSION = 1
 

@@ -13,9 +13,8 @@ from typing import TextIO
 
 import torch
 
-from translation.corpus import decode_line, read_lines
-from translation.errors import UserError
-from translation.processes import local_number
+from common.errors import UserError
+from common.text_files import decode_line, read_lines
 
 
 def run_program(work: Callable[[], None]) -> int:
@@ -31,7 +30,7 @@ def run_program(work: Callable[[], None]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="printable")
     logging.basicConfig(format="%(message)s", force=True)
-    for package in ("translation", "transformer_blocks"):
+    for package in ("common", "translation", "transformer_blocks"):
         logging.getLogger(package).setLevel(logging.INFO)
     try:
         with redirect_stdout(_Output(sys.stdout)):
@@ -144,15 +143,6 @@ def resumable() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt("(the training goes on with --resume)") from None
-
-
-def choose_device(name: str) -> torch.device:
-    """Find the device to compute on; "auto" takes a GPU where there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch finds no CUDA device here; use cpu or auto")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(f"cuda:{local_number()}" if name == "cuda" else name)
 
 
 def as_text(path: Path | None) -> str | None:

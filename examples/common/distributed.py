@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from translation.errors import UserError
+from common.errors import UserError
 
 Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=30)
@@ -141,7 +141,16 @@ def joined(device: torch.device) -> Iterator[Processes]:
     dist.destroy_process_group()  # not after an error: the others may never answer
 
 
-def local_number() -> int:
+def choose_device(name: str) -> torch.device:
+    """Find the device to compute on; "auto" takes a GPU where there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch finds no CUDA device here; use cpu or auto")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(f"cuda:{local_rank()}" if name == "cuda" else name)
+
+
+def local_rank() -> int:
     """Say which of the processes on this machine this one is.
 
     Raises:
