@@ -492,6 +492,7 @@ CALLS: dict[str, Call] = {
             "weight": vectors(9, D),
             "target": ids(B),
             "label_smoothing": probability(0.1),
+            "reduction": Kind("sum", ("none", "max", None, 1, True)),
         },
     ),
     "noam_rate": Call(noam_rate, {"step": size(1), "d_model": size(D), "warmup_steps": size(9)}),

@@ -90,7 +90,8 @@ class NextToken:
     def loss(self, model: LanguageModel, step: int) -> tuple[Tensor, int]:  # noqa: D102
         tokens = self.batch(step).to(self.device)
         hidden, right = model.hidden(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
-        return linear_cross_entropy(hidden, model.embedding.weight, right), len(right)
+        loss = linear_cross_entropy(hidden, model.embedding.weight, right, reduction="sum")
+        return loss, len(right)
 
     def validate(self, model: LanguageModel) -> dict[str, float]:  # noqa: D102
         loss = text_loss(model, self.validation) / (len(self.validation) - 1)
@@ -117,6 +118,7 @@ def text_loss(model: LanguageModel, tokens: Tensor) -> float:
         window = tokens[start : end + 1].to(device)
         hidden = model.hidden(window[None, :-1])[0, scored - start :]
         right = window[1 + scored - start :]
-        total += float(linear_cross_entropy(hidden, model.embedding.weight, right))
+        loss = linear_cross_entropy(hidden, model.embedding.weight, right, reduction="sum")
+        total += float(loss)
         scored = end
     return total

@@ -55,7 +55,9 @@ class BatchLoss(nn.Module):
             hidden = hidden.index_select(0, real)
         right = next_token.flatten()[real]
         weight = self.model.output.weight
-        return linear_cross_entropy(hidden, weight, right, label_smoothing=self.label_smoothing)
+        return linear_cross_entropy(
+            hidden, weight, right, label_smoothing=self.label_smoothing, reduction="sum"
+        )
 
 
 def learning_rate(settings: Settings, step: int, progress: float) -> float:

@@ -91,14 +91,14 @@ from transformer_blocks.encoder import (
 from transformer_blocks.encoder_decoder import (
     EncoderDecoder as EncoderDecoder,
 )
+from transformer_blocks.fast.cross_entropy import (
+    linear_cross_entropy as linear_cross_entropy,
+)
 from transformer_blocks.fast.dropout import (
     Dropout as Dropout,
 )
 from transformer_blocks.feed_forward import (
     FeedForward as FeedForward,
-)
-from transformer_blocks.feed_forward import (
-    GatedFeedForward as GatedFeedForward,
 )
 from transformer_blocks.generation import (
     beam_search as beam_search,
@@ -120,9 +120,6 @@ from transformer_blocks.kernels import (
 )
 from transformer_blocks.kernels import (
     PreparingKernel as PreparingKernel,
-)
-from transformer_blocks.loss import (
-    linear_cross_entropy as linear_cross_entropy,
 )
 from transformer_blocks.masks import (
     causal_mask as causal_mask,
@@ -168,6 +165,9 @@ from transformer_blocks.variants.alibi import (
 )
 from transformer_blocks.variants.alibi import (
     alibi_slopes as alibi_slopes,
+)
+from transformer_blocks.variants.gated_feed_forward import (
+    GatedFeedForward as GatedFeedForward,
 )
 from transformer_blocks.variants.grouped_query import (
     GroupedQueryAttention as GroupedQueryAttention,

@@ -1,8 +1,8 @@
 """Argument checks: one form of error for the whole package.
 
-Every message reads ``<name> must <rule>, got <value>``, so that whoever meets it knows which
-argument to change. Each block checks its inputs once, where they come in. Only kinds, sizes,
-shapes, dtypes and devices are checked; nothing reads a tensor's values.
+Every message reads ``<name> must <rule>, got <value>``, so that a user knows which argument to
+change. Each block checks its inputs once, at its boundary. Only types, sizes, shapes, dtypes and
+devices are checked; no check reads a tensor's values, which would wait for a GPU.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,20 +12,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-PLAIN = {nn.Linear, nn.LayerNorm, nn.RMSNorm}
-"""Modules whose input must have the dtype of their weights. Subclasses may convert it first."""
+TORCH_MODULES = {nn.Linear, nn.LayerNorm, nn.RMSNorm}
+"""Modules of torch whose input must have the dtype of their weights. A subclass may convert it."""
 
-HERE = f"{__package__}."
+PACKAGE_PREFIX = f"{__package__}."
 
 
 def refuse(name: str, rule: str, value: object, hint: str = "") -> NoReturn:
-    """Raise the error for an argument of the wrong kind.
+    """Raise the ``TypeError`` for an argument of the wrong type.
 
     Args:
-        name: The argument.
-        rule: What it must be.
-        value: What was given; written out where that is short, else named by its class.
-        hint: What to do, if there is one thing to do.
+        name: Name of the argument.
+        rule: What the argument must be; it follows "must be".
+        value: The value that was passed. A number or a string is printed, anything else is named
+            by its class.
+        hint: What to do instead, if there is one action; appended to the message.
 
     Raises:
         TypeError: Always.
@@ -79,22 +80,35 @@ def check_number(**numbers: float) -> None:
             refuse(name, "a number", number)
 
 
+def check_probability(**probabilities: float) -> None:
+    """Raise unless every named number is a probability, from 0 to 1; NaN is not.
+
+    Raises:
+        TypeError: If one is not a number.
+        ValueError: If one lies outside [0, 1].
+    """
+    check_number(**probabilities)
+    for name, probability in probabilities.items():
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"{name} must be in [0, 1], got {name}={probability}")
+
+
 def check_dropout(**probabilities: float) -> None:
-    """Raise unless every named dropout is a probability below one; NaN is none.
+    """Raise unless every named dropout probability is at least 0 and below 1; NaN is not.
 
     Raises:
         TypeError: If one is not a number.
         ValueError: If one lies outside [0, 1).
     """
     for name, probability in probabilities.items():
-        if not isinstance(probability, float):  # the usual kind needs no closer look
+        if not isinstance(probability, float):  # a float, the common case, needs no further check
             check_number(**{name: probability})
         if not 0.0 <= probability < 1.0:
             raise ValueError(f"{name} must be in [0, 1), got {name}={probability}")
 
 
 def check_flag(**flags: bool) -> None:
-    """Raise unless every named flag is True or False: any string would count as True.
+    """Raise unless every named flag is True or False; otherwise any string would count as True.
 
     Raises:
         TypeError: If one is not a ``bool``.
@@ -102,6 +116,25 @@ def check_flag(**flags: bool) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             refuse(name, "True or False", flag)
+
+
+def check_choice(name: str, choice: str, choices: Iterable[str]) -> None:
+    """Raise unless a string is one of the accepted ones.
+
+    Raises:
+        TypeError: If it is not a string.
+        ValueError: If it is another string.
+
+    Example:
+        >>> check_choice("reduction", "max", ("mean", "sum"))
+        Traceback (most recent call last):
+        ValueError: reduction must be 'mean' or 'sum', got reduction='max'
+    """
+    known = " or ".join(map(repr, choices))
+    if not isinstance(choice, str):
+        refuse(name, known, choice)
+    if choice not in choices:
+        raise ValueError(f"{name} must be {known}, got {name}={choice!r}")
 
 
 def check_tensor(name: str, x: Tensor) -> None:
@@ -122,7 +155,7 @@ def check_tensor(name: str, x: Tensor) -> None:
 
 
 def check_boolean(name: str, mask: Tensor) -> None:
-    """Raise unless ``mask`` is a boolean tensor: 0/1 and 0/-inf masks disagree on what 1 means.
+    """Raise unless ``mask`` is a boolean tensor; 0/1 and 0/-inf masks disagree on what 1 means.
 
     Raises:
         TypeError: If it is anything else.
@@ -131,45 +164,48 @@ def check_boolean(name: str, mask: Tensor) -> None:
     if mask.dtype != torch.bool:
         raise TypeError(
             f"{name} must be bool, where True hides a key, got dtype={mask.dtype}; "
-            "compare to make it one, for example `mask == 0` where 0 marks what to hide"
+            "a comparison gives a boolean mask, for example `mask == 0` if 0 marks masked keys"
         )
 
 
 def check_vectors(
     name: str,
     x: Tensor,
-    width: int | None,
+    size: int | None,
     *readers: nn.Module,
     leading: Sequence[str] | None = ("B", "L"),
 ) -> None:
-    """Raise unless ``x`` holds vectors of ``width`` real numbers, as the weights that read it do.
+    """Raise unless ``x`` holds floating-point vectors that the weights applied to it accept.
 
     Args:
-        name: The argument.
-        x: What was given for it.
-        width: Size of the last dimension; None if only the module that reads it knows.
-        readers: The modules through which ``x`` comes to the first weights: the last one owns them.
-            A module that is neither torch's own nor of this package may convert its input, and is
-            left to say itself what it cannot take.
-        leading: Names of the other dimensions; None if there may be any.
+        name: Name of the argument.
+        x: The tensor that was passed.
+        size: Size of the last dimension; None if only the module that is applied to ``x`` knows it.
+        readers: The modules that pass ``x`` on to the first weights; the last one owns the weights.
+            A module that belongs neither to torch nor to this package may convert its input, so it
+            is left to raise its own errors.
+        leading: Names of the other dimensions; None if any number of them is accepted.
 
     Raises:
-        TypeError: If it is no tensor, holds no real numbers, or differs from the weights in dtype.
-        ValueError: If it has another shape, or lies on another device than the weights.
+        TypeError: If ``x`` is not a tensor, not floating-point, or differs from the weights in
+            dtype.
+        ValueError: If ``x`` has another shape, or is on another device than the weights.
     """
     check_tensor(name, x)
     shape = x.shape
     rank = len(shape)
     if (
         rank == 0
-        or (width is not None and shape[-1] != width)
+        or (size is not None and shape[-1] != size)
         or (leading is not None and rank != len(leading) + 1)
     ):
-        sizes = ", ".join((*(leading or ("...",)), str(width or "width")))
+        sizes = ", ".join((*(leading or ("...",)), str(size or "size")))
         raise ValueError(f"{name} must have shape ({sizes}), got {tuple(shape)}")
     weight = None
-    if readers and (type(readers[-1]) in PLAIN or type(readers[-1]).__module__.startswith(HERE)):
-        weight = readers[-1]._parameters.get("weight")
+    if readers:
+        kind = type(readers[-1])
+        if kind in TORCH_MODULES or kind.__module__.startswith(PACKAGE_PREFIX):
+            weight = readers[-1]._parameters.get("weight")
     if weight is None:
         if not x.is_floating_point():
             raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
@@ -178,10 +214,10 @@ def check_vectors(
 
 
 def check_match(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> None:
-    """Raise unless ``x`` has the dtype and the device of the weights that read it.
+    """Raise unless ``x`` has the dtype and the device of the weights that are applied to it.
 
-    What torch converts on the way is let through: by autocast, by a norm that takes half precision,
-    or by a hook of one of the readers, with which a model is offloaded or sharded.
+    Inputs that torch converts are accepted: by autocast, by a normalisation layer that accepts
+    half precision, or by a hook of one of the readers, as offloading and sharding install them.
 
     Raises:
         TypeError: If the dtypes differ.
@@ -192,9 +228,9 @@ def check_match(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> No
         return
     if not x.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
-    casts = is_autocast(x) and torch.float64 not in (x.dtype, weight.dtype)
-    norms = isinstance(readers[-1], nn.LayerNorm | nn.RMSNorm)
-    if casts or not weight.is_floating_point() or (norms and x.dtype.itemsize < 4):
+    is_cast = is_autocast(x) and torch.float64 not in (x.dtype, weight.dtype)
+    is_norm = isinstance(readers[-1], nn.LayerNorm | nn.RMSNorm)
+    if is_cast or not weight.is_floating_point() or (is_norm and x.dtype.itemsize < 4):
         return
     raise TypeError(
         f"{name} must have the dtype of the weights, {weight.dtype}, got dtype={x.dtype}"
@@ -202,7 +238,7 @@ def check_match(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> No
 
 
 def check_device(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> None:
-    """Raise unless ``x`` is where the weights are that read it; see :func:`check_match`.
+    """Raise unless ``x`` is on the device of the weights; see :func:`check_match`.
 
     Raises:
         ValueError: If it is on another device.
@@ -214,12 +250,12 @@ def check_device(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> N
 
 
 def _converts(module: nn.Module) -> bool:
-    """Tell whether a module's input or weights may be converted when it is called."""
+    """Return whether a hook or a replaced ``forward`` may convert a module's input or weights."""
     return bool(module._forward_pre_hooks) or "forward" in vars(module)
 
 
 def is_autocast(x: Tensor) -> bool:
-    """Tell whether autocast is enabled where ``x`` is; a tensor without data has none."""
+    """Return whether autocast is enabled on the device of ``x``; the meta device has none."""
     return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
@@ -235,19 +271,19 @@ def check_instance(kind: type, **objects: object) -> None:
 
 
 def check_module(**modules: nn.Module) -> None:
-    """Raise unless every named module is one that is made.
+    """Raise unless every named module is an instance of ``nn.Module``.
 
     Raises:
-        TypeError: If one is a class or no module.
+        TypeError: If one is a class, or not a module.
     """
     check_instance(nn.Module, **modules)
 
 
 def check_modules(name: str, modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """List modules, all of which are made.
+    """List modules; raise unless all of them are instances of ``nn.Module``.
 
     Raises:
-        TypeError: If one is a class or no module.
+        TypeError: If one is a class, or not a module.
     """
     if not isinstance(modules, Iterable):
         refuse(name, "a list of modules", modules)
@@ -258,7 +294,7 @@ def check_modules(name: str, modules: Iterable[nn.Module]) -> list[nn.Module]:
 
 
 def check_callable(**functions: Callable[..., object]) -> None:
-    """Raise unless every named function can be called as it is: a function, or a finished module.
+    """Raise unless every named function is a function or a module instance; classes are refused.
 
     Raises:
         TypeError: If one is a class, or cannot be called.
@@ -271,7 +307,7 @@ def check_callable(**functions: Callable[..., object]) -> None:
     """
     for name, function in functions.items():
         if isinstance(function, type):
-            raise TypeError(f"{name} must be made already, got the class {function.__name__}")
+            raise TypeError(f"{name} must be an instance, got the class {function.__name__}")
         if not callable(function):
             known = isinstance(function, str) and callable(getattr(F, function, None))
             hint = f"; pass torch.nn.functional.{function}" if known else ""
@@ -279,15 +315,14 @@ def check_callable(**functions: Callable[..., object]) -> None:
 
 
 def check_factory(**factories: Callable[..., nn.Module]) -> None:
-    """Raise unless every named factory is a class or a function, which makes modules.
+    """Raise unless every named factory is a class or a function that returns a new module.
 
     Raises:
-        TypeError: If one is a finished module, which several places cannot share, or cannot be
-            called.
+        TypeError: If one is a module instance, which the layers would share, or is not callable.
     """
     for name, factory in factories.items():
         if isinstance(factory, nn.Module):
             kind = type(factory).__name__
-            raise TypeError(f"{name} must make a new {kind} at each call, got a finished {kind}")
+            raise TypeError(f"{name} must return a new {kind} at each call, got a {kind} instance")
         if not callable(factory):
             refuse(name, "a class or a function", factory)

@@ -13,7 +13,7 @@ from transformer_blocks.attention import fused_attention, scaled_dot_product_att
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.fast.dropout import Dropout
-from transformer_blocks.feed_forward import FeedForward, GatedFeedForward
+from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.compiled import CompiledDecoder, CompiledEncoder
 from transformer_blocks.inference.layers import (
     FusedQKVAttention,
@@ -24,6 +24,7 @@ from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedL
 from transformer_blocks.inference.module import InferenceModule, seal
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
+from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
 
 Model = TypeVar("Model", bound=nn.Module)
 KERNELS = (fused_attention, scaled_dot_product_attention)

@@ -1,0 +1,97 @@
+r"""Gated feed-forward network: a third linear layer scales each inner number.
+
+Most later models replace the nonlinearity of :class:`~transformer_blocks.FeedForward` by a gated
+linear unit: a second linear layer projects the same input, and its activation is multiplied
+elementwise with the first projection ("GLU Variants Improve Transformer", Shazeer 2020,
+https://arxiv.org/abs/2002.05202, section 2):
+
+.. math:: \mathrm{FFN}_{SwiGLU}(x) = (\mathrm{Swish}(x W) \odot x V)\, W_2
+
+The gate :math:`\mathrm{Swish}(x W)` thus decides, number by number, how much of :math:`x V` passes
+through.
+"""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks._checks import (
+    check_callable,
+    check_dropout,
+    check_flag,
+    check_size,
+    check_vectors,
+)
+from transformer_blocks.fast.dropout import Dropout
+from transformer_blocks.feed_forward import describe_activation, initialise
+
+
+class GatedFeedForward(nn.Module):
+    """Position-wise feed-forward network with a gated linear unit, as in SwiGLU and GEGLU.
+
+    It has three linear layers where :class:`~transformer_blocks.FeedForward` has two; with two
+    thirds of the inner size ``d_ff``, it has the same number of weights.
+
+    Args:
+        d_model: Size of the input and output vectors.
+        d_ff: Inner size, of the gate and of what it scales.
+        activation: Activation function of the gate: ``F.silu`` makes it SwiGLU, ``F.gelu`` GEGLU,
+            ``torch.sigmoid`` the first GLU (Dauphin et al. 2016, https://arxiv.org/abs/1612.08083).
+        dropout: Probability of setting a number of the inner vectors to zero in training mode.
+        bias: Whether the linear layers have biases; those of the GLU paper have none.
+
+    Raises:
+        TypeError: If ``activation`` is not callable, or another argument is of the wrong type.
+        ValueError: If a size is not positive or ``dropout`` is out of range.
+
+    Example:
+        >>> feed_forward = GatedFeedForward(d_model=16, d_ff=64)
+        >>> _ = nn.init.zeros_(feed_forward.gate_projection.weight)  # Swish(0) = 0 ...
+        >>> bool(feed_forward(torch.randn(2, 5, 16)).any())  # ... so nothing passes the gate
+        False
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: Callable[[Tensor], Tensor] = F.silu,
+        dropout: float = 0.0,
+        bias: bool = False,
+    ) -> None:
+        check_size(d_model=d_model, d_ff=d_ff)
+        check_dropout(dropout=dropout)
+        check_callable(activation=activation)
+        check_flag(bias=bias)
+        super().__init__()
+        self.gate_projection = nn.Linear(d_model, d_ff, bias=bias)
+        self.up_projection = nn.Linear(d_model, d_ff, bias=bias)
+        self.activation = activation
+        self.dropout = Dropout(dropout)
+        self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
+        for projection in (self.gate_projection, self.up_projection, self.down_projection):
+            initialise(projection)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the network to every position.
+
+        Args:
+            x: Input vectors, of shape (B, L, d_model); any leading dimensions are accepted.
+
+        Returns:
+            Output vectors, of the shape of ``x``.
+
+        Raises:
+            TypeError: If ``x`` is not a tensor, or differs from the weights in dtype.
+            ValueError: If the last dimension of ``x`` is not d_model.
+        """
+        gate = self.gate_projection
+        check_vectors("x", x, getattr(gate, "in_features", None), gate, leading=None)
+        hidden = self.dropout(self.activation(gate(x)) * self.up_projection(x))  # (B, L, d_ff)
+        return self.down_projection(hidden)  # (B, L, d_model)
+
+    def extra_repr(self) -> str:
+        """Show the activation function of the gate when the module is printed."""
+        return describe_activation(self.activation)
