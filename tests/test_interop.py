@@ -597,3 +597,76 @@ def test_a_constant_of_the_module_may_be_infinite() -> None:
     load_weights(Masked(), Masked().state_dict())
     with pytest.raises(ValueError, match="NaN or infinity"):
         load_weights(Masked(), {"mask": torch.tensor([torch.inf, -torch.inf])})
+
+
+def with_old_names(state: dict[str, Tensor], **renamed: str) -> dict[str, Tensor]:
+    """Name the parameters as an earlier version of the package did."""
+    old = {}
+    for name, tensor in state.items():
+        for new_part, old_part in renamed.items():
+            name = name.replace(new_part.replace("__", "."), old_part)
+        old[name] = tensor
+    return old
+
+
+@pytest.mark.parametrize(
+    ("make", "renamed"),
+    [
+        (
+            lambda: build_encoder(num_layers=2, d_model=8, num_heads=2, d_ff=12),
+            {"up_projection": "widen", "down_projection": "narrow"},
+        ),
+        (
+            lambda: GatedFeedForward(8, 12, bias=True),
+            {"up_projection": "widen", "down_projection": "narrow", "gate_projection": "gate"},
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2, attention_function=AdditiveAttention(4, 2)),
+            {"attention_function__vector": "kernel.vector"},
+        ),
+        (
+            lambda: nn.ModuleDict(
+                {
+                    "transforms": nn.ModuleList(
+                        [nn.ModuleDict({"query_norm": nn.RMSNorm(4), "key_norm": nn.RMSNorm(4)})]
+                    )
+                }
+            ),
+            {"transforms__0": "kernel"},
+        ),
+    ],
+    ids=["encoder", "gated feed-forward", "additive attention", "query-key norm"],
+)
+def test_old_parameter_names_are_accepted(
+    make: Callable[[], nn.Module], renamed: dict[str, str]
+) -> None:
+    saved, module = make(), make()
+    for parameter in saved.parameters():
+        nn.init.normal_(parameter)
+    state = with_old_names(saved.state_dict(), **renamed)
+    assert state.keys() != saved.state_dict().keys()
+    load_weights(module, state)
+    for name, tensor in saved.state_dict().items():
+        assert torch.equal(module.state_dict()[name], tensor), name
+
+
+def test_old_names_are_refused_where_the_module_has_no_new_ones() -> None:
+    layer, state = FeedForward(4, 8), FeedForward(4, 8).state_dict()
+    both = state | with_old_names(state, up_projection="widen")
+    with pytest.raises(ValueError, match=r"^the module has no tensor 'widen\.weight' \(2 extra"):
+        load_weights(layer, both)
+    unknown = with_old_names(state, up_projection="widener")
+    with pytest.raises(ValueError, match=r"^the weights lack tensor 'up_projection\.weight'"):
+        load_weights(layer, unknown)
+    with pytest.raises(ValueError, match=r"^the weights lack tensor 'weight'"):
+        load_weights(nn.Linear(4, 8), with_old_names(state, up_projection="widen"))
+
+
+def test_a_module_may_use_an_old_name_for_a_parameter_of_its_own() -> None:
+    module = nn.ModuleDict({"gate": nn.Linear(2, 2), "gate_projection": nn.Linear(2, 2)})
+    state = {name: torch.randn_like(tensor) for name, tensor in module.state_dict().items()}
+    load_weights(module, state)
+    assert torch.equal(module["gate"].weight, state["gate.weight"])
+    only_old = {name: tensor for name, tensor in state.items() if "_projection" not in name}
+    with pytest.raises(ValueError, match=r"^the weights lack tensor 'gate_projection\.weight'"):
+        load_weights(module, only_old)

@@ -172,7 +172,7 @@ def test_wrong_options_are_refused_by_name(
         (linear_cross_entropy, {"hidden": torch.randn(4, 6), "weight": torch.randn(11, 6)}),
     ):
         with pytest.raises(error, match=f"^{re.escape(message)}"):
-            function(**first | {"target": TARGET} | change)  # type: ignore[operator]
+            function(**first | {"target": TARGET} | change)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,35 @@
-"""Weights: all of them, or none."""
+"""Weights: load a whole state dict, or nothing of it."""
 
 from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+RENAMED = {
+    "up_projection": "widen",
+    "down_projection": "narrow",
+    "gate_projection": "gate",
+    "attention_function.vector": "kernel.vector",
+    "transforms.0.query_norm": "kernel.query_norm",
+    "transforms.0.key_norm": "kernel.key_norm",
+}
+"""Parts of parameter names, and what earlier versions of this package called them."""
+
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copy weights into a module, and leave it untouched if anything about them is wrong.
+    """Copy weights into a module, and leave the module untouched if any of them does not fit.
 
-    ``module.load_state_dict(weights)`` copies what fits before it complains about what does not,
-    and takes NaN and other dtypes in silence.
+    ``module.load_state_dict(weights)`` copies what fits before it reports what does not, and
+    accepts NaN and other dtypes without a word. Parameter names of earlier versions of this package
+    (``widen`` for ``up_projection``, see ``RENAMED``) are accepted for the parameters that the
+    module calls by their new names.
 
     Args:
-        module: Receives the weights.
-        weights: One for each name in ``module.state_dict()``.
+        module: The module that receives the weights.
+        weights: One tensor for each name in ``module.state_dict()``.
 
     Raises:
-        ValueError: If one is missing, unknown, of another shape or dtype, NaN, infinite or on the
-            meta device, or if two that are one in the module differ.
+        ValueError: If a tensor is missing, unknown, of another shape or dtype, NaN, infinite or on
+            the meta device, or if two tensors differ that the module shares.
 
     Example:
         >>> layer = nn.Linear(2, 2)
@@ -30,27 +42,41 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
         True
     """
     wanted = module.state_dict()
+    weights = _rename(weights, wanted)
     if missing := [name for name in wanted if name not in weights]:
         raise ValueError(f"the weights lack tensor {missing[0]!r} ({len(missing)} missing in all)")
     if extra := [name for name in weights if name not in wanted]:
         raise ValueError(f"the module has no tensor {extra[0]!r} ({len(extra)} extra in all)")
     for name, target in wanted.items():
-        given = weights[name]
-        if given.shape != target.shape or given.dtype != target.dtype:
+        tensor = weights[name]
+        if tensor.shape != target.shape or tensor.dtype != target.dtype:
             raise ValueError(
                 f"tensor {name!r} must be {target.dtype} of shape {tuple(target.shape)}, got "
-                f"{given.dtype} of shape {tuple(given.shape)}"
+                f"{tensor.dtype} of shape {tuple(tensor.shape)}"
             )
-        if given.is_meta or target.is_meta:
+        if tensor.is_meta or target.is_meta:
             raise ValueError(f"tensor {name!r} must hold numbers, and is on the meta device")
-        # A constant of the module may be infinite, as a mask of scores is.
-        if not given.isfinite().logical_or(given == target).all():
+        # A constant of the module may be infinite, as an additive mask is.
+        if not tensor.isfinite().logical_or(tensor == target).all():
             raise ValueError(f"tensor {name!r} holds NaN or infinity")
-    first: dict[object, str] = {}
+    first_names: dict[object, str] = {}
     for name, target in wanted.items():
-        place = (target.data_ptr(), target.shape, target.stride()) if target.numel() else name
-        twin = first.setdefault(place, name)
-        if not weights[name].equal(weights[twin]):
-            raise ValueError(f"{twin!r} and {name!r} are one in the module but differ in weights")
-    # Copies, for what is given may lie in the module itself.
+        storage = (target.data_ptr(), target.shape, target.stride()) if target.numel() else name
+        first = first_names.setdefault(storage, name)
+        if not weights[name].equal(weights[first]):
+            raise ValueError(f"{first!r} and {name!r} are one in the module but differ in weights")
+    # Copy first: the weights that were passed may be views of the module's own.
     module.load_state_dict({name: tensor.detach().clone() for name, tensor in weights.items()})
+
+
+def _rename(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give the module's names to weights that have names of earlier versions."""
+    new_names = {}
+    for name in wanted:
+        old_name = f".{name}."
+        for new, old in RENAMED.items():
+            old_name = old_name.replace(f".{new}.", f".{old}.")
+        old_name = old_name.strip(".")
+        if name not in weights and old_name not in wanted:
+            new_names[old_name] = name
+    return {new_names.get(name, name): tensor for name, tensor in weights.items()}
