@@ -1,4 +1,4 @@
-"""Weights come from torch's modules and go back, and the numbers stay."""
+"""Conversions from and to torch's modules: the same weights give the same numbers."""
 
 import copy
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from transformer_blocks.inference import prepare
 from transformer_blocks.interop import assert_equivalent, from_torch, load_weights, to_torch
 
 WIDTH, HEADS, INNER = 16, 4, 24
-SEEDED = torch.Generator().manual_seed(0)  # of numbers that are made before any test begins
+SEEDED = torch.Generator().manual_seed(0)  # for the tensors that are made before the seed fixture
 X, MEMORY = (torch.randn(2, length, WIDTH, generator=SEEDED).double() for length in (5, 7))
 FUTURE = causal_mask(5)
 
@@ -48,7 +48,7 @@ def layer_options(norm_first: bool = False, bias: bool = True, activation: Any =
 
 
 def randomise(module: Model) -> Model:
-    """Norms and biases begin as ones and zeros, behind which mistakes could hide."""
+    """Replace the ones and zeros of norms and biases, which would hide mistakes."""
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.3)
     return module.eval()
@@ -62,7 +62,7 @@ every_layer = pytest.mark.parametrize(
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("widths", [(None, None), (6, None), (None, 5), (6, 5)])
-def test_an_attention_comes_and_goes_back(bias: bool, widths: tuple[int | None, ...]) -> None:
+def test_attention_survives_the_round_trip(bias: bool, widths: tuple[int | None, ...]) -> None:
     theirs: Any = randomise(
         nn.MultiheadAttention(
             *(WIDTH, HEADS, 0.2, bias),
@@ -81,7 +81,7 @@ def test_an_attention_comes_and_goes_back(bias: bool, widths: tuple[int | None, 
 
 
 @every_layer
-def test_an_encoder_layer_comes_and_goes_back(
+def test_an_encoder_layer_survives_the_round_trip(
     norm_first: bool, bias: bool, activation: Any
 ) -> None:
     options = layer_options(norm_first, bias, activation)
@@ -94,7 +94,9 @@ def test_an_encoder_layer_comes_and_goes_back(
 
 
 @every_layer
-def test_a_decoder_layer_comes_and_goes_back(norm_first: bool, bias: bool, activation: Any) -> None:
+def test_a_decoder_layer_survives_the_round_trip(
+    norm_first: bool, bias: bool, activation: Any
+) -> None:
     options = layer_options(norm_first, bias, activation)
     theirs: Any = randomise(nn.TransformerDecoderLayer(WIDTH, HEADS, **options))
     ours = from_torch(theirs)
@@ -111,7 +113,7 @@ def make_stacks(norm: bool) -> tuple[nn.TransformerEncoder, nn.TransformerDecode
 
 
 @pytest.mark.parametrize("norm", [True, False])
-def test_stacks_come_and_go_back(norm: bool) -> None:
+def test_stacks_survive_the_round_trip(norm: bool) -> None:
     encoder, decoder = make_stacks(norm)
     randomise(encoder), randomise(decoder)
     assert_equivalent(encoder, from_torch(encoder), [X])
@@ -138,7 +140,7 @@ def test_padding_masks_mean_the_same() -> None:
     )
 
 
-def test_a_whole_transformer_comes_and_goes_back() -> None:
+def test_a_whole_transformer_survives_the_round_trip() -> None:
     theirs: Any = randomise(
         nn.Transformer(*(WIDTH, HEADS, 2, 3, INNER), batch_first=True, dtype=torch.float64)
     )
@@ -156,7 +158,7 @@ SIZES: dict[str, Any] = {"num_layers": 2, "d_model": WIDTH, "num_heads": HEADS, 
 
 
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
-def test_blocks_go_to_torch_and_come_back_bit_for_bit(residual: Any) -> None:
+def test_blocks_survive_the_round_trip_bit_for_bit(residual: Any) -> None:
     ours = EncoderDecoder(
         build_encoder(**SIZES, residual=residual, dropout=0.3, attention_dropout=0.2),
         build_decoder(**SIZES, residual=residual, activation=F.gelu),
@@ -174,7 +176,7 @@ def test_blocks_go_to_torch_and_come_back_bit_for_bit(residual: Any) -> None:
     with torch.no_grad():
         for weight in theirs.parameters():
             weight.zero_()
-    assert all(weight.any() for weight in ours.parameters())  # what went was a copy
+    assert all(weight.any() for weight in ours.parameters())  # the module has copies
 
 
 def assert_same_state(a: nn.Module, b: nn.Module) -> None:
@@ -185,7 +187,7 @@ def assert_same_state(a: nn.Module, b: nn.Module) -> None:
         assert torch.equal(tensor, states[1][name]), name
 
 
-def test_the_dtype_and_the_mode_are_kept() -> None:
+def test_a_conversion_preserves_dtype_and_mode() -> None:
     theirs = nn.TransformerEncoderLayer(WIDTH, HEADS, batch_first=True, dtype=torch.bfloat16)
     ours = from_torch(theirs.eval())
     assert {weight.dtype for weight in ours.parameters()} == {torch.bfloat16}
@@ -196,8 +198,8 @@ def attention(**options: Any) -> nn.Module:
     return nn.MultiheadAttention(WIDTH, HEADS, **{"batch_first": True} | options)
 
 
-class Mine(nn.TransformerEncoderLayer):
-    """Who knows what it computes."""
+class Subclass(nn.TransformerEncoderLayer):
+    """May compute something else."""
 
 
 @pytest.mark.parametrize(
@@ -211,11 +213,11 @@ class Mine(nn.TransformerEncoderLayer):
             "set batch_first = True in it and in each",
         ),
         (lambda: nn.TransformerEncoderLayer(16, 4), ValueError, "batch_first=True, got .*=False"),
-        (lambda: Mine(16, 4, batch_first=True), TypeError, "must be one of .*, got Mine$"),
+        (lambda: Subclass(16, 4, batch_first=True), TypeError, "must be one of .*, got Subclass$"),
         (lambda: nn.Linear(2, 2), TypeError, "must be one of nn.MultiheadAttention, .* got Linear"),
     ],
 )
-def test_what_has_no_equivalent_here_is_named(
+def test_options_without_an_equivalent_are_refused_by_name(
     make: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -241,7 +243,7 @@ def mixed_layer() -> EncoderLayer:
     )
 
 
-def half_biased() -> MultiHeadAttention:
+def partly_biased() -> MultiHeadAttention:
     layer = MultiHeadAttention(WIDTH, HEADS)
     layer.output_projection = nn.Linear(WIDTH, WIDTH, bias=False)
     return layer
@@ -259,10 +261,10 @@ def half_biased() -> MultiHeadAttention:
         (
             lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)),
             TypeError,
-            "kernel must be equation 1, which is torch's only one, got AdditiveAttention",
+            "attention_function must be scaled dot-product attention, as in torch, got Additive",
         ),
         (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
-        (half_biased, ValueError, "all projections must have a bias, or none"),
+        (partly_biased, ValueError, "all projections must have a bias, or none"),
         (
             lambda: prepare(build_encoder(**SIZES)),
             TypeError,
@@ -272,7 +274,7 @@ def half_biased() -> MultiHeadAttention:
         (lambda: nn.Linear(2, 2), TypeError, "block must be one of MultiHead.* got Linear"),
     ],
 )
-def test_what_torch_has_not_is_named(
+def test_parts_that_torch_does_not_have_are_refused_by_name(
     make: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -280,48 +282,54 @@ def test_what_torch_has_not_is_named(
 
 
 class Tied(nn.Module):
-    """One table for words in and words out."""
+    """Tied embeddings: one weight for the input and the output."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.words = nn.Embedding(3, 2)
+        self.embedding = nn.Embedding(3, 2)
         self.output = nn.Linear(2, 3, bias=False)
-        self.output.weight = self.words.weight
+        self.output.weight = self.embedding.weight
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda w: w.pop("words.weight"), r"^the weights lack tensor 'words.weight' \(1 missing"),
-        (lambda w: w.update(gate=torch.ones(2)), r"^the module has no tensor 'gate' \(1 extra"),
-        (lambda w: w.update({"words.weight": torch.ones(2, 3)}), r"\(3, 2\), got .* \(2, 3\)$"),
         (
-            lambda w: w.update({"words.weight": torch.ones(3, 2).double()}),
+            lambda w: w.pop("embedding.weight"),
+            r"^the weights lack tensor 'embedding.weight' \(1 missing",
+        ),
+        (lambda w: w.update(gate=torch.ones(2)), r"^the module has no tensor 'gate' \(1 extra"),
+        (lambda w: w.update({"embedding.weight": torch.ones(2, 3)}), r"\(3, 2\), got .* \(2, 3\)$"),
+        (
+            lambda w: w.update({"embedding.weight": torch.ones(3, 2).double()}),
             r"torch\.float32 of .* got torch\.float64",
         ),
-        (lambda w: w.update({"words.weight": torch.full((3, 2), torch.inf)}), "NaN or infinity"),
         (
-            lambda w: w.update({"words.weight": torch.ones(3, 2)}),
-            "^'words.weight' and 'output.weight' are one in the module but differ in weights$",
+            lambda w: w.update({"embedding.weight": torch.full((3, 2), torch.inf)}),
+            "NaN or infinity",
+        ),
+        (
+            lambda w: w.update({"embedding.weight": torch.ones(3, 2)}),
+            "^'embedding.weight' and 'output.weight' are one in the module but differ in weights$",
         ),
     ],
 )
-def test_weights_that_do_not_fit_are_named(
+def test_weights_that_do_not_fit_are_refused_by_name(
     change: Callable[[dict[str, Tensor]], object], message: str
 ) -> None:
     model = Tied()
     weights = {name: tensor + 1 for name, tensor in model.state_dict().items()}
-    before = model.words.weight.detach().clone()
-    spoiled = dict(weights)
-    change(spoiled)
+    before = model.embedding.weight.detach().clone()
+    changed = dict(weights)
+    change(changed)
     with pytest.raises(ValueError, match=message):
-        load_weights(model, spoiled)
-    assert torch.equal(model.words.weight, before)
+        load_weights(model, changed)
+    assert torch.equal(model.embedding.weight, before)
     load_weights(model, weights)
-    torch.testing.assert_close(model.words.weight.detach(), before + 1)
+    torch.testing.assert_close(model.embedding.weight.detach(), before + 1)
 
 
-def test_equivalence_tells_how_far_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_assert_equivalent_prints_every_difference(capsys: pytest.CaptureFixture[str]) -> None:
     ours = build_encoder(**SIZES).double()
     assert_equivalent(ours, copy.deepcopy(ours), [X])
     lines = capsys.readouterr().out.splitlines()
@@ -342,7 +350,9 @@ def test_a_difference_anywhere_is_found() -> None:
         other = copy.deepcopy(ours)
         with torch.no_grad():
             other.get_parameter(name).flatten()[0] += 1e-3
-        if "key_projection.bias" in name:  # the softmax takes no notice of it
+        if (
+            "key_projection.bias" in name
+        ):  # which shifts all scores of a query: the softmax ignores it
             continue
         with pytest.raises(AssertionError, match="differs by"):
             assert_equivalent(ours, other, [X])
@@ -351,27 +361,27 @@ def test_a_difference_anywhere_is_found() -> None:
 def test_gradients_count_even_if_outputs_are_equal() -> None:
     with pytest.raises(AssertionError, match=r"gradient of input 0 differs by 9\.1e-01"):
         assert_equivalent(lambda x: x, lambda x: x.detach() + 0 * x, [torch.ones(2, 1)])
-    other_way = nn.Linear(2, 2, bias=False)
-    frozen = copy.deepcopy(other_way)
+    linear = nn.Linear(2, 2, bias=False)
+    frozen = copy.deepcopy(linear)
 
     class Halved(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.map = frozen
+            self.linear = frozen
 
         def forward(self, x: Tensor) -> Tensor:
-            return F.linear(x, (self.map.weight + self.map.weight.detach()) / 2)
+            return F.linear(x, (self.linear.weight + self.linear.weight.detach()) / 2)
 
     with pytest.raises(AssertionError, match="gradients of all parameters differs"):
-        assert_equivalent(other_way, Halved(), [torch.randn(3, 2)])
+        assert_equivalent(linear, Halved(), [torch.randn(3, 2)])
 
 
-def test_a_way_that_only_inference_takes_is_tried_too() -> None:
-    def sly(x: Tensor) -> Tensor:
+def test_the_path_without_gradients_is_compared_too() -> None:
+    def without_gradients_other(x: Tensor) -> Tensor:
         return x if torch.is_grad_enabled() else x + 1
 
     with pytest.raises(AssertionError, match="output without gradients differs by 1"):
-        assert_equivalent(lambda x: x, sly, [torch.ones(2)])
+        assert_equivalent(lambda x: x, without_gradients_other, [torch.ones(2)])
 
 
 @pytest.mark.parametrize(
@@ -383,7 +393,7 @@ def test_a_way_that_only_inference_takes_is_tried_too() -> None:
         (torch.float32, 0.0, 2.0**-22),  # then the last digit counts
     ],
 )
-def test_a_difference_counts_from_the_tolerance_on_measured_in_parts_of_the_largest_number(
+def test_the_tolerance_is_relative_to_the_largest_number(
     dtype: torch.dtype, given: float | None, tolerance: float
 ) -> None:
     x = torch.tensor([8.0, -1.0, 0.5], dtype=dtype)
@@ -397,7 +407,7 @@ def test_a_difference_counts_from_the_tolerance_on_measured_in_parts_of_the_larg
         assert_equivalent(lambda x: x, off_by(0.75), [x], tolerance=given)
 
 
-def test_shapes_nan_and_nothing_are_no_equivalence() -> None:
+def test_other_shapes_nan_and_empty_outputs_are_not_equivalent() -> None:
     with pytest.raises(ValueError, match=r"^the outputs must hold numbers, got shape \(0, 2\)$"):
         assert_equivalent(lambda x: x, lambda x: x + 1, [torch.ones(0, 2)])
     with pytest.raises(AssertionError, match=r"differ in shape: \(2,\) and \(1, 2\)"):
@@ -406,7 +416,7 @@ def test_shapes_nan_and_nothing_are_no_equivalence() -> None:
         assert_equivalent(lambda x: x, lambda x: x * float("nan"), [torch.ones(2)])
 
 
-def test_inputs_are_left_as_they_are_and_other_arguments_are_passed_on() -> None:
+def test_inputs_are_not_changed_and_other_arguments_are_passed_on() -> None:
     x = torch.ones(2)
     assert_equivalent(lambda x, k: (1 * x).mul_(k), lambda x, k: x * k, [x, 3])
     assert torch.equal(x, torch.ones(2))
@@ -422,14 +432,14 @@ def test_a_scalar_has_a_gradient_too() -> None:
         )
 
 
-def test_as_many_parameters_must_learn() -> None:
+def test_the_same_number_of_parameters_must_be_trainable() -> None:
     layer = nn.Linear(2, 2)
     frozen = copy.deepcopy(layer)
     frozen.bias.requires_grad_(False)
-    with pytest.raises(AssertionError, match="parameters that learn differ: 6 and 4"):
+    with pytest.raises(AssertionError, match="trainable parameters differ: 6 and 4"):
         assert_equivalent(layer, frozen, [torch.randn(3, 2)])
     frozen.requires_grad_(False)
-    with pytest.raises(AssertionError, match="parameters that learn differ: 6 and 0"):
+    with pytest.raises(AssertionError, match="trainable parameters differ: 6 and 0"):
         assert_equivalent(layer, frozen, [torch.randn(3, 2)])
 
 
@@ -441,12 +451,12 @@ def test_ids_functions_lists_and_infinities_can_be_compared() -> None:
     assert_equivalent(lambda x: x + hidden, lambda x: hidden + x, [torch.ones(2)])
     with pytest.raises(TypeError, match=r"a list of arguments, got a tensor; pass \[x\]"):
         assert_equivalent(torch.abs, torch.abs, torch.ones(2))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="must give a tensor, got dict"):
+    with pytest.raises(TypeError, match="must return a tensor, got dict"):
         assert_equivalent(lambda x: {"x": x}, lambda x: x, [torch.ones(2)])
 
 
-class Twice(nn.MultiheadAttention):
-    """Says more than its parent."""
+class SubclassedAttention(nn.MultiheadAttention):
+    """May compute something else."""
 
 
 def their_layer(**parts: nn.Module) -> nn.TransformerEncoderLayer:
@@ -465,29 +475,29 @@ def hooked(module: Any) -> Any:
     ("make", "error", "message"),
     [
         (
-            lambda: their_layer(self_attn=Twice(WIDTH, HEADS, batch_first=True)),
+            lambda: their_layer(self_attn=SubclassedAttention(WIDTH, HEADS, batch_first=True)),
             TypeError,
-            "attention must be a MultiheadAttention, got Twice",
+            "attention must be a MultiheadAttention, got SubclassedAttention",
         ),
         (lambda: their_layer(linear1=nn.Sequential()), TypeError, "linear1 must be a Linear"),
         (lambda: their_layer(dropout1=nn.Identity()), TypeError, "dropout1 must be a Dropout"),
         (lambda: hooked(their_layer()), ValueError, "hooks have no equivalent.*'linear1'"),
     ],
 )
-def test_parts_that_someone_has_changed_are_named(
+def test_replaced_parts_of_torch_modules_are_refused_by_name(
     make: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         from_torch(make())
 
 
-def test_parts_that_torch_would_misread_are_refused_or_kept_from_its_short_way() -> None:
+def test_parts_outside_of_torchs_fast_path_are_refused_or_disable_it() -> None:
     frozen = MultiHeadAttention(WIDTH, HEADS)
     frozen.query_projection.requires_grad_(False)
     with pytest.raises(ValueError, match="must all be frozen, or none"):
         to_torch(frozen)
     narrow: Any = build_encoder(num_layers=1, d_model=8, num_heads=HEADS, d_ff=8)
-    with pytest.raises(ValueError, match="must have one width, got 8 and 16"):
+    with pytest.raises(ValueError, match="must have the same d_model, got 8 and 16"):
         to_torch(EncoderDecoder(narrow, build_decoder(**SIZES)))
     for layer in (
         encoder_layer(FeedForward(WIDTH, INNER, bias=False)),
@@ -498,7 +508,7 @@ def test_parts_that_torch_would_misread_are_refused_or_kept_from_its_short_way()
         assert_equivalent(to_torch(layer), layer, [torch.randn(2, 5, WIDTH)])
 
 
-def test_a_layer_that_stands_in_a_stack_several_times_does_so_afterwards_in_its_own_mode() -> None:
+def test_a_conversion_preserves_shared_layers_and_their_modes() -> None:
     theirs = nn.TransformerEncoder(their_layer(), 4, enable_nested_tensor=False)
     theirs.layers[3] = theirs.layers[1] = theirs.layers[0]
     theirs.layers[0].eval()
@@ -525,7 +535,7 @@ def make_shared(share: str) -> nn.Module:
         first.self_attention.key_projection = first.self_attention.query_projection
     elif share == "norm":
         second.feed_forward_residual.norm = first.feed_forward_residual.norm
-    elif share == "halves":
+    elif share == "encoder and decoder":
         encoder = build_encoder(**SIZES)
         encoder.layers[1].self_attention = first.self_attention
         return EncoderDecoder(encoder, decoder)
@@ -546,16 +556,16 @@ def make_shared(share: str) -> nn.Module:
             r"'layers\.0\..*\.query_projection\.weight' and '.*\.key_projection\.weight'",
         ),
         ("norm", r"'layers\.0\.feed_forward_residual\.norm\.weight' and 'layers\.1\..*"),
-        ("halves", r"'encoder\.layers\.1\.self_.*' and 'decoder\.layers\.0\.self_.*'"),
+        ("encoder and decoder", r"'encoder\.layers\.1\.self_.*' and 'decoder\.layers\.0\.self_.*'"),
     ],
 )
-def test_parts_that_share_weights_are_refused_and_never_untied(share: str, names: str) -> None:
+def test_tied_weights_of_blocks_are_refused_and_never_untied(share: str, names: str) -> None:
     block: Any = make_shared(share)
     with pytest.raises(ValueError, match=rf"^each weight must belong to one part, got .* {names} "):
         to_torch(block)
 
 
-def test_torch_s_parts_that_share_weights_are_refused_and_never_untied() -> None:
+def test_tied_weights_of_torch_modules_are_refused_and_never_untied() -> None:
     theirs = nn.TransformerEncoder(their_layer(), 2, enable_nested_tensor=False)
     first, second = theirs.layers
     assert isinstance(first, nn.TransformerEncoderLayer)
@@ -569,26 +579,28 @@ def test_torch_s_parts_that_share_weights_are_refused_and_never_untied() -> None
 
 
 @pytest.mark.parametrize("other", ["meta", torch.float64])
-def test_weights_of_two_kinds_are_not_joined(other: Any) -> None:
+def test_weights_of_different_dtype_or_device_are_not_concatenated(other: Any) -> None:
     attention = MultiHeadAttention(4, 2)
     attention.key_projection.to(other)
-    with pytest.raises(ValueError, match=r"^weights that torch keeps in one must be of one kind"):
+    with pytest.raises(
+        ValueError, match=r"^weights that torch concatenates must have one dtype and device"
+    ):
         to_torch(attention)
 
 
-def test_weights_may_lie_in_the_module_itself_but_not_nowhere() -> None:
+def test_weights_may_be_views_of_the_module_but_not_on_the_meta_device() -> None:
     pair = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     first, second = (weight.detach().clone() for weight in pair.parameters())
     state = pair.state_dict()
     load_weights(pair, {"0.weight": state["1.weight"], "1.weight": state["0.weight"]})
     assert torch.equal(pair[0].get_parameter("weight"), second)
     assert torch.equal(pair[1].get_parameter("weight"), first)
-    nowhere = nn.Linear(2, 2, device="meta")
+    on_meta = nn.Linear(2, 2, device="meta")
     with pytest.raises(ValueError, match="'weight' must hold numbers, and is on the meta device"):
-        load_weights(nowhere, nn.Linear(2, 2).state_dict())
+        load_weights(on_meta, nn.Linear(2, 2).state_dict())
 
 
-def test_a_constant_of_the_module_may_be_infinite() -> None:
+def test_a_buffer_may_be_infinite() -> None:
     class Masked(nn.Module):
         def __init__(self) -> None:
             super().__init__()

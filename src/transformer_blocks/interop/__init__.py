@@ -1,12 +1,12 @@
-"""Interop: weights come from torch's own modules, and go back.
+"""Interop: convert these blocks from and to the modules of ``torch.nn``.
 
-These blocks compute what ``torch.nn``'s Transformer computes; only the names of the parts and the
-packing of the weights differ. :func:`from_torch` turns a module of torch's, trained or not, into
-these blocks, and :func:`to_torch` turns blocks into torch's modules. What has no equivalent on the
-other side is refused, by name. :func:`assert_equivalent` shows for any two models how far apart
-they are, gradients included. :func:`load_weights` takes all of a state or nothing.
+These blocks compute what ``torch.nn``'s Transformer computes; only the names of the parameters and
+their layout differ. :func:`from_torch` converts a module of torch, trained or not, to these blocks,
+and :func:`to_torch` converts blocks to torch's modules. A part without an equivalent on the other
+side is refused by name. :func:`assert_equivalent` compares any two models, outputs and gradients,
+and prints the differences. :func:`load_weights` loads a whole state dict or nothing of it.
 
-Next chapter: :mod:`transformer_blocks.explorer`, all attention of a model on one page.
+Next chapter: :mod:`transformer_blocks.fast`, faster forms of standard operations.
 """
 
 # ruff: noqa: I001  (in teaching order)

@@ -1,4 +1,4 @@
-"""From torch: a module of ``torch.nn`` becomes blocks of this package."""
+"""Conversion of the Transformer modules of ``torch.nn`` to blocks of this package."""
 
 import copy
 from typing import Any, overload
@@ -33,13 +33,13 @@ def from_torch(module: nn.TransformerDecoder) -> Decoder: ...
 @overload
 def from_torch(module: nn.Transformer) -> EncoderDecoder: ...
 def from_torch(module: nn.Module) -> nn.Module:
-    """Build the block that computes what a module of torch's computes, with its weights.
+    """Convert a Transformer module of torch to the block that computes the same.
 
-    The weights are copied; a layer that stands in a stack several times does so in the block. The
-    block has the module's dtype, device, dropout and mode. It is called
-    as all blocks are: masks are boolean and True hides, as in torch's modules (a padding mask of
-    shape (B, S) becomes ``mask[:, None, None]``); and a decoder is causal by itself, where torch's
-    has to be given a mask.
+    The weights are copied; a layer that occurs in a stack several times does so in the block. The
+    block has the module's dtype, device, dropout and training mode. It is called as all blocks are:
+    masks are boolean and True hides, as in torch's modules (a key padding mask of shape (B, S)
+    becomes ``mask[:, None, None]``), and a decoder is causal by default, where torch's needs a
+    ``tgt_mask``.
 
     Args:
         module: An ``nn.MultiheadAttention``, ``nn.TransformerEncoderLayer``,
@@ -47,13 +47,13 @@ def from_torch(module: nn.Module) -> nn.Module:
             ``nn.Transformer``, with ``batch_first=True``.
 
     Returns:
-        The block.
+        A new block with copies of the weights.
 
     Raises:
         TypeError: If the module or a part of it is of another class, which may compute something
             else.
-        ValueError: If it was built with an option that has no equivalent here, has hooks, or has
-            parts that share weights, other than whole layers.
+        ValueError: If the module was built with an option that has no equivalent here, has hooks,
+            or has parts that share weights, other than whole layers.
 
     Example:
         >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
@@ -71,7 +71,7 @@ def from_torch(module: nn.Module) -> nn.Module:
     check_no_ties(module, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     block: nn.Module = build(module)
     if isinstance(block, Encoder | Decoder | EncoderDecoder):
-        block.training = module.training  # its layers have modes of their own
+        block.training = module.training  # and leave the modes of its layers, which may differ
         return block
     return block.train(module.training)
 
@@ -89,9 +89,9 @@ def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
             "the same, so set batch_first = True in it and in each of its attentions, and pass "
             "(B, L, d_model)"
         )
-    width, bias = theirs.embed_dim, theirs.in_proj_bias
+    bias = theirs.in_proj_bias
     ours = MultiHeadAttention(
-        width,
+        theirs.embed_dim,
         theirs.num_heads,
         key_width=theirs.kdim,
         value_width=theirs.vdim,
@@ -104,14 +104,14 @@ def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
         weights = list(theirs.in_proj_weight.chunk(3))
     biases: list[Tensor | None] = [None] * 3 if bias is None else list(bias.chunk(3))
     projections = ours.query_projection, ours.key_projection, ours.value_projection
-    for projection, weight, constant in zip(projections, weights, biases, strict=True):
-        _fill(projection, weight, constant)
-    _fill(ours.output_projection, theirs.out_proj.weight, theirs.out_proj.bias)
+    for projection, weight, projection_bias in zip(projections, weights, biases, strict=True):
+        _copy_weights(projection, weight, projection_bias)
+    _copy_weights(ours.output_projection, theirs.out_proj.weight, theirs.out_proj.bias)
     return ours
 
 
-def _fill(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
-    """Give a linear map copies of these weights, in their dtype and on their device."""
+def _copy_weights(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
+    """Give a linear layer copies of these weights, in their dtype and on their device."""
     linear.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
     copied: Any = None
     if bias is not None:
@@ -120,24 +120,24 @@ def _fill(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
 
 
 def _feed_forward(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> FeedForward:
-    widen, narrow = theirs.linear1, theirs.linear2
-    for name, part in (("linear1", widen), ("linear2", narrow)):
+    up, down = theirs.linear1, theirs.linear2
+    for name, part in (("linear1", up), ("linear2", down)):
         check_class(name, part, nn.Linear)
     check_class("dropout", theirs.dropout, nn.Dropout)
     ours = FeedForward(
-        widen.in_features,
-        widen.out_features,
+        up.in_features,
+        up.out_features,
         activation=copy.deepcopy(theirs.activation),
         dropout=theirs.dropout.p,
-        bias=widen.bias is not None,
+        bias=up.bias is not None,
     )
-    _fill(ours.up_projection, widen.weight, widen.bias)
-    _fill(ours.down_projection, narrow.weight, narrow.bias)
+    _copy_weights(ours.up_projection, up.weight, up.bias)
+    _copy_weights(ours.down_projection, down.weight, down.bias)
     return ours
 
 
 def _residuals(theirs: Any, count: int) -> list[Residual]:
-    """Make the connections of a layer from its norms and dropouts, in their order."""
+    """Build the residual connections of a layer from its norms and dropouts, in their order."""
     kind = PreNorm if theirs.norm_first else PostNorm
     for number in range(1, count + 1):
         check_class(f"dropout{number}", getattr(theirs, f"dropout{number}"), nn.Dropout)

@@ -1,4 +1,4 @@
-"""Parts: what is taken for equal must be what it seems to be."""
+"""Checks before a conversion: only known classes, without hooks and without tied weights."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +12,7 @@ def check_class(name: str, part: nn.Module, *kinds: type[nn.Module]) -> None:
     """Raise unless a part is of a known class; a subclass may compute something else.
 
     Raises:
-        TypeError: If it is not.
+        TypeError: If its class is not one of ``kinds``.
     """
     if type(part) not in kinds:
         known = " or ".join(kind.__name__ for kind in kinds)
@@ -20,7 +20,7 @@ def check_class(name: str, part: nn.Module, *kinds: type[nn.Module]) -> None:
 
 
 def check_no_hooks(module: nn.Module) -> None:
-    """Raise if something is done besides what the classes say.
+    """Raise if a part has hooks, which the converted part would not have.
 
     Raises:
         ValueError: If a part has hooks.
@@ -31,17 +31,17 @@ def check_no_hooks(module: nn.Module) -> None:
 
 
 def check_no_ties(module: nn.Module, *layers: type[nn.Module]) -> None:
-    """Raise if two parts share a parameter, which would become two independent copies.
+    """Raise if two parts share a parameter, which a conversion would copy twice and so untie.
 
-    Only a layer that stands in its stack several times may be shared: :func:`convert_layers` keeps
-    it so.
+    Only whole layers may be shared: :func:`convert_layers` preserves a layer that occurs in its
+    stack several times.
 
     Args:
-        module: What is to be converted.
-        layers: The classes of layers that may be shared.
+        module: The module to be converted.
+        layers: Classes of layers that may be shared.
 
     Raises:
-        ValueError: If two parts share a parameter, or one part stands at two places.
+        ValueError: If two parts share a parameter, or one part occurs at two places.
     """
     seen: set[nn.Module] = set()
     names: dict[nn.Parameter, str] = {}
@@ -67,7 +67,7 @@ def check_no_ties(module: nn.Module, *layers: type[nn.Module]) -> None:
 
 
 def convert_layers(layers: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    """Convert the layers of a stack; one that stands there several times does so afterwards."""
+    """Convert the layers of a stack; a layer that occurs several times is converted once."""
     layers = list(layers)
     converted = {layer: convert(layer) for layer in dict.fromkeys(layers)}
     return [converted[layer] for layer in layers]

@@ -1,4 +1,4 @@
-"""To torch: blocks of this package become a module of ``torch.nn``."""
+"""Conversion of blocks of this package to the Transformer modules of ``torch.nn``."""
 
 import copy
 from typing import Any, overload
@@ -36,24 +36,24 @@ def to_torch(block: Decoder) -> nn.TransformerDecoder: ...
 @overload
 def to_torch(block: EncoderDecoder) -> nn.Transformer: ...
 def to_torch(block: nn.Module) -> nn.Module:
-    """Build the module of torch's that computes what a block computes, with its weights.
+    """Convert a block to the Transformer module of torch that computes the same.
 
-    The weights are copied; a layer that stands in a stack several times does so in the module. The
-    module has the block's dtype, device, dropout and mode, and ``batch_first=True``. Remember two
-    habits of torch's modules: a decoder sees the future unless ``tgt_mask`` hides it, and a query
-    that may see nothing gets NaN.
+    The weights are copied; a layer that occurs in a stack several times does so in the module. The
+    module has the block's dtype, device, dropout and training mode, and ``batch_first=True``. Two
+    rules of torch's modules differ: a decoder attends to future positions unless ``tgt_mask`` masks
+    them, and the output of a fully masked query is NaN.
 
     Args:
-        block: A :class:`~transformer_blocks.MultiHeadAttention`, or an encoder, a decoder, a layer
-            of one, or an :class:`~transformer_blocks.EncoderDecoder`, made of the usual parts.
+        block: A :class:`~transformer_blocks.MultiHeadAttention`, an encoder, a decoder, a layer of
+            one, or an :class:`~transformer_blocks.EncoderDecoder`, all with parts that torch has.
 
     Returns:
-        The module.
+        A new module with copies of the weights.
 
     Raises:
-        TypeError: If the block, or a part of it, is of another class; torch has no such part.
-        ValueError: If torch's module cannot be built so, or the block has hooks, or parts that
-            share weights, other than whole layers.
+        TypeError: If the block or a part of it is of a class that has no equivalent in torch.
+        ValueError: If torch's module has no such option, or the block has hooks or parts that share
+            weights, other than whole layers.
 
     Example:
         >>> ours = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -72,7 +72,7 @@ def to_torch(block: nn.Module) -> nn.Module:
     check_no_ties(block, EncoderLayer, DecoderLayer)
     module: nn.Module = build(block)
     if isinstance(block, Encoder | Decoder | EncoderDecoder):
-        module.training = block.training  # its layers have modes of their own
+        module.training = block.training  # and leave the modes of its layers, which may differ
         return module
     return module.train(block.training)
 
@@ -81,7 +81,11 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     check_class("attention", ours, MultiHeadAttention)
     if ours.attention_function not in (fused_attention, scaled_dot_product_attention):
         name = getattr(ours.attention_function, "__name__", type(ours.attention_function).__name__)
-        raise TypeError(f"kernel must be equation 1, which is torch's only one, got {name}")
+        raise TypeError(
+            f"attention_function must be scaled dot-product attention, as in torch, got {name}"
+        )
+    if len(getattr(ours, "transforms", ())):
+        raise TypeError("attention must have no transforms of its queries and keys, as in torch")
     query, key, value = ours.query_projection, ours.key_projection, ours.value_projection
     projections = query, key, value, ours.output_projection
     for projection in projections:
@@ -105,32 +109,34 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
         theirs.in_proj_weight = _parameter(query.weight, key.weight, value.weight)
     if query.bias is not None:
         theirs.in_proj_bias = _parameter(query.bias, key.bias, value.bias)
-    _fill(theirs.out_proj, ours.output_projection)
+    _copy_weights(theirs.out_proj, ours.output_projection)
     return theirs
 
 
 def _parameter(*parts: Tensor) -> nn.Parameter:
-    """Copy weights, stacked, into one parameter."""
+    """Concatenate copies of weights into one parameter."""
     if len({(part.dtype, part.device) for part in parts}) > 1:
         kinds = ", ".join(f"{part.dtype} on {part.device}" for part in parts)
-        raise ValueError(f"weights that torch keeps in one must be of one kind, got {kinds}")
-    learns = {part.requires_grad for part in parts}
-    if len(learns) > 1:
-        raise ValueError("weights that torch keeps in one must all be frozen, or none")
-    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=True in learns)
+        raise ValueError(
+            f"weights that torch concatenates must have one dtype and device, got {kinds}"
+        )
+    flags = {part.requires_grad for part in parts}
+    if len(flags) > 1:
+        raise ValueError("weights that torch concatenates must all be frozen, or none")
+    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=True in flags)
 
 
-def _fill(theirs: nn.Linear, ours: nn.Linear) -> None:
+def _copy_weights(theirs: nn.Linear, ours: nn.Linear) -> None:
     theirs.weight = _parameter(ours.weight)
     theirs.bias = None if ours.bias is None else _parameter(ours.bias)
 
 
 def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residual]) -> Any:
-    """Build a layer of torch's and fill all but its attentions."""
+    """Build a layer of torch and copy all its weights except those of its cross-attention."""
     feed_forward: Any = ours.feed_forward
     check_class("feed_forward", feed_forward, FeedForward)
     for linear in (feed_forward.up_projection, feed_forward.down_projection):
-        check_class("feed_forward's map", linear, nn.Linear)
+        check_class("feed_forward's projection", linear, nn.Linear)
     kinds = {type(residual) for residual in residuals}
     if kinds not in ({PreNorm}, {PostNorm}):
         names = ", ".join(sorted(each.__name__ for each in kinds))
@@ -143,8 +149,8 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residua
         batch_first=True,
         norm_first=kinds == {PreNorm},
     )
-    _fill(theirs.linear1, feed_forward.up_projection)
-    _fill(theirs.linear2, feed_forward.down_projection)
+    _copy_weights(theirs.linear1, feed_forward.up_projection)
+    _copy_weights(theirs.linear2, feed_forward.down_projection)
     theirs.dropout.p = feed_forward.dropout.p
     theirs.self_attn = _attention(ours.self_attention)
     for number, residual in enumerate(residuals, start=1):
@@ -153,9 +159,9 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residua
         setattr(theirs, f"norm{number}", copy.deepcopy(residual.norm))
         getattr(theirs, f"dropout{number}").p = residual.dropout.p
     parts: list[Any] = [feed_forward.up_projection, *(residual.norm for residual in residuals)]
-    usual = feed_forward.activation in (F.relu, F.gelu)
-    if not usual or any(part.bias is None for part in parts):
-        theirs.activation_relu_or_gelu = 0  # keeps torch from a short way that does not know these
+    is_known = feed_forward.activation in (F.relu, F.gelu)
+    if not is_known or any(part.bias is None for part in parts):
+        theirs.activation_relu_or_gelu = 0  # disables torch's fast path, which lacks these
     return theirs
 
 
@@ -206,16 +212,16 @@ def _layers(stack: Encoder | Decoder) -> list[Any]:
 
 def _transformer(ours: EncoderDecoder) -> nn.Transformer:
     encoder, decoder = to_torch(ours.encoder), to_torch(ours.decoder)
-    attention, other = (_first_attention(stack) for stack in (encoder, decoder))
-    if attention.embed_dim != other.embed_dim:
+    attention, decoder_attention = (_first_attention(stack) for stack in (encoder, decoder))
+    if attention.embed_dim != decoder_attention.embed_dim:
         raise ValueError(
-            "encoder and decoder must have one width, "
-            f"got {attention.embed_dim} and {other.embed_dim}"
+            "encoder and decoder must have the same d_model, "
+            f"got {attention.embed_dim} and {decoder_attention.embed_dim}"
         )
     theirs = nn.Transformer(
         attention.embed_dim,
         attention.num_heads,
-        custom_encoder=nn.Identity(),  # which the constructor would fill anew
+        custom_encoder=nn.Identity(),  # or the constructor would initialise new stacks
         custom_decoder=nn.Identity(),
         batch_first=True,
     )
