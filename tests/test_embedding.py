@@ -1,4 +1,4 @@
-"""Token vectors and positions."""
+"""Token embeddings and positional encodings."""
 
 import copy
 import math
@@ -20,14 +20,14 @@ from transformer_blocks import (
 HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 
 
-def wave(position: int, column: int, d_model: int) -> float:
+def encoding(position: int, column: int, d_model: int) -> float:
     angle = position / 10000 ** ((column - column % 2) / d_model)
     return math.cos(angle) if column % 2 else math.sin(angle)
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 7, 8])
-def test_the_waves_are_the_paper_s_also_for_an_odd_width(d_model: int) -> None:
-    expected = [[wave(position, i, d_model) for i in range(d_model)] for position in range(50)]
+def test_sinusoidal_encodings_are_those_of_the_paper_also_for_odd_sizes(d_model: int) -> None:
+    expected = [[encoding(position, i, d_model) for i in range(d_model)] for position in range(50)]
     table = sinusoidal_table(50, d_model)
     assert table.dtype == torch.float64
     np.testing.assert_allclose(to_numpy(table), expected, rtol=0, atol=1e-13)
@@ -36,15 +36,15 @@ def test_the_waves_are_the_paper_s_also_for_an_odd_width(d_model: int) -> None:
     np.testing.assert_allclose(to_numpy(encoded), to_numpy(x) + expected, rtol=0, atol=1e-13)
 
 
-def test_a_step_along_the_sentence_is_the_same_rotation_everywhere() -> None:
+def test_a_shift_rotates_every_sinusoidal_encoding_by_the_same_angle() -> None:
     table = sinusoidal_table(100, 8).reshape(100, 4, 2)  # a (sine, cosine) pair per frequency
     as_complex = torch.view_as_complex(table.flip(-1).contiguous())
-    turn = as_complex[7] / as_complex[0]
-    torch.testing.assert_close(as_complex[7:], as_complex[:-7] * turn)
+    rotation = as_complex[7] / as_complex[0]
+    torch.testing.assert_close(as_complex[7:], as_complex[:-7] * rotation)
 
 
 @pytest.mark.parametrize("kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding])
-def test_an_offset_is_a_slice_of_the_whole(
+def test_an_offset_selects_later_positions(
     kind: type[SinusoidalPositionalEncoding] | type[LearnedPositionalEncoding],
 ) -> None:
     positions = kind(6, max_length=9)
@@ -56,7 +56,7 @@ def test_an_offset_is_a_slice_of_the_whole(
 
 
 @HALF
-def test_half_precision_models_know_far_positions(dtype: torch.dtype) -> None:
+def test_half_precision_models_distinguish_distant_positions(dtype: torch.dtype) -> None:
     full = SinusoidalPositionalEncoding(16)
     half = copy.deepcopy(full).to(dtype)
     x = torch.zeros(1, 3, 16)
@@ -68,7 +68,7 @@ def test_half_precision_models_know_far_positions(dtype: torch.dtype) -> None:
 
 
 @HALF
-def test_a_half_precision_model_still_adds_exact_waves_to_float32_vectors(
+def test_a_half_precision_model_adds_exact_encodings_to_float32_vectors(
     dtype: torch.dtype,
 ) -> None:
     positions = SinusoidalPositionalEncoding(16)
@@ -78,9 +78,9 @@ def test_a_half_precision_model_still_adds_exact_waves_to_float32_vectors(
 
 
 @HALF
-def test_a_way_through_half_precision_and_back_loses_no_position(dtype: torch.dtype) -> None:
+def test_converting_to_half_precision_and_back_loses_no_position(dtype: torch.dtype) -> None:
     x = torch.zeros(1, 3, 16, dtype=torch.float64)
-    expected = torch.tensor([[wave(4096 + row, i, 16) for i in range(16)] for row in range(3)])
+    expected = torch.tensor([[encoding(4096 + row, i, 16) for i in range(16)] for row in range(3)])
     model = nn.Sequential(SinusoidalPositionalEncoding(16)).to(dtype)
     back = model.to(torch.float32)[0](x.float(), offset=4096)
     np.testing.assert_allclose(to_numpy(back)[0], expected, rtol=0, atol=1e-7)
@@ -104,12 +104,12 @@ def test_positions_survive_meta_to_empty_and_load() -> None:
     assert torch.equal(model(x), original(x))
 
 
-def test_the_waves_are_not_saved() -> None:
+def test_sinusoidal_encodings_are_not_in_the_state_dict() -> None:
     assert not SinusoidalPositionalEncoding(6).state_dict()
     assert not list(SinusoidalPositionalEncoding(6).parameters())
 
 
-def test_learned_positions_learn_where_they_were_used() -> None:
+def test_only_the_used_positions_get_a_gradient() -> None:
     positions = LearnedPositionalEncoding(6, max_length=9)
     positions(torch.zeros(2, 3, 6), offset=4).sum().backward()
     assert positions.weight.grad is not None
@@ -117,7 +117,7 @@ def test_learned_positions_learn_where_they_were_used() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
-def test_a_token_is_its_row_times_the_root_of_the_width(dtype: torch.dtype) -> None:
+def test_an_embedding_is_its_row_of_the_weight_times_sqrt_d_model(dtype: torch.dtype) -> None:
     embedding = TokenEmbedding(10, 16).double()
     vectors = embedding(torch.tensor([[3, 0, 9], [3, 3, 1]], dtype=dtype))
     assert vectors.shape == (2, 3, 16)
@@ -125,7 +125,7 @@ def test_a_token_is_its_row_times_the_root_of_the_width(dtype: torch.dtype) -> N
     assert torch.equal(vectors[0, 0], vectors[1, 1])
 
 
-def test_token_vectors_start_as_large_as_positions() -> None:
+def test_initial_embeddings_are_as_large_as_positional_encodings() -> None:
     vectors = TokenEmbedding(1000, 64)(torch.arange(1000)[None])
     assert 0.95 < vectors.std() < 1.05
 
@@ -137,23 +137,23 @@ def test_an_empty_batch_has_no_unknown_ids(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("unknown", [-1, 10, 2**40])
 @pytest.mark.parametrize("check_ids", [False, True])
-def test_an_unknown_id_is_named_with_its_place_and_the_vocabulary(
+def test_an_unknown_id_is_reported_with_its_place_and_the_vocabulary_size(
     unknown: int, check_ids: bool
 ) -> None:
     tokens = torch.tensor([[1, 2, 9], [0, unknown, 3]])
-    message = rf"0\.\.9 \(vocabulary_size=10\), got id {unknown} at position 1 of sentence 1$"
+    message = rf"0\.\.9 \(vocabulary_size=10\), got id {unknown} at position 1 of sequence 1$"
     with pytest.raises(IndexError, match=message):
         TokenEmbedding(10, 16, check_ids=check_ids)(tokens)
 
 
 @pytest.mark.parametrize("check_ids", [False, True])
-def test_ids_are_looked_at_beforehand_only_if_told(
+def test_ids_are_checked_before_the_lookup_only_on_request(
     monkeypatch: pytest.MonkeyPatch, check_ids: bool
 ) -> None:
-    def look_up(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(F, "embedding", look_up)
+    monkeypatch.setattr(F, "embedding", fail)
     with pytest.raises(IndexError if check_ids else ZeroDivisionError):
         TokenEmbedding(10, 16, check_ids=check_ids)(torch.tensor([[10]]))
 

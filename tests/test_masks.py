@@ -1,4 +1,4 @@
-"""What masks hide, which shapes fit, and how they are drawn."""
+"""What masks hide, which shapes fit, and how they are formatted."""
 
 from collections.abc import Callable
 from itertools import product
@@ -23,36 +23,36 @@ from transformer_blocks.masks import build_causal_mask, check_mask
 
 
 @given(queries=st.integers(1, 6), keys=st.integers(1, 6))
-def test_causal_mask_hides_exactly_what_is_later(queries: int, keys: int) -> None:
+def test_a_causal_mask_hides_exactly_the_later_positions(queries: int, keys: int) -> None:
     mask = causal_mask(queries, keys)
     for i, j in product(range(queries), range(keys)):
         assert mask[i, j] == (j > i + keys - queries)
-    assert not mask[-1].any()  # the last query sees everything
+    assert not mask[-1].any()  # the last query attends to every key
 
 
-def test_causal_mask_is_square_by_default() -> None:
+def test_a_causal_mask_is_square_by_default() -> None:
     assert torch.equal(causal_mask(4), causal_mask(4, 4))
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 0), (0, 3), (3, 0)])
-def test_kernels_may_hide_the_future_of_nothing(queries: int, keys: int) -> None:
+def test_the_unchecked_causal_mask_may_be_empty(queries: int, keys: int) -> None:
     assert build_causal_mask(queries, keys, None).shape == (queries, keys)
 
 
-def test_masks_are_made_where_they_are_asked_for() -> None:
+def test_masks_are_built_on_the_requested_device() -> None:
     assert causal_mask(2, device="meta").is_meta
     assert padding_mask(torch.zeros(2, 3, dtype=torch.int64, device="meta")).is_meta
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8], ids=str)
-def test_padding_mask_hides_the_padding_and_nothing_else(dtype: torch.dtype) -> None:
+def test_a_padding_mask_hides_exactly_the_padding(dtype: torch.dtype) -> None:
     tokens = torch.tensor([[5, 0, 7], [0, 0, 3]], dtype=dtype)
     assert padding_mask(tokens).tolist() == [[[[False, True, False]]], [[[True, True, False]]]]
     assert padding_mask(tokens, padding_id=7).sum() == 1
 
 
 @given(st.data())
-def test_a_mask_fits_as_l_s_or_with_every_other_axis_whole_or_one(data: st.DataObject) -> None:
+def test_a_mask_fits_as_l_s_or_if_it_broadcasts_to_b_h_l_s(data: st.DataObject) -> None:
     sizes: dict[str, Any] = {
         name: data.draw(st.integers(0, 3), name) for name in ("batch", "heads", "queries", "keys")
     }
@@ -76,24 +76,24 @@ def test_a_mask_fits_as_l_s_or_with_every_other_axis_whole_or_one(data: st.DataO
 @pytest.mark.parametrize(
     "shape", [(2, 3), *product((1, 2), (1, 3), (1, 4), (5,))], ids=lambda shape: str(shape)
 )
-def test_every_promised_shape_of_a_mask_is_accepted(shape: tuple[int, ...]) -> None:
+def test_every_documented_shape_of_a_mask_is_accepted(shape: tuple[int, ...]) -> None:
     queries, keys = (2, 3) if len(shape) == 2 else (4, 5)
     check_mask(torch.zeros(shape, dtype=torch.bool), batch=2, heads=3, queries=queries, keys=keys)
 
 
-def _read(table: str) -> list[list[bool]]:
-    """Read a drawn mask back."""
+def _parse(table: str) -> list[list[bool]]:
+    """Parse a formatted mask."""
     return [[cell == "x" for cell in row.split()[1:]] for row in table.splitlines()[1:]]
 
 
 @given(st.integers(1, 4), st.integers(1, 12), st.integers(0, 99))
-def test_a_drawn_mask_can_be_read_back(queries: int, keys: int, seed: int) -> None:
+def test_a_formatted_mask_can_be_parsed_back(queries: int, keys: int, seed: int) -> None:
     torch.manual_seed(seed)
     mask = torch.rand(queries, keys) < 0.5
-    assert _read(format_mask(mask)) == mask.tolist()
+    assert _parse(format_mask(mask)) == mask.tolist()
 
 
-def test_columns_stand_under_their_labels_also_for_wide_letters() -> None:
+def test_columns_are_aligned_with_their_labels_also_for_wide_characters() -> None:
     table = format_mask(causal_mask(2), queries=["猫", "is"], keys=["猫", "is"])
     assert table.splitlines() == ["    猫 is", "猫  .  x", "is  .  ."]
 
@@ -101,23 +101,23 @@ def test_columns_stand_under_their_labels_also_for_wide_letters() -> None:
 @pytest.mark.parametrize(
     ("mask", "titles"),
     [
-        (torch.zeros(2, 1, 1, 3), ["sentence 0, every head", "sentence 1, every head"]),
-        (torch.zeros(1, 2, 2, 3), ["every sentence, head 0", "every sentence, head 1"]),
-        (torch.zeros(1, 1, 2, 3), ["every sentence, every head"]),
+        (torch.zeros(2, 1, 1, 3), ["sequence 0, all heads", "sequence 1, all heads"]),
+        (torch.zeros(1, 2, 2, 3), ["all sequences, head 0", "all sequences, head 1"]),
+        (torch.zeros(1, 1, 2, 3), ["all sequences, all heads"]),
         (torch.zeros(0, 1, 2, 3), []),
     ],
 )
-def test_a_drawn_mask_says_for_whom_it_holds(mask: Tensor, titles: list[str]) -> None:
+def test_a_formatted_mask_names_its_sequences_and_heads(mask: Tensor, titles: list[str]) -> None:
     lines = format_mask(mask.bool()).splitlines()
     assert [line for line in lines if "," in line] == titles
 
 
-def test_the_row_for_every_query_is_starred() -> None:
+def test_a_row_for_all_queries_is_labelled_with_a_star() -> None:
     assert format_mask(torch.zeros(1, 1, 1, 2, dtype=torch.bool)).splitlines()[-1] == "*  . ."
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 9))
-def test_a_window_hides_exactly_what_is_far(queries: int, more: int, window: int) -> None:
+def test_a_window_hides_exactly_the_distant_positions(queries: int, more: int, window: int) -> None:
     keys = queries + more - 1
     mask = sliding_window_mask(queries, keys, window=window)
     assert mask.shape == (queries, keys)
@@ -126,8 +126,8 @@ def test_a_window_hides_exactly_what_is_far(queries: int, more: int, window: int
             assert mask[i, j].item() == (abs(keys - queries + i - j) >= window)
 
 
-def test_a_table_is_made_without_any_other_of_its_size() -> None:
-    made: list[int] = []
+def test_a_mask_is_built_without_a_second_tensor_of_its_size() -> None:
+    allocated: list[int] = []
 
     class Record(TorchDispatchMode):
         def __torch_dispatch__(
@@ -135,54 +135,57 @@ def test_a_table_is_made_without_any_other_of_its_size() -> None:
         ) -> Any:
             result = function(*args, **(kwargs or {}))
             storage = result.untyped_storage()
-            if storage.nbytes() >= 64 * 48 and storage.data_ptr() not in made:
-                made.append(storage.data_ptr())
-                assert storage.nbytes() == 64 * 48  # a byte for each cell
+            if storage.nbytes() >= 64 * 48 and storage.data_ptr() not in allocated:
+                allocated.append(storage.data_ptr())
+                assert storage.nbytes() == 64 * 48  # one byte per element
             return result
 
-    makes: list[Callable[[], Tensor]] = [
+    builders: list[Callable[[], Tensor]] = [
         lambda: causal_mask(48, 64),
         lambda: sliding_window_mask(48, 64, window=5),
         lambda: document_mask(torch.arange(48)[None], torch.arange(64)[None]),
     ]
-    for make in makes:
-        made.clear()
+    for build in builders:
+        allocated.clear()
         with Record():  # type: ignore[no-untyped-call]
-            table = make()
-        assert made == [table.untyped_storage().data_ptr()]
+            mask = build()
+        assert allocated == [mask.untyped_storage().data_ptr()]
 
 
-def test_a_window_on_one_side_is_what_causality_leaves_of_it() -> None:
+def test_with_causal_attention_a_window_covers_the_last_positions_only() -> None:
     mask = sliding_window_mask(6, window=3) | causal_mask(6)
     assert mask.sum(1).tolist() == [5, 4, 3, 3, 3, 3]
     with pytest.raises(ValueError, match="window"):
         sliding_window_mask(6, window=0)
 
 
-def test_documents_in_one_row_never_meet() -> None:
+def test_documents_in_one_sequence_do_not_attend_to_each_other() -> None:
     documents = torch.tensor([[1, 1, 2, 2, 2], [3, 3, 3, 3, 4]])
     attention = MultiHeadAttention(8, 2).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     together = attention(x, x, x, mask=document_mask(documents), causal=True)
-    for row, first, last in ((0, 0, 2), (0, 2, 5), (1, 0, 4), (1, 4, 5)):
-        alone = x[row : row + 1, first:last]
+    for sequence, first, last in ((0, 0, 2), (0, 2, 5), (1, 0, 4), (1, 4, 5)):
+        alone = x[sequence : sequence + 1, first:last]
         torch.testing.assert_close(
-            together[row : row + 1, first:last], attention(alone, alone, alone, causal=True)
+            together[sequence : sequence + 1, first:last],
+            attention(alone, alone, alone, causal=True),
         )
 
 
-def test_documents_are_looked_up_in_others_by_their_numbers() -> None:
+def test_queries_and_keys_match_by_their_document_numbers() -> None:
     mask = document_mask(torch.tensor([[7, 9]]), torch.tensor([[9, 9, 7]]))
     assert mask.tolist() == [[[[True, True, False], [False, False, True]]]]
 
 
 @pytest.mark.parametrize("documents", [torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)])
-def test_documents_are_numbers(documents: torch.Tensor) -> None:
+def test_document_numbers_must_be_integers(documents: torch.Tensor) -> None:
     with pytest.raises(TypeError, match=r"documents must be integer numbers, got dtype=torch\."):
         document_mask(documents)
 
 
 @pytest.mark.parametrize("shapes", [((3,), (3,)), ((2, 3), (1, 3)), ((1, 2, 3), (1, 2, 3))])
-def test_documents_stand_in_rows(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def test_document_numbers_must_have_two_dimensions(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
     with pytest.raises(ValueError, match=r"^documents and key_documents must have shapes \(B, L\)"):
         document_mask(*(torch.ones(shape, dtype=torch.int64) for shape in shapes))

@@ -1,4 +1,4 @@
-"""The two norm orders, and what dropout may touch."""
+"""Pre-norm and post-norm residual connections, and where dropout applies."""
 
 import pytest
 import torch
@@ -14,19 +14,19 @@ def sublayer(x: Tensor) -> Tensor:
     return (3.0 * x).cos() + x.flip(1)
 
 
-@pytest.mark.parametrize("given_norm", [False, True])
-def test_post_norm_normalises_the_sum_and_pre_norm_what_is_read(given_norm: bool) -> None:
+@pytest.mark.parametrize("custom_norm", [False, True])
+def test_post_norm_normalises_the_sum_and_pre_norm_the_sublayers_input(custom_norm: bool) -> None:
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     weight, bias = torch.rand(2, 8, dtype=torch.float64)
 
     def norm(x: Tensor) -> Tensor:
-        if given_norm:
+        if custom_norm:
             return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
         return F.layer_norm(x, (8,), weight, bias)
 
     def make(kind: type[Residual]) -> Residual:
-        residual = kind(8, dropout=0.0, norm=nn.RMSNorm(8, eps=1e-6) if given_norm else None)
-        if not given_norm:
+        residual = kind(8, dropout=0.0, norm=nn.RMSNorm(8, eps=1e-6) if custom_norm else None)
+        if not custom_norm:
             residual.norm.load_state_dict({"weight": weight, "bias": bias})
         return residual.double()
 
@@ -35,21 +35,23 @@ def test_post_norm_normalises_the_sum_and_pre_norm_what_is_read(given_norm: bool
 
 
 @both_orders
-def test_dropout_touches_what_a_sublayer_says_and_never_the_stream(kind: type[Residual]) -> None:
+def test_dropout_applies_to_the_sublayers_output_and_never_to_the_residual_stream(
+    kind: type[Residual],
+) -> None:
     residual = kind(8, dropout=0.5, norm=nn.Identity())
     x = torch.full((4, 25, 8), 100.0)
-    said = residual(x, torch.ones_like) - x
-    assert set(said.unique().tolist()) == {0.0, 2.0}
-    assert 0.8 < said.mean() < 1.2
+    added = residual(x, torch.ones_like) - x
+    assert set(added.unique().tolist()) == {0.0, 2.0}
+    assert 0.8 < added.mean() < 1.2
     assert torch.equal(residual.eval()(x, torch.ones_like), x + 1.0)
 
 
-def test_a_tenth_is_dropped_by_default_as_in_the_base_model() -> None:
+def test_dropout_is_ten_percent_by_default_as_in_the_base_model() -> None:
     assert PostNorm(8).dropout.p == 0.1
 
 
 @both_orders
-def test_gradients_reach_the_input_past_a_sublayer_that_passes_none(kind: type[Residual]) -> None:
+def test_gradients_reach_the_input_even_if_the_sublayer_passes_none(kind: type[Residual]) -> None:
     x = torch.randn(2, 3, 8, requires_grad=True)
     kind(8)(x, torch.zeros_like).pow(3).sum().backward()
     assert x.grad is not None
@@ -61,6 +63,6 @@ def test_only_a_stack_of_pre_norms_needs_a_final_norm() -> None:
     assert not PostNorm.needs_final_norm
 
 
-def test_the_base_class_takes_no_side() -> None:
+def test_the_base_class_is_abstract() -> None:
     with pytest.raises(NotImplementedError):
         Residual(8)(torch.zeros(1, 1, 8), sublayer)

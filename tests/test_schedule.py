@@ -1,4 +1,4 @@
-"""The paper's learning rate."""
+"""The Noam learning-rate schedule."""
 
 import itertools
 import math
@@ -13,19 +13,19 @@ from transformer_blocks import noam_rate, noam_schedule
 @pytest.mark.parametrize("step", [1, 2, 99, 100, 101, 5000])
 @pytest.mark.parametrize("d_model", [16, 512])
 def test_the_rate_is_equation_three(step: int, d_model: int) -> None:
-    rising, falling = step / 100**1.5, 1 / math.sqrt(step)
-    expected = (rising if step < 100 else falling) / math.sqrt(d_model)
+    increasing, decreasing = step / 100**1.5, 1 / math.sqrt(step)
+    expected = (increasing if step < 100 else decreasing) / math.sqrt(d_model)
     assert noam_rate(step, d_model=d_model, warmup_steps=100) == pytest.approx(expected, rel=1e-14)
 
 
-def test_the_rate_rises_evenly_to_its_peak_at_the_end_of_the_warm_up_and_then_falls() -> None:
+def test_the_rate_increases_linearly_during_warm_up_and_decreases_afterwards() -> None:
     rates = [noam_rate(step, d_model=16, warmup_steps=10) for step in range(1, 30)]
     assert max(rates) == rates[9]
     assert rates[:9] == pytest.approx([rates[0] * step for step in range(1, 10)])
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[9:]))
 
 
-def test_the_paper_warms_up_for_4000_steps() -> None:
+def test_the_default_warm_up_is_the_papers() -> None:
     assert noam_rate(7, d_model=512) == noam_rate(7, d_model=512, warmup_steps=4000)
 
 
@@ -33,7 +33,7 @@ def _optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
 
 
-def test_the_nth_update_is_made_with_the_rate_of_step_n_times_the_optimizer_s_own() -> None:
+def test_update_n_uses_the_rate_of_step_n_times_the_optimizers_own() -> None:
     optimizer = _optimizer()
     schedule = noam_schedule(optimizer, d_model=16, warmup_steps=3)
     for step in range(1, 8):

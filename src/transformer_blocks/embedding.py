@@ -1,19 +1,21 @@
-r"""Embeddings: from word numbers to vectors that know their place.
+r"""Embeddings: token ids become vectors, and positional encodings are added to them.
 
-A token id is looked up in a table of learned vectors (section 3.4). Attention treats its keys as a
-set, so without more a sentence would be a bag of words; each position therefore adds a vector of
-its own (section 3.5). The paper's are waves of different lengths, fast ones for near, slow ones for
-far:
+Each token id selects a row of a learned embedding matrix (section 3.4 of "Attention Is All You
+Need", Vaswani et al. 2017, https://arxiv.org/abs/1706.03762). Attention is permutation-equivariant:
+without further information, a sequence would be a bag of words. A positional encoding, one vector
+per position, is therefore added (section 3.5). The paper's encodings are sines and cosines of
+geometrically increasing wavelengths, from :math:`2\pi` to :math:`10000 \cdot 2\pi` positions:
 
 .. math::
 
    PE_{(pos, 2i)} &= \sin(pos / 10000^{2i/d_{model}}) \\
    PE_{(pos, 2i+1)} &= \cos(pos / 10000^{2i/d_{model}})
 
-Moving by k positions turns each (sine, cosine) pair by a fixed angle, the same wherever one starts:
-"three words back" is a linear map that a head can learn.
+A shift by k positions rotates each (sine, cosine) pair by a fixed angle, whatever the position:
+:math:`PE_{pos+k}` is a linear function of :math:`PE_{pos}`, so a head can learn to attend by
+relative position, for example "three tokens back".
 
-Next chapter: :mod:`transformer_blocks.masks`, what must not be seen.
+Next chapter: :mod:`transformer_blocks.masks`, which positions must not be attended to.
 """
 
 import math
@@ -34,17 +36,19 @@ from transformer_blocks._checks import (
 
 
 class TokenEmbedding(nn.Module):
-    r"""Look up a vector for each token id, times :math:`\sqrt{d_{model}}` (section 3.4).
+    r"""Embed token ids as learned vectors, scaled by :math:`\sqrt{d_{model}}` (section 3.4).
 
-    The vectors start with a standard deviation of :math:`1/\sqrt{d_{model}}`, so that the scaled
-    ones are as large as the positions that are added to them. That also suits an output projection
-    that shares the table (section 3.4: "tied"): ``projection.weight = embedding.weight``.
+    The embeddings are initialised with a standard deviation of :math:`1/\sqrt{d_{model}}`, so that
+    the scaled embeddings are as large as the positional encodings added to them. This also suits an
+    output projection that shares the matrix (section 3.4, *tied embeddings*):
+    ``projection.weight = embedding.weight``.
 
     Args:
-        vocabulary_size: V, the number of different ids.
-        d_model: Width of a vector.
-        check_ids: Whether to search the ids for unknown ones first. On a CPU they are noticed
-            anyway; on CUDA they end the program, and the search waits for the device.
+        vocabulary_size: V, the number of token ids.
+        d_model: Size of an embedding vector.
+        check_ids: Whether to check that all ids are below ``vocabulary_size`` first. On a CPU an
+            unknown id always raises an error. On CUDA it aborts the process unless checked, and the
+            check waits for the GPU.
 
     Raises:
         ValueError: If a size is not positive.
@@ -52,9 +56,9 @@ class TokenEmbedding(nn.Module):
     Example:
         >>> embedding = TokenEmbedding(vocabulary_size=100, d_model=16)
         >>> projection = nn.Linear(16, 100, bias=False)
-        >>> projection.weight = embedding.weight  # one table reads words and writes them
-        >>> words = torch.tensor([[3, 14, 15]])
-        >>> torch.equal(projection(embedding(words)).argmax(-1), words)
+        >>> projection.weight = embedding.weight  # tied input and output embeddings
+        >>> tokens = torch.tensor([[3, 14, 15]])
+        >>> torch.equal(projection(embedding(tokens)).argmax(-1), tokens)
         True
     """
 
@@ -67,18 +71,18 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Look up every token.
+        """Embed every token.
 
         Args:
-            tokens: Token ids, int32 or int64. Shape (B, L).
+            tokens: Token ids, int32 or int64, of shape (B, L).
 
         Returns:
-            Vectors. Shape (B, L, d_model).
+            Scaled embeddings, of shape (B, L, d_model).
 
         Raises:
             TypeError: If ``tokens`` is of another dtype.
-            ValueError: If its shape is not (B, L), or it is on another device than the table.
-            IndexError: If an id is not in the table, on a CPU or with ``check_ids``.
+            ValueError: If its shape is not (B, L), or it is on another device than the weight.
+            IndexError: If an id is not in the vocabulary, on a CPU or with ``check_ids``.
         """
         check_tensor("tokens", tokens)
         if tokens.dtype not in (torch.int32, torch.int64):
@@ -91,7 +95,7 @@ class TokenEmbedding(nn.Module):
         try:
             vectors = F.embedding(tokens, self.weight)
         except IndexError:
-            self._check_ids(tokens)  # and say which
+            self._check_ids(tokens)  # raises an error that names the id
             raise
         return vectors * math.sqrt(self.weight.shape[1])
 
@@ -101,28 +105,28 @@ class TokenEmbedding(nn.Module):
             tokens.min().item() >= 0 and tokens.max().item() < vocabulary_size
         ):
             unknown = (tokens < 0) | (tokens >= vocabulary_size)
-            sentence, position = unknown.nonzero()[0].tolist()
+            sequence, position = unknown.nonzero()[0].tolist()
             raise IndexError(
                 f"token ids must be in 0..{vocabulary_size - 1} (vocabulary_size="
-                f"{vocabulary_size}), got id {tokens[sentence, position].item()} "
-                f"at position {position} of sentence {sentence}"
+                f"{vocabulary_size}), got id {tokens[sequence, position].item()} "
+                f"at position {position} of sequence {sequence}"
             )
 
     def extra_repr(self) -> str:
-        """Show the table's size when the module is printed."""
+        """Show the sizes of the weight when the module is printed."""
         vocabulary_size, d_model = self.weight.shape
         return f"vocabulary_size={vocabulary_size}, d_model={d_model}"
 
 
 def sinusoidal_table(length: int, d_model: int) -> Tensor:
-    """Compute the paper's waves, in float64: a row per position, sines and cosines in turn.
+    """Compute the paper's positional encodings in float64: sines and cosines alternate in a row.
 
     Args:
-        length: Number of positions.
-        d_model: Width of a row; with an odd one the last sine has no cosine.
+        length: Number of positions, starting at 0.
+        d_model: Size of an encoding; if it is odd, the last sine has no cosine.
 
     Returns:
-        Numbers between -1 and 1, on the CPU. Shape (length, d_model).
+        Encodings between -1 and 1, on the CPU, of shape (length, d_model).
 
     Raises:
         ValueError: If a size is not positive.
@@ -131,20 +135,20 @@ def sinusoidal_table(length: int, d_model: int) -> Tensor:
     position = torch.arange(length, dtype=torch.float64, device="cpu")
     even = torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu")  # 2i
     angle = position[:, None] / 10000.0 ** (even / d_model)  # (length, ceil(d_model / 2))
-    waves = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
-    return waves[:, :d_model]
+    table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
+    return table[:, :d_model]
 
 
 class SinusoidalPositionalEncoding(nn.Module):
-    """Add the paper's waves, so that every vector knows its position. Nothing is learned.
+    """Add the paper's sinusoidal positional encoding to each vector; it has no parameters.
 
-    The waves are kept in float32 or better whatever the model's dtype is (bfloat16 cannot even
-    count to 257) and rounded once, when they are added. They are never on the meta device: no state
-    dict could bring them back from there.
+    The encodings are stored in float32 or float64 whatever the model's dtype is (bfloat16 cannot
+    represent the position 257) and rounded once, when they are added. They are never on the meta
+    device: they are not in the state dict, so loading one could not restore them.
 
     Args:
-        d_model: Width of the vectors; may be odd.
-        max_length: Number of positions to prepare.
+        d_model: Size of the vectors; may be odd.
+        max_length: Number of positions for which encodings are computed.
 
     Raises:
         ValueError: If a size is not positive.
@@ -153,7 +157,7 @@ class SinusoidalPositionalEncoding(nn.Module):
         >>> positions = SinusoidalPositionalEncoding(d_model=16)
         >>> x = torch.zeros(1, 5, 16)
         >>> whole = positions(x)
-        >>> last = positions(x[:, 4:], offset=4)  # the newest word alone, as in decoding
+        >>> last = positions(x[:, 4:], offset=4)  # the newest token alone, as in decoding
         >>> torch.equal(whole[:, 4:], last)
         True
     """
@@ -173,31 +177,31 @@ class SinusoidalPositionalEncoding(nn.Module):
     def _apply(
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
     ) -> "SinusoidalPositionalEncoding":
-        """Compute the constants anew after a move: rounding or ``to_empty`` would lose them."""
-        before = self.table.device
+        """Recompute the constants after a conversion: rounding or ``to_empty`` would lose them."""
+        previous_device = self.table.device
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        device = before if self.table.is_meta else self.table.device
+        device = previous_device if self.table.is_meta else self.table.device
         dtype = torch.promote_types(self.table.dtype, torch.float32)
         table = sinusoidal_table(self.max_length, self.d_model)
         self.table = table.to(dtype).to(device)  # some devices have no float64
         return self
 
     def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
-        """Add a wave vector to each position.
+        """Add the encoding of its position to each vector.
 
         Args:
-            x: Shape (B, L, d_model).
-            offset: The position of the first vector; above 0 when the earlier ones are done.
+            x: Input vectors, of shape (B, L, d_model).
+            offset: Position of the first vector; in a decoding step, the number of earlier tokens.
 
         Returns:
-            ``x`` plus positions. Shape (B, L, d_model).
+            Sum of ``x`` and the encodings, of shape (B, L, d_model).
 
         Raises:
-            TypeError: If ``x`` is no tensor of real numbers, or ``offset`` no whole number.
-            ValueError: If the shape does not fit, or the positions pass ``max_length``.
+            TypeError: If ``x`` is not a floating-point tensor, or ``offset`` is not an integer.
+            ValueError: If the shape does not fit, or a position is not below ``max_length``.
         """
         check_vectors("x", x, self.d_model)
-        if not x.is_meta:  # which has no values to be on another device than
+        if not x.is_meta:  # the table is never on the meta device
             check_device("x", x, self.table, self)
         return x + _positions(self.table, x.shape[1], offset).to(x.device, x.dtype)
 
@@ -207,11 +211,14 @@ class SinusoidalPositionalEncoding(nn.Module):
 
 
 class LearnedPositionalEncoding(nn.Module):
-    """Add a learned vector to each position: what BERT and GPT-2 do (row E of the paper's table 3).
+    """Add a learned positional encoding to each vector, as BERT and GPT-2 do.
+
+    The paper compares it with the sinusoidal encoding and finds nearly identical results (table 3,
+    row E).
 
     Args:
-        d_model: Width of the vectors.
-        max_length: Number of positions; later ones do not exist.
+        d_model: Size of the vectors.
+        max_length: Number of positions that have an encoding; later ones are refused.
 
     Raises:
         ValueError: If a size is not positive.
@@ -230,18 +237,18 @@ class LearnedPositionalEncoding(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
-        """Add a learned vector to each position.
+        """Add the encoding of its position to each vector.
 
         Args:
-            x: Shape (B, L, d_model).
-            offset: The position of the first vector.
+            x: Input vectors, of shape (B, L, d_model).
+            offset: Position of the first vector; in a decoding step, the number of earlier tokens.
 
         Returns:
-            ``x`` plus positions. Shape (B, L, d_model).
+            Sum of ``x`` and the encodings, of shape (B, L, d_model).
 
         Raises:
-            TypeError: If ``x`` is no tensor of real numbers, or ``offset`` no whole number.
-            ValueError: If the shape does not fit, or the positions pass ``max_length``.
+            TypeError: If ``x`` is not a floating-point tensor, or ``offset`` is not an integer.
+            ValueError: If the shape does not fit, or a position is not below ``max_length``.
         """
         check_vectors("x", x, self.weight.shape[1], self)
         return x + _positions(self.weight, x.shape[1], offset)
@@ -253,7 +260,7 @@ class LearnedPositionalEncoding(nn.Module):
 
 
 def _positions(table: Tensor, length: int, offset: int) -> Tensor:
-    """Cut the rows offset..offset+length-1 out of a table of positions."""
+    """Select rows offset..offset+length-1 of a table of positional encodings."""
     check_integer(offset=offset)
     max_length = table.shape[0]
     if offset < 0:

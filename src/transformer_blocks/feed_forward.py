@@ -21,7 +21,7 @@ of the embeddings with their positional encodings (section 5.4). In evaluation m
 (``model.eval()``), dropout is the identity. :class:`~transformer_blocks.Dropout` computes what
 ``torch.nn.Dropout`` does, faster on a CPU.
 
-Next chapter: :mod:`transformer_blocks.residual`, how sublayers are stacked.
+Next chapter: :mod:`transformer_blocks.residual`, which connects a layer's parts.
 """
 
 from collections.abc import Callable

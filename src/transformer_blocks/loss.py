@@ -23,7 +23,7 @@ The logits are the largest tensor of a training step: V numbers per token. What 
 is :func:`~transformer_blocks.fast.cross_entropy.linear_cross_entropy`, which computes the same loss
 from the hidden vectors in chunks and never holds all logits.
 
-Next chapter: :mod:`transformer_blocks.schedule`, the learning rate of each update.
+Next chapter: :mod:`transformer_blocks.schedule`, the learning rate of the training.
 """
 
 import torch

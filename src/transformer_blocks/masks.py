@@ -1,29 +1,31 @@
-"""Masks: which positions must not be seen.
+"""Masks: which keys a query must not attend to.
 
-Attention lets every position look at every other one. Two things must stay hidden. A batch holds
-sentences of different lengths, filled up with padding that means nothing; and a decoder that learns
-to predict the next word must not read it off the answer (section 3.2.3 of "Attention Is All You
-Need", Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; "the paper" from here on).
+Without a mask, every position attends to every other one. Two kinds of positions must be masked.
+The sequences of a batch have different lengths and are filled up with padding, which carries no
+meaning. And a decoder that is trained to predict the next token must not attend to that token,
+which is part of its input (section 3.2.3 of "Attention Is All You Need", Vaswani et al. 2017,
+https://arxiv.org/abs/1706.03762; "the paper" from here on).
 
-**The rule of this package: a mask is boolean, and True hides.** It is the sense of
-``Tensor.masked_fill`` and of ``torch.nn.MultiheadAttention``: ``True`` marks the cell to strike
-out. (``F.scaled_dot_product_attention`` means the opposite; :func:`fused_attention` alone knows.)
-Because ``True`` hides, masks combine with ``|``: hidden by one *or* by the other.
+**The mask rule of this package: a mask is boolean, and True hides.** ``True`` marks a *masked*
+position, a key that the query must not attend to, as in ``Tensor.masked_fill`` and
+``torch.nn.MultiheadAttention``. (``F.scaled_dot_product_attention`` has the opposite rule; the mask
+is inverted in one line, where that function is called.) Because ``True`` hides, masks combine with
+``|``: masked by one *or* by the other.
 
-The rows of a mask are the queries, who looks; the columns are the keys, what is looked at. A mask
-has the shape (L, S) when it is the same for all sentences, and (B, H, L, S) otherwise, where B, H
-and L may be 1 to mean "the same for all".
+The rows of a mask are queries, its columns are keys. Its shape is (L, S), the same for the whole
+batch and all heads, or (B, H, L, S), where B, H and L may be 1 to broadcast.
 
-A query that may see nothing at all receives zeros: there is nothing to mix.
+**Fully masked rows give zeros.** If every key of a query is masked, its attention weights and its
+output are zero, not NaN, and the gradients are finite. This holds in every implementation, dtype
+and mode.
 
-A mask sets attention weights to zero, and zero times NaN is NaN. So masked positions must hold
-finite numbers too. NaN and infinity are never hidden: on every path, a query that is not finite
-shows in its own output, and a key or value that is not finite shows in the output of every query
-that attends to it. At a masked position, it may show in any other output of its sequence as well,
-and in which depends on the path. (An encoder prepared by :func:`~transformer_blocks.prepare` leaves
-padding out where there is enough of it, and then nothing of it shows.)
+**NaN is not masked.** A masked key has the weight zero, and zero times NaN is NaN, so masked
+positions must hold finite numbers too. On every path, a non-finite query makes its own output
+non-finite, and a non-finite key or value does so for every query that attends to it. At a masked
+position, it may affect other outputs of its sequence as well; which ones depends on the path. (An encoder prepared by :func:`~transformer_blocks.inference.prepare` removes padding
+where there is enough of it, and the removed positions affect nothing.)
 
-Next chapter: :mod:`transformer_blocks.attention`, where masks are put to use.
+Next chapter: :mod:`transformer_blocks.attention`, where masks are applied.
 """
 
 import unicodedata
@@ -40,7 +42,7 @@ from transformer_blocks._checks import (
     refuse,
 )
 
-HIDDEN, VISIBLE = "x", "."
+MASKED, UNMASKED = "x", "."
 
 
 def causal_mask(
@@ -49,21 +51,21 @@ def causal_mask(
     *,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Hide the future: position i may look at positions 0..i, never at a later one.
+    """Build a causal mask: position i attends to positions 0..i and to no later one.
 
-    Without it, a decoder trained to predict word i + 1 would find that word among its own keys and
-    learn to copy instead of to translate (section 3.2.3, "masked" attention).
+    Without it, a decoder trained to predict token i + 1 would find that token among its own keys
+    and learn to copy it (section 3.2.3, "masked" attention).
 
-    With more keys than queries the *last* query sees every key (aligned to the bottom right), as
-    in step-by-step decoding, where the queries are the newest positions of a longer sequence.
+    With more keys than queries the mask is aligned to the bottom right: the *last* query attends to
+    every key, as in a decoding step, whose queries are the newest positions of a longer sequence.
 
     Args:
-        query_length: L, the number of positions that look.
-        key_length: S, the number of positions looked at; L if not given.
-        device: Where the mask is made.
+        query_length: L, the number of queries.
+        key_length: S, the number of keys; L by default.
+        device: Device of the mask.
 
     Returns:
-        Boolean mask, True hides. Shape (L, S).
+        Boolean mask of shape (L, S); True hides.
 
     Example:
         >>> print(format_mask(causal_mask(3)))
@@ -71,7 +73,7 @@ def causal_mask(
         0  . x x
         1  . . x
         2  . . .
-        >>> print(format_mask(causal_mask(1, 3)))  # one new query sees the whole past
+        >>> print(format_mask(causal_mask(1, 3)))  # one new query attends to the whole past
            0 1 2
         0  . . .
     """
@@ -83,35 +85,35 @@ def causal_mask(
 def build_causal_mask(
     query_length: int, key_length: int, device: torch.device | str | None
 ) -> Tensor:
-    """Build the causal mask without checks, for kernels: sizes may be zero or symbolic."""
-    every_cell = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
-    return every_cell.triu_(key_length - query_length + 1)  # in place: a table may take gigabytes
+    """Build a causal mask without checks, for callers whose sizes may be zero or symbolic."""
+    mask = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
+    return mask.triu_(key_length - query_length + 1)  # in place: a mask may take gigabytes
 
 
 def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
-    """Hide the padding of a batch: keys that only fill a sentence up to the longest one.
+    """Build a padding mask: no query attends to padding, which fills up shorter sequences.
 
     Args:
-        tokens: Token ids. Shape (B, S).
-        padding_id: The id that stands for "nothing here".
+        tokens: Token ids of a padded batch, of shape (B, S).
+        padding_id: Id of the padding token.
 
     Returns:
-        Boolean mask, True hides. Shape (B, 1, 1, S), the same for every head and every query.
+        Boolean mask of shape (B, 1, 1, S), the same for all heads and queries; True hides.
 
     Raises:
-        TypeError: If ``tokens`` is not an integer tensor, or ``padding_id`` no integer.
+        TypeError: If ``tokens`` is not an integer tensor, or ``padding_id`` is not an integer.
         ValueError: If ``tokens`` has another shape.
 
     Example:
         >>> tokens = torch.tensor([[7, 8, 9], [5, 0, 0]])
         >>> print(format_mask(padding_mask(tokens)))
-        sentence 0, every head
+        sequence 0, all heads
            0 1 2
         *  . . .
-        sentence 1, every head
+        sequence 1, all heads
            0 1 2
         *  . x x
-        >>> (padding_mask(tokens) | causal_mask(3)).shape  # hidden by one or by the other
+        >>> (padding_mask(tokens) | causal_mask(3)).shape  # masked by one or by the other
         torch.Size([2, 1, 3, 3])
     """
     check_tensor("tokens", tokens)
@@ -130,26 +132,27 @@ def sliding_window_mask(
     window: int,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Hide what is far: a position sees those less than ``window`` steps away, on both sides.
+    """Build a sliding-window mask: attend to positions less than ``window`` away, on both sides.
 
-    The work of attention then grows with the length and no longer with its square, and words still
-    hear from afar: through a stack of layers, each hands on what it saw ("Longformer", Beltagy et
-    al. 2020, https://arxiv.org/abs/2004.05150, section 3.1; "Mistral 7B", Jiang et al. 2023,
-    https://arxiv.org/abs/2310.06825, section 2). These blocks save no work by it: the mask says
-    what is seen, and all is computed.
+    With a window, the cost of attention can grow linearly with the length instead of
+    quadratically, and information still crosses longer distances, window by window through a stack
+    of layers ("Longformer", Beltagy et al. 2020, https://arxiv.org/abs/2004.05150, section 3.1;
+    "Mistral 7B", Jiang et al. 2023, https://arxiv.org/abs/2310.06825, section 2). These blocks do
+    not save that cost: they compute all scores and mask some.
 
-    Where attention is causal, by ``causal=True`` or ``| causal_mask(L)``, what is left are the last
-    ``window`` words, the newest included. The last query stands where the last key stands: a step
-    with a cache takes ``sliding_window_mask(1, cache.length + 1, window=w)``.
+    With causal attention, by ``causal=True`` or ``| causal_mask(L)``, a position attends to the
+    last ``window`` positions, itself included. The last query has the position of the last key: a
+    decoding step with a cache uses ``sliding_window_mask(1, cache.length + 1, window=w)``.
 
     Args:
-        query_length: L, the number of positions that look.
-        key_length: S, the number of positions looked at; L if not given.
-        window: How far one sees; 1 is to see oneself.
-        device: Where the mask is made.
+        query_length: L, the number of queries.
+        key_length: S, the number of keys; L by default.
+        window: Distance from which on keys are masked, in positions; with 1, a position attends
+            only to itself.
+        device: Device of the mask.
 
     Returns:
-        Boolean mask, True hides. Shape (L, S).
+        Boolean mask of shape (L, S); True hides.
 
     Example:
         >>> print(format_mask(sliding_window_mask(4, window=2)))
@@ -167,30 +170,33 @@ def sliding_window_mask(
     """
     key_length = query_length if key_length is None else key_length
     check_size(query_length=query_length, key_length=key_length, window=window)
-    ahead = key_length - query_length  # the last query has the position of the last key
-    visible = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
-    # In place, as a table of distances would take eight times the memory of the mask.
-    return visible.triu_(ahead - window + 1).tril_(ahead + window - 1).eq_(False)
+    offset = key_length - query_length  # the last query has the position of the last key
+    band = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
+    # In place: a matrix of distances would take eight times the memory of the mask.
+    return band.triu_(offset - window + 1).tril_(offset + window - 1).eq_(False)
 
 
 def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:
-    """Hide the other documents of a row: several short texts can share one without padding.
+    """Build a document mask: a position attends only to its own document.
+
+    Several short documents can then share one sequence of the batch, without padding.
 
     Args:
-        documents: The number of the document that each position belongs to. Shape (B, L).
-        key_documents: The same of the keys, if they are others. Shape (B, S).
+        documents: Number of the document that each query belongs to, of shape (B, L).
+        key_documents: Number of the document that each key belongs to, of shape (B, S); the same as
+            ``documents`` by default, for self-attention.
 
     Returns:
-        Boolean mask, True hides. Shape (B, 1, L, S).
+        Boolean mask of shape (B, 1, L, S), the same for all heads; True hides.
 
     Raises:
-        TypeError: If one is not an integer tensor.
-        ValueError: If one has another shape.
+        TypeError: If one of them is not an integer tensor.
+        ValueError: If one of them has another shape.
 
     Example:
         >>> documents = torch.tensor([[1, 1, 2, 2, 2]])
         >>> print(format_mask(document_mask(documents) | causal_mask(5)))
-        every sentence, every head
+        all sequences, all heads
            0 1 2 3 4
         0  . x x x x
         1  . . x x x
@@ -234,7 +240,7 @@ def check_mask(
             f"{name} must be on the device of the queries, {device}, got device={mask.device}"
         )
     shape = tuple(mask.shape)
-    if len(shape) == 2 and shape == (queries, keys):  # symbols are compared only if they must be
+    if len(shape) == 2 and shape == (queries, keys):  # compares symbolic sizes only if needed
         return
     fits = len(shape) == 4 and shape[3] == keys
     for size, full in zip(shape, (batch, heads, queries), strict=False):
@@ -250,19 +256,20 @@ def check_mask(
 def format_mask(
     mask: Tensor, *, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None
 ) -> str:
-    """Draw a mask as a table to read: a row per query, a column per key, ``x`` where hidden.
+    """Format a mask as a text table: a row per query, a column per key, ``x`` where masked.
 
     Args:
-        mask: Boolean, True hides. Shape (L, S) or (B, H, L, S).
-        queries: A label for each row, for example the tokens; positions if not given.
-        keys: A label for each column.
+        mask: Boolean mask of shape (L, S) or (B, H, L, S); True hides.
+        queries: A label for each query, for example its token; positions by default.
+        keys: A label for each key; positions by default.
 
     Returns:
-        The table as text; one table for each sentence and head that the mask tells apart.
+        The table as text; one table for each sequence and head for which the mask differs.
 
     Raises:
-        TypeError: If ``mask`` is not boolean, or a label no string.
-        ValueError: If its shape is neither (L, S) nor (B, H, L, S), or labels do not fit.
+        TypeError: If ``mask`` is not boolean, or a label is not a string.
+        ValueError: If the shape of ``mask`` is neither (L, S) nor (B, H, L, S), or the labels do
+            not fit it.
 
     Example:
         >>> words = ["私", "は", "猫"]
@@ -282,7 +289,7 @@ def format_mask(
             refuse(name, "a list of strings", labels)
     keys = [str(position) for position in range(mask.shape[-1])] if keys is None else keys
     if mask.dim() == 4 and mask.shape[2] == 1:
-        queries = ["*"]  # one row serves every query
+        queries = ["*"]  # one row for all queries
     elif queries is None:
         queries = [str(position) for position in range(mask.shape[-2])]
     if (len(queries), len(keys)) != tuple(mask.shape[-2:]):
@@ -293,36 +300,36 @@ def format_mask(
     if mask.dim() == 2:
         return _format_table(mask, queries, keys)
     tables = []
-    for sentence, heads in enumerate(mask):
+    for sequence, heads in enumerate(mask):
         for head, table in enumerate(heads):
-            of_batch = "every sentence" if mask.shape[0] == 1 else f"sentence {sentence}"
-            of_head = "every head" if mask.shape[1] == 1 else f"head {head}"
-            tables.append(f"{of_batch}, {of_head}\n{_format_table(table, queries, keys)}")
+            sequences = "all sequences" if mask.shape[0] == 1 else f"sequence {sequence}"
+            head_names = "all heads" if mask.shape[1] == 1 else f"head {head}"
+            tables.append(f"{sequences}, {head_names}\n{_format_table(table, queries, keys)}")
     return "\n".join(tables)
 
 
 def _format_table(mask: Tensor, queries: Sequence[str], keys: Sequence[str]) -> str:
-    """Draw one (L, S) mask."""
-    marks = [[HIDDEN if hidden else VISIBLE for hidden in row] for row in mask.tolist()]
+    """Format a mask of shape (L, S)."""
+    marks = [[MASKED if is_masked else UNMASKED for is_masked in row] for row in mask.tolist()]
     return align_columns(marks, queries=queries, keys=keys)
 
 
 def align_columns(
     marks: Sequence[Sequence[str]], *, queries: Sequence[str], keys: Sequence[str]
 ) -> str:
-    """Draw a table of marks, one letter each, under labels of any width."""
-    margin = max((_columns(label) for label in queries), default=0)
+    """Format a table of one-letter marks under column labels of any width."""
+    margin = max((_display_width(label) for label in queries), default=0)
     lines = [_pad("", margin) + "  " + " ".join(keys)]
     for label, row in zip(queries, marks, strict=True):
-        cells = (_pad(mark, _columns(key)) for mark, key in zip(row, keys, strict=True))
+        cells = (_pad(mark, _display_width(key)) for mark, key in zip(row, keys, strict=True))
         lines.append(_pad(label, margin) + "  " + " ".join(cells))
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _columns(text: str) -> int:
-    """Count the terminal columns of ``text``: kanji and kana take two."""
+def _display_width(text: str) -> int:
+    """Count the terminal columns of ``text``; kanji and kana take two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
-def _pad(text: str, columns: int) -> str:
-    return text + " " * (columns - _columns(text))
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - _display_width(text))

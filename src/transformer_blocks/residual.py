@@ -1,18 +1,22 @@
-r"""Residual connections: each part adds to what is there, instead of replacing it.
+r"""Residual connections: each sublayer's output is added to its input.
 
-A deep stack learns only if its lower layers feel the loss. So no sublayer (attention or
-feed-forward) stands in the way: its output is *added* to its input, and a layer normalisation keeps
-the sum's size in bounds. Where to normalise is the one question, and the two classes below are its
-two answers:
+A deep stack trains only if gradients reach its lower layers. Every sublayer (attention or
+feed-forward network) :math:`f` is therefore wrapped in a residual connection, :math:`x + f(x)`
+("Deep Residual Learning", He et al. 2015, https://arxiv.org/abs/1512.03385): the gradient flows
+through the sum undiminished, whatever the sublayer does. The vector that all sublayers of a stack
+read from and add to is called the *residual stream*. Layer normalisation keeps the scale of the
+activations constant ("Layer Normalization", Ba et al. 2016, https://arxiv.org/abs/1607.06450). The
+two classes differ in where they normalise:
 
-- :class:`PostNorm`, the paper's (section 5.4 and figure 1): :math:`\mathrm{LayerNorm}(x + f(x))`.
-  Needs a warm-up of the learning rate.
-- :class:`PreNorm`: :math:`x + f(\mathrm{LayerNorm}(x))`. A straight path from the first layer to
-  the last, easier to train ("On Layer Normalization in the Transformer Architecture", Xiong et al.
-  2020, https://arxiv.org/abs/2002.04745). The path itself is never normalised, so a stack of these
-  ends with one more layer normalisation.
+- :class:`PostNorm`, the paper's order (section 5.4 and figure 1):
+  :math:`\mathrm{LayerNorm}(x + \mathrm{dropout}(f(x)))`. Needs a warm-up of the learning rate.
+- :class:`PreNorm`: :math:`x + \mathrm{dropout}(f(\mathrm{LayerNorm}(x)))`. The residual stream
+  runs unchanged from the first layer to the last, which makes training easier ("On Layer
+  Normalization in the Transformer Architecture", Xiong et al. 2020,
+  https://arxiv.org/abs/2002.04745). As the stream itself is never normalised, a stack of such
+  layers ends with one more layer normalisation.
 
-Next chapter: :mod:`transformer_blocks.encoder`, the half that reads.
+Next chapter: :mod:`transformer_blocks.encoder`, a stack of self-attention and feed-forward layers.
 """
 
 from collections.abc import Callable
@@ -33,21 +37,22 @@ from transformer_blocks.fast.dropout import Dropout
 
 
 class Residual(nn.Module):
-    """Add what a sublayer finds to what it was given; the base of both norm orders.
+    """Base class of residual connections, which add a sublayer's output to its input.
 
     Args:
-        d_model: Width of the stream.
-        dropout: Probability of dropping a number of the sublayer's output, while training
+        d_model: Size of the vectors of the residual stream.
+        dropout: Probability of setting a number of the sublayer's output to zero in training mode
             (section 5.4).
-        norm: The normalisation to use instead of ``nn.LayerNorm(d_model)``; a fresh module.
+        norm: Normalisation module, ``nn.LayerNorm(d_model)`` by default. Pass a new module to each
+            residual connection, as its parameters would be shared.
 
     Raises:
-        TypeError: If ``norm`` is not a module, or another argument is of the wrong kind.
+        TypeError: If ``norm`` is not a module, or another argument is of the wrong type.
         ValueError: If ``d_model`` is not positive or ``dropout`` is out of range.
     """
 
     needs_final_norm: ClassVar[bool]
-    """Whether a stack of these leaves its output unnormalised."""
+    """Whether the output of a stack of these is not normalised."""
 
     def __init__(
         self, d_model: int, *, dropout: float = 0.1, norm: nn.Module | None = None
@@ -62,57 +67,57 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Pass ``x`` through ``sublayer`` and add the result to it.
+        """Apply ``sublayer`` with dropout, and add its output to ``x``.
 
         Args:
-            x: Shape (B, L, d_model).
-            sublayer: Any function that keeps that shape.
+            x: Input vectors, of shape (B, L, d_model).
+            sublayer: A function or module whose output has the shape of its input.
 
         Returns:
-            Same shape as ``x``.
+            Output vectors, of the shape of ``x``.
 
         Raises:
-            TypeError: If ``x`` is no tensor, or differs from the norm in dtype, or ``sublayer`` is
-                no function.
-            ValueError: If ``x`` has another shape, or ``sublayer`` changes it.
+            TypeError: If ``x`` is not a tensor, or differs from the normalisation's weights in
+                dtype, or ``sublayer`` is not callable.
+            ValueError: If ``x`` has another shape, or the output of ``sublayer`` has.
         """
         raise NotImplementedError
 
-    def _run(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Compute what a sublayer adds, with dropout; another shape would be broadcast in silence.
+    def _apply_sublayer(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Compute a sublayer's output with dropout.
 
         Raises:
-            TypeError: If ``sublayer`` is no function, or returns no tensor.
-            ValueError: If it does not keep the shape of ``x``.
+            TypeError: If ``sublayer`` is not callable, or does not return a tensor.
+            ValueError: If its output has another shape, which the sum would broadcast.
         """
         if not callable(sublayer) or isinstance(sublayer, type):
             check_callable(sublayer=sublayer)
         y = sublayer(x)
-        check_tensor("what sublayer returns", y)
+        check_tensor("the output of sublayer", y)
         if y.shape != x.shape:
             raise ValueError(f"sublayer must keep shape {tuple(x.shape)}, got {tuple(y.shape)}")
         return self.dropout(y)
 
 
 def new_residual(factory: Callable[[], Residual]) -> Residual:
-    """Make a connection, and see that it is one.
+    """Build a residual connection.
 
     Raises:
-        TypeError: If it is not.
+        TypeError: If the factory returns anything else.
     """
     residual = factory()
     if not isinstance(residual, Residual):
-        refuse("residual", "what makes a Residual", residual)
+        refuse("residual", "a factory of Residual modules", residual)
     return residual
 
 
 class PostNorm(Residual):
-    r"""Normalise the sum, as the paper does: :math:`\mathrm{LayerNorm}(x + f(x))`.
+    r"""Normalise after the addition, as the paper does: :math:`\mathrm{LayerNorm}(x + f(x))`.
 
     Example:
         >>> residual = PostNorm(16, dropout=0.0)
         >>> y = residual(torch.randn(2, 5, 16), lambda x: 100 * x)
-        >>> torch.allclose(y.std(-1, unbiased=False), torch.ones(2, 5), atol=1e-3)  # in bounds
+        >>> torch.allclose(y.std(-1, unbiased=False), torch.ones(2, 5), atol=1e-3)  # unit variance
         True
     """
 
@@ -121,17 +126,17 @@ class PostNorm(Residual):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
         norm = self.norm
         check_vectors("x", x, self.d_model, norm)
-        return norm(x + self._run(sublayer, x))
+        return norm(x + self._apply_sublayer(sublayer, x))
 
 
 class PreNorm(Residual):
-    r"""Normalise what the sublayer reads and leave the stream alone: :math:`x + f(\mathrm{LN}(x))`.
+    r"""Normalise only the sublayer's input: :math:`x + f(\mathrm{LayerNorm}(x))`.
 
     Example:
         >>> residual = PreNorm(16)
         >>> x = torch.randn(2, 5, 16)
-        >>> y = residual(x, torch.zeros_like)  # a sublayer that has nothing to say ...
-        >>> torch.equal(x, y)  # ... changes nothing
+        >>> y = residual(x, torch.zeros_like)  # a sublayer that adds nothing ...
+        >>> torch.equal(x, y)  # ... leaves the residual stream unchanged
         True
     """
 
@@ -140,4 +145,4 @@ class PreNorm(Residual):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
         norm = self.norm
         check_vectors("x", x, self.d_model, norm)
-        return x + self._run(sublayer, norm(x))
+        return x + self._apply_sublayer(sublayer, norm(x))

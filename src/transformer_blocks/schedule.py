@@ -1,12 +1,14 @@
-r"""The learning rate that the paper trained with: rise, then fall.
+r"""Learning-rate schedule: linear warm-up, then inverse square root decay.
 
-The first gradients of a fresh post-norm Transformer point anywhere, and Adam trusts them fully.
-So the rate starts at nothing, grows for ``warmup_steps``, and from there shrinks as one over the
-square root of the step (section 5.3, equation 3):
+At the start of training, the gradients of a post-norm Transformer are large in its upper layers
+(Xiong et al. 2020, https://arxiv.org/abs/2002.04745), and Adam estimates their moments from few
+updates. A full learning rate then makes training diverge. The paper's schedule, known as the *Noam
+schedule*, therefore increases the rate linearly from almost zero for ``warmup_steps`` updates and
+then decreases it with the inverse square root of the step (section 5.3, equation 3):
 
-.. math:: rate = d_{model}^{-0.5} \cdot \min(step^{-0.5},\; step \cdot warmup^{-1.5})
+.. math:: rate = d_{model}^{-0.5} \cdot \min(step^{-0.5},\; step \cdot warmup\_steps^{-1.5})
 
-Next chapter: :mod:`transformer_blocks.cache`, what decoding need not compute again.
+Next chapter: :mod:`transformer_blocks.cache`, keys and values cached for decoding.
 """
 
 from torch.optim import Optimizer
@@ -16,9 +18,18 @@ from transformer_blocks._checks import check_instance, check_size
 
 
 def noam_rate(step: int, *, d_model: int, warmup_steps: int = 4000) -> float:
-    """Compute the paper's learning rate at a step, counted from 1 (equation 3).
+    """Compute the learning rate of the Noam schedule at a training step (equation 3).
+
+    Args:
+        step: Number of the parameter update, counted from 1.
+        d_model: Size of the model's hidden vectors; the rate is proportional to d_model ** -0.5.
+        warmup_steps: Number of updates during which the rate increases; the paper uses 4000.
+
+    Returns:
+        The learning rate of that update.
 
     Raises:
+        TypeError: If the step or a size is not an integer.
         ValueError: If the step or a size is not positive.
 
     Example:
@@ -30,21 +41,21 @@ def noam_rate(step: int, *, d_model: int, warmup_steps: int = 4000) -> float:
 
 
 def noam_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 4000) -> LambdaLR:
-    """Let an optimizer follow the paper's learning rate; call ``.step()`` after each update.
+    """Attach the Noam schedule to an optimizer; call the schedule's ``step()`` after each update.
 
-    The rate multiplies the optimizer's own ``lr``, so give it ``lr=1.0`` for the paper's. The
-    paper's Adam has ``betas=(0.9, 0.98)`` and ``eps=1e-9``.
+    The rate multiplies the optimizer's own ``lr``, so ``lr=1.0`` gives the paper's rates. The paper
+    uses Adam with ``betas=(0.9, 0.98)`` and ``eps=1e-9``.
 
     Args:
-        optimizer: Any torch optimizer.
-        d_model: Width of the model: wider ones take smaller steps.
-        warmup_steps: Updates until the rate is highest.
+        optimizer: The torch optimizer whose learning rate is set.
+        d_model: Size of the model's hidden vectors; the rate is proportional to d_model ** -0.5.
+        warmup_steps: Number of updates during which the rate increases; the paper uses 4000.
 
     Returns:
-        A scheduler, already at step 1.
+        A scheduler that has set the rate of step 1.
 
     Raises:
-        TypeError: If ``optimizer`` is no optimizer, or a size no whole number.
+        TypeError: If ``optimizer`` is not a torch optimizer, or a size is not an integer.
         ValueError: If a size is not positive.
 
     Example:
@@ -58,5 +69,5 @@ def noam_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 400
     check_size(d_model=d_model, warmup_steps=warmup_steps)
     return LambdaLR(
         optimizer,
-        lambda done: noam_rate(done + 1, d_model=d_model, warmup_steps=warmup_steps),
+        lambda updates: noam_rate(updates + 1, d_model=d_model, warmup_steps=warmup_steps),
     )

@@ -14,7 +14,7 @@ from string import ascii_letters
 import torch
 from torch import Tensor
 
-from transformer_blocks.masks import VISIBLE, align_columns, build_causal_mask
+from transformer_blocks.masks import UNMASKED, align_columns, build_causal_mask
 
 SEVERAL, OTHER = "+", "another reason"
 COLOURS = ("#5b6270", "#9a5300", "#1d5fb8", "#86389a", "#1b7a4b")  # white letters stand out on all
@@ -43,7 +43,7 @@ class MaskExplanation:
         for cell in (cell for row in self.reasons for cell in row):
             for reason in cell:
                 if reason not in found:
-                    taken = {VISIBLE, SEVERAL, " ", *found.values()}
+                    taken = {UNMASKED, SEVERAL, " ", *found.values()}
                     free = (letter for letter in reason + ascii_letters if letter not in taken)
                     found[reason] = next(free, "?")
         return found
@@ -170,7 +170,7 @@ def explain_mask(
 
 
 def _mark(letters: Sequence[str]) -> str:
-    return letters[0] if len(letters) == 1 else SEVERAL if letters else VISIBLE
+    return letters[0] if len(letters) == 1 else SEVERAL if letters else UNMASKED
 
 
 def _table(mask: Tensor, sentence: int, head: int) -> Tensor:
