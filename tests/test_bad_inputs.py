@@ -1,7 +1,4 @@
-"""What bad input gets: an error of the right kind that says what was wrong and what would be right.
-
-Each table is a row (or a few) of the project's list of bad inputs, pinned with the message's text.
-"""
+"""Bad input raises an error of the right type that names the argument, the rule and the value."""
 
 import math
 import re
@@ -41,8 +38,8 @@ SGD = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 STACK: dict[str, Any] = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
 
 
-class Nobody:
-    """A model that is never asked."""
+class NeverCalled:
+    """A model whose methods must not be called."""
 
     def step(self, tokens: Tensor) -> Tensor:
         raise NotImplementedError
@@ -52,7 +49,7 @@ class Nobody:
 
 
 def greedy(**sizes: Any) -> Any:
-    return greedy_search(Nobody(), torch.tensor([1]), end_id=0, **sizes)
+    return greedy_search(NeverCalled(), torch.tensor([1]), end_id=0, **sizes)
 
 
 SIZED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
@@ -90,7 +87,7 @@ def test_a_size_is_a_positive_integer(
             make(**sizes | {name: other})
 
 
-DROPPING: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
+HAVE_DROPOUT: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (MultiHeadAttention, {"d_model": 8, "num_heads": 2}, ["dropout"]),
     (FeedForward, {"d_model": 8, "d_ff": 12}, ["dropout"]),
     (PostNorm, {"d_model": 8}, ["dropout"]),
@@ -112,9 +109,9 @@ DROPPING: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(
     ("make", "arguments", "name"),
-    [(make, arguments, name) for make, arguments, names in DROPPING for name in names],
+    [(make, arguments, name) for make, arguments, names in HAVE_DROPOUT for name in names],
 )
-def test_a_dropout_is_a_probability_below_one(
+def test_a_dropout_probability_is_at_least_zero_and_below_one(
     make: Callable[..., Any], arguments: dict[str, Any], name: str
 ) -> None:
     for bad in (-0.1, 1.0, 1.5, math.nan, math.inf):
@@ -132,11 +129,11 @@ def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 Q = zeros(2, 4, 5, 8)
-KERNELS = [scaled_dot_product_attention, fused_attention]
-both_kernels = pytest.mark.parametrize("attention_function", KERNELS)
+IMPLEMENTATIONS = [scaled_dot_product_attention, fused_attention]
+both_implementations = pytest.mark.parametrize("attention_function", IMPLEMENTATIONS)
 
 
-@both_kernels
+@both_implementations
 @pytest.mark.parametrize(
     ("key", "value", "kind", "message"),
     [
@@ -185,7 +182,7 @@ both_kernels = pytest.mark.parametrize("attention_function", KERNELS)
     ],
     ids=["width", "length", "batch", "heads", "two dimensions", "dtype"],
 )
-def test_a_kernel_names_what_does_not_fit(
+def test_attention_reports_inputs_that_do_not_fit(
     attention_function: Any, key: Tensor, value: Tensor, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=f"^{re.escape(message)}$"):
@@ -222,7 +219,7 @@ X = zeros(2, 5, 8)
 @pytest.mark.parametrize(
     "layer", [SingleHeadAttention(8), MultiHeadAttention(8, 2)], ids=["single", "multi"]
 )
-def test_a_layer_names_what_does_not_fit(
+def test_a_layer_reports_inputs_that_do_not_fit(
     layer: Any, query: Tensor, key: Tensor, value: Tensor, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(message)):
@@ -233,7 +230,7 @@ def test_a_layer_names_what_does_not_fit(
     "make",
     [MultiHeadAttention, lambda d, h: build_encoder(**STACK | {"d_model": d, "num_heads": h})],
 )
-def test_heads_must_divide_the_width(make: Any) -> None:
+def test_num_heads_must_divide_d_model(make: Any) -> None:
     message = "d_model must be divisible by num_heads, got d_model=10 and num_heads=3"
     with pytest.raises(ValueError, match=f"^{message}$"):
         make(10, 3)
@@ -243,8 +240,8 @@ def decode(**masks: Tensor) -> Tensor:
     return build_decoder(**STACK | {"num_heads": 4})(X, X, **masks)
 
 
-TAKES_A_MASK: dict[str, Callable[[Tensor], Any]] = {
-    "readable": lambda mask: scaled_dot_product_attention(Q, Q, Q, mask=mask),
+ACCEPT_A_MASK: dict[str, Callable[[Tensor], Any]] = {
+    "explicit": lambda mask: scaled_dot_product_attention(Q, Q, Q, mask=mask),
     "fused": lambda mask: fused_attention(Q, Q, Q, mask=mask),
     "fused causal": lambda mask: fused_attention(Q, Q, Q, mask=mask, causal=True),
     "weights": lambda mask: attention_weights(Q, Q, mask=mask),
@@ -253,22 +250,22 @@ TAKES_A_MASK: dict[str, Callable[[Tensor], Any]] = {
     "decoder": lambda mask: decode(mask=mask),
     "memory": lambda mask: decode(memory_mask=mask),
 }
-every_taker = pytest.mark.parametrize("take", TAKES_A_MASK.values(), ids=TAKES_A_MASK)
+every_caller = pytest.mark.parametrize("call", ACCEPT_A_MASK.values(), ids=ACCEPT_A_MASK)
 
 
-@every_taker
+@every_caller
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32], ids=str)
-def test_a_mask_that_is_not_boolean_is_refused_with_the_meaning_of_true(
-    take: Callable[[Tensor], Any], dtype: torch.dtype
+def test_a_mask_that_is_not_boolean_is_refused_with_the_mask_rule(
+    call: Callable[[Tensor], Any], dtype: torch.dtype
 ) -> None:
     message = (
-        rf"^(memory_)?mask must be bool, where True hides a key, got dtype={dtype}; compare to make"
+        rf"^(memory_)?mask must be bool, where True hides a key, got dtype={dtype}; a comparison "
     )
     with pytest.raises(TypeError, match=message):
-        take(zeros(5, 5, dtype=dtype))
+        call(zeros(5, 5, dtype=dtype))
 
 
-@every_taker
+@every_caller
 @pytest.mark.parametrize(
     "shape",
     [
@@ -277,21 +274,21 @@ def test_a_mask_that_is_not_boolean_is_refused_with_the_meaning_of_true(
     ],
     ids=str,
 )
-def test_a_mask_that_does_not_fit_is_refused_with_both_shapes_and_its_builders(
-    take: Callable[[Tensor], Any], shape: tuple[int, ...]
+def test_a_mask_that_does_not_fit_is_refused_with_the_accepted_shapes(
+    call: Callable[[Tensor], Any], shape: tuple[int, ...]
 ) -> None:
     message = (
         "must have shape (L, S) = (5, 5) or (B|1, H|1, L|1, S) = (2|1, 4|1, 5|1, 5), "
         f"got {shape}; padding_mask(tokens) and causal_mask(L, S) build these shapes"
     )
     with pytest.raises(ValueError, match=f"^(memory_)?mask {re.escape(message)}$"):
-        take(zeros(*shape, dtype=torch.bool))
+        call(zeros(*shape, dtype=torch.bool))
 
 
 @pytest.mark.parametrize(
-    "kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding], ids=["waves", "learned"]
+    "kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding], ids=["sinusoidal", "learned"]
 )
-def test_positions_end_at_max_length_also_through_an_offset(kind: Any) -> None:
+def test_positions_with_an_offset_stay_below_max_length(kind: Any) -> None:
     positions = kind(8, max_length=9)
     for length, offset in ((10, 0), (5, 5), (1, 9), (1, 10**9)):
         message = (
@@ -343,8 +340,8 @@ def test_positions_end_at_max_length_also_through_an_offset(kind: Any) -> None:
         (
             lambda: format_mask(zeros(3, 3)),
             TypeError,
-            "mask must be bool, where True hides a key, got dtype=torch.float32; compare to make "
-            "it one, for example `mask == 0` where 0 marks what to hide",
+            "mask must be bool, where True hides a key, got dtype=torch.float32; a comparison gives "
+            "a boolean mask, for example `mask == 0` if 0 marks masked keys",
         ),
         (
             lambda: format_mask(zeros(2, 3, 3, dtype=torch.bool)),
@@ -358,7 +355,7 @@ def test_positions_end_at_max_length_also_through_an_offset(kind: Any) -> None:
         ),
     ],
 )
-def test_tokens_and_drawn_masks_of_the_wrong_kind_are_refused(
+def test_tokens_and_formatted_masks_of_the_wrong_type_are_refused(
     call: Callable[[], Any], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=f"^{re.escape(message)}$"):
@@ -373,12 +370,12 @@ def test_recording_hides_no_error_of_the_model() -> None:
         layer(X, X, X, mask=zeros(5, 5))
 
 
-def test_a_start_of_another_shape_is_refused() -> None:
+def test_start_tokens_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"start must have shape \(N,\), got \(2, 1\)"):
-        greedy_search(Nobody(), torch.tensor([[1], [1]]), end_id=0, max_length=3)
+        greedy_search(NeverCalled(), torch.tensor([[1], [1]]), end_id=0, max_length=3)
 
 
-def test_positions_are_not_added_to_integers() -> None:
+def test_positional_encodings_are_not_added_to_integers() -> None:
     positions = SinusoidalPositionalEncoding(8)
     with pytest.raises(
         TypeError, match=r"x must be a floating-point tensor, got dtype=torch\.int64"
@@ -387,8 +384,8 @@ def test_positions_are_not_added_to_integers() -> None:
 
 
 @pytest.mark.parametrize("build", [build_encoder, build_decoder])
-def test_a_finished_residual_cannot_stand_in_several_places(build: Callable[..., Any]) -> None:
-    message = r"^residual must make a new PreNorm at each call, got a finished PreNorm$"
+def test_a_residual_instance_is_no_factory(build: Callable[..., Any]) -> None:
+    message = r"^residual must return a new PreNorm at each call, got a PreNorm instance$"
     with pytest.raises(TypeError, match=message):
         build(**STACK, residual=PreNorm(8))
     layer = type(build(**STACK).layers[0])
@@ -400,11 +397,14 @@ def test_a_finished_residual_cannot_stand_in_several_places(build: Callable[...,
 @pytest.mark.parametrize(
     ("attention_function", "message"),
     [
-        (ALiBi, "kernel must be made already, got the class ALiBi"),
-        ("fused", "kernel must be a function or a module, got attention_function='fused'"),
+        (ALiBi, "attention_function must be an instance, got the class ALiBi"),
+        (
+            "fused",
+            "attention_function must be a function or a module, got attention_function='fused'",
+        ),
     ],
 )
-def test_a_kernel_is_something_to_call(attention_function: Any, message: str) -> None:
+def test_an_attention_function_must_be_callable(attention_function: Any, message: str) -> None:
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         MultiHeadAttention(8, 2, attention_function=attention_function)
 
