@@ -71,10 +71,10 @@ def losses(model: Transformer) -> Iterator[Loss]:
             ],
         )
     for title, attentions in layers.items():
-        yield Loss(title.replace("a head of ", "all of "), [{"silent": attentions}])
+        yield Loss(title.replace("a head of ", "all of "), [{"modules": attentions}])
     feed_forwards = [name for name in names if name.endswith(".feed_forward")]
-    yield Loss("a feed-forward, one at a time", [{"silent": [name]} for name in feed_forwards])
-    yield Loss("all feed-forwards", [{"silent": feed_forwards}])
+    yield Loss("a feed-forward, one at a time", [{"modules": [name]} for name in feed_forwards])
+    yield Loss("all feed-forwards", [{"modules": feed_forwards}])
     yield Loss("the positions", [{"positions": True}])
     yield Loss("the scale", [{"scale": True}])
     residuals = [name for name, part in model.named_modules() if isinstance(part, Residual)]

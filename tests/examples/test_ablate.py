@@ -22,7 +22,7 @@ from translation.transformer import Transformer
 def bleu_without(folder: str, *, cross_attention: bool) -> float:
     config, model, source, target = Run(Path(folder)).load_best(torch.device("cpu"))
     pairs = corpus_of(config).validation
-    with without(model, silent=model.cross_attentions if cross_attention else []):
+    with without(model, modules=model.cross_attentions if cross_attention else []):
         lines = write(model, source, target, [x.source for x in pairs], search=Greedy())
     return score(lines, [x.reference for x in pairs], tokenize="13a").bleu
 

@@ -1,13 +1,13 @@
-"""Inspection: a look inside a model while it works.
+"""Inspection: attention weights, masks, shapes, ablations and checks of a model.
 
-The weights of attention are the one part of a Transformer that a person can read: which word looked
-at which. :func:`record_attention` shows them for any model made of these blocks.
-:func:`explain_mask` tells what a mask hides and why, :func:`trace_shapes` what goes through a model
-and where it gets stuck; :func:`ablate` takes parts out, to see what they are good for.
-:func:`check_causal`, :func:`check_padding` and :func:`check_cache` find the mistakes that raise no
-error, in any model.
+Attention weights are the part of a Transformer that is easiest to interpret: they show which keys
+each query attends to. :func:`record_attention` collects them for any model made of these blocks.
+:func:`explain_mask` shows which positions a mask hides and why. :func:`trace_shapes` lists the
+shapes in a forward pass and finds the module that fails. :func:`ablate` removes parts of a trained
+model, to measure what they contribute. :func:`check_causal`, :func:`check_padding` and
+:func:`check_cache` find the mistakes that raise no error, in any model.
 
-Next chapter: :mod:`transformer_blocks.interop`, weights from elsewhere.
+Next chapter: :mod:`transformer_blocks.interop`, weights from and for torch's modules.
 """
 
 # ruff: noqa: I001  (in teaching order)

@@ -1,7 +1,9 @@
-"""Ablation: take a part out of a trained model, and see what it was good for.
+"""Ablation: remove parts of a trained model, to measure what they contribute.
 
-What does a head do? What would be lost without the residual connections, the positions, the scale?
-:func:`ablate` silences such parts while its ``with`` block lasts, and puts everything back exactly.
+How much does the loss increase without one head, without the residual connections, the positional
+encodings or the scale of the scores? :func:`ablate` removes such parts inside a ``with`` block and
+restores the model exactly. Attention heads were ablated like this in "Are Sixteen Heads Really
+Better than One?" (Michel et al. 2019, https://arxiv.org/abs/1905.10650).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -32,89 +34,92 @@ def ablate(
     model: nn.Module,
     *,
     heads: Mapping[str, Collection[int]] | None = None,
-    silent: Collection[str] = (),
+    modules: Collection[str] = (),
     residuals: Collection[str] = (),
     positions: bool = False,
     scale: bool = False,
 ) -> Iterator[None]:
-    """Run a model without some of its parts, inside the ``with`` block.
+    """Remove parts of a model inside the ``with`` block.
 
-    Parts are named as ``model.named_modules()`` names them. Afterwards the model is what it was,
-    also if the block ends with an error. Several blocks may ablate one model: each takes effect
-    while it lasts, for every thread that runs the model, and they may end in any order.
-    Inside, a compiled model runs uncompiled. Pack a model afterwards, not within, and give one that
-    is not prepared.
+    Parts have the names of ``model.named_modules()``. After the block the model is restored
+    exactly, also if the block ends with an error. Several blocks may ablate one model: each takes
+    effect while it lasts, for every thread that runs the model, and they may end in any order.
+    Inside, a compiled model is executed eagerly. A model that is prepared for inference cannot be
+    ablated; ablate the trained model, and do not prepare it inside the block.
 
     Args:
         model: Any module that is made of these blocks.
-        heads: For attention layers, the numbers of the heads that find nothing: what they hand over
-            is zero.
-        silent: Modules that answer with zeros, such as a cross-attention or a feed-forward network.
-        residuals: Residual connections that pass on what their sublayer says, and no longer their
-            input.
-        positions: Whether positional encodings add nothing.
-        scale: Whether attention scores are no longer divided by the root of d_k.
+        heads: For each attention layer by name, the numbers of the heads whose outputs are replaced
+            by zeros before the output projection.
+        modules: Names of modules whose output is replaced by zeros, for example a cross-attention
+            or a feed-forward network.
+        residuals: Names of residual connections that no longer add their input to the sublayer's
+            output.
+        positions: Whether to remove the positional encodings.
+        scale: Whether to remove the factor 1 / sqrt(d_k) of the attention scores.
 
     Raises:
-        ValueError: If there is no such module or head, if a part has nothing to lose (no positions
-            in the model), or if the model is prepared.
-        TypeError: If a module or an argument is of another kind.
+        ValueError: If a module or head does not exist, if the model has no part of that kind (no
+            positional encoding), or if the model is prepared for inference.
+        TypeError: If a module or an argument is of another type.
 
     Example:
         >>> encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x = torch.randn(1, 5, 16)
-        >>> whole = encoder(x)
+        >>> expected = encoder(x)
         >>> with ablate(encoder, heads={"layers.0.self_attention": [0, 2]}):
-        ...     torch.allclose(encoder(x), whole)
+        ...     torch.allclose(encoder(x), expected)
         False
-        >>> torch.equal(encoder(x), whole)
+        >>> torch.equal(encoder(x), expected)
         True
     """
     check_module(model=model)
-    _check_kinds(heads, silent, residuals, positions=positions, scale=scale)
+    _check_arguments(heads, modules, residuals, positions=positions, scale=scale)
     if any(isinstance(part, PACKED) for part in model.modules()):
         raise ValueError("model must not be prepared; ablate the one that was trained")
-    with ExitStack() as undo:
-        undo.enter_context(run_eagerly())
+    with ExitStack() as stack:
+        stack.enter_context(run_eagerly())
         for name, numbers in (heads or {}).items():
             layer = _find(model, name, MultiHeadAttention)
-            wrong = [number for number in numbers if not 0 <= number < layer.num_heads]
-            if wrong:
-                raise ValueError(
-                    f"heads of {name!r} must be in 0..{layer.num_heads - 1}, got {wrong[0]}"
-                )
-            undo.enter_context(
-                _changed(layer, "attention_function", partial(_Silenced, heads=sorted(numbers)))
+            for number in numbers:
+                if not 0 <= number < layer.num_heads:
+                    raise ValueError(
+                        f"heads of {name!r} must be in 0..{layer.num_heads - 1}, got {number}"
+                    )
+            stack.enter_context(
+                _changed(layer, "attention_function", partial(_MaskedHeads, heads=sorted(numbers)))
             )
-        for name in silent:
+        for name in modules:
             module = _find(model, name, nn.Module)
-            undo.callback(module.register_forward_hook(_zeros).remove)
+            stack.callback(module.register_forward_hook(_replace_by_zeros).remove)
         for name in residuals:
             residual = _find(model, name, (PreNorm, PostNorm))
-            change = partial(_instead, MethodType(_forward_without_stream, residual))
-            undo.enter_context(_changed(residual, "forward", change))
+            change = partial(_replace_by, MethodType(_forward_without_input, residual))
+            stack.enter_context(_changed(residual, "forward", change))
         if positions:
             kinds = SinusoidalPositionalEncoding, LearnedPositionalEncoding
-            for encoding in _all(model, kinds, "a positional encoding"):
-                undo.enter_context(_changed(encoding, "forward", partial(_instead, _unchanged)))
+            for encoding in _find_all(model, kinds, "a positional encoding"):
+                stack.enter_context(_changed(encoding, "forward", partial(_replace_by, _identity)))
         if scale:
-            for layer in _all(
+            for layer in _find_all(
                 model, (MultiHeadAttention, SingleHeadAttention), "an attention layer"
             ):
                 if isinstance(layer, SingleHeadAttention):
-                    undo.enter_context(_changed(layer, "scale", partial(_instead, 1.0)))
+                    stack.enter_context(_changed(layer, "scale", partial(_replace_by, 1.0)))
                 elif any(isinstance(part, AdditiveAttention) for part in layer.modules()):
-                    raise ValueError("additive attention must be left as it is: it has no scale")
+                    raise ValueError(
+                        "scale must be False for additive attention, whose scores have no scale"
+                    )
                 else:
-                    undo.enter_context(_changed(layer, "attention_function", _Unscaled))
+                    stack.enter_context(_changed(layer, "attention_function", _Unscaled))
         yield
 
 
-def _check_kinds(heads: object, silent: object, residuals: object, **flags: object) -> None:
-    """Raise unless every argument of :func:`ablate` is of the kind that it promises.
+def _check_arguments(heads: object, modules: object, residuals: object, **flags: object) -> None:
+    """Raise unless every argument of :func:`ablate` has the annotated type.
 
     Raises:
-        TypeError: If one is not.
+        TypeError: If one has not.
     """
     if heads is not None and not isinstance(heads, Mapping):
         raise TypeError(
@@ -127,43 +132,43 @@ def _check_kinds(heads: object, silent: object, residuals: object, **flags: obje
         for number in numbers:
             if not isinstance(number, int) or isinstance(number, bool):
                 raise TypeError(f"heads of {layer!r} must be integers, got {number!r}")
-    for name, modules in (("silent", silent), ("residuals", residuals)):
-        if isinstance(modules, str) or not isinstance(modules, Collection):
-            raise TypeError(f"{name} must be a collection of module names, got {modules!r}")
+    for name, names in (("modules", modules), ("residuals", residuals)):
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise TypeError(f"{name} must be a collection of module names, got {names!r}")
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise TypeError(f"{name} must be True or False, got {name}={flag!r}")
 
 
-class _Wrapped:
-    """A kernel around another one, which goes on showing its weights."""
+class _Wrapper:
+    """An attention function that calls another one, whose weights can still be recorded."""
 
     def __init__(self, attention_function: Callable[..., Any]) -> None:
         self.attention_function = attention_function
 
     def attention_weights(self, *inputs: Tensor, **options: Any) -> Tensor:
-        weigh = getattr(self.attention_function, "attention_weights", attention_weights)
-        return weigh(*inputs, **options)
+        compute = getattr(self.attention_function, "attention_weights", attention_weights)
+        return compute(*inputs, **options)
 
 
-class _Silenced(_Wrapped):
-    """A kernel some of whose heads find nothing."""
+class _MaskedHeads(_Wrapper):
+    """An attention function whose output is zero for some heads."""
 
     def __init__(self, attention_function: Callable[..., Any], heads: list[int]) -> None:
         super().__init__(attention_function)
         self.heads = heads
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
-        found = self.attention_function(*inputs, **options)
-        mixed: Tensor = found[0] if isinstance(found, tuple) else found  # (B, H, L, d_k)
-        is_silent = torch.zeros(mixed.shape[1], dtype=torch.bool)
-        is_silent[self.heads] = True
-        mixed = mixed.masked_fill(is_silent.to(mixed.device)[:, None, None], 0.0)
-        return (mixed, found[1]) if isinstance(found, tuple) else mixed
+        result = self.attention_function(*inputs, **options)
+        output: Tensor = result[0] if isinstance(result, tuple) else result  # (B, H, L, d_k)
+        is_masked = torch.zeros(output.shape[1], dtype=torch.bool)
+        is_masked[self.heads] = True
+        output = output.masked_fill(is_masked.to(output.device)[:, None, None], 0.0)
+        return (output, result[1]) if isinstance(result, tuple) else output
 
 
-class _Unscaled(_Wrapped):
-    """A kernel whose scores are not divided."""
+class _Unscaled(_Wrapper):
+    """An attention function without the factor 1 / sqrt(d_k)."""
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
         return self.attention_function(*inputs, **options | {"scale": 1.0})
@@ -172,20 +177,20 @@ class _Unscaled(_Wrapped):
         return super().attention_weights(*inputs, **options | {"scale": 1.0})
 
 
-def _zeros(module: nn.Module, inputs: object, output: object) -> Tensor:
+def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> Tensor:
     if not isinstance(output, Tensor):
         raise TypeError(
-            f"a silent module must return a tensor, got {type(output).__name__} from "
+            f"a module to ablate must return a tensor, got {type(output).__name__} from "
             f"{type(module).__name__}"
         )
     return torch.zeros_like(output)
 
 
-def _unchanged(x: Tensor, **options: object) -> Tensor:
+def _identity(x: Tensor, **options: object) -> Tensor:
     return x
 
 
-def _forward_without_stream(
+def _forward_without_input(
     residual: PreNorm | PostNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """Return what the sublayer computes, without the input that the residual would add."""
@@ -194,12 +199,12 @@ def _forward_without_stream(
     return residual.norm(residual.dropout(sublayer(x)))
 
 
-def _instead(value: object, _: object) -> object:
+def _replace_by(value: object, _: object) -> object:
     return value
 
 
 class _Attribute:
-    """An attribute of a module, also a registered module or a method, and the changes to it."""
+    """An attribute of a module (also a submodule or a method), and the active changes to it."""
 
     def __init__(self, module: nn.Module, name: str) -> None:
         self.values, self.name = vars(module), name
@@ -208,7 +213,7 @@ class _Attribute:
         self.changes: list[Callable[[Any], object]] = []
 
     def update(self) -> None:
-        """Derive the value from the original one, by the changes that last."""
+        """Apply all active changes to the original value."""
         if not self.changes and not self.is_own:
             del self.values[self.name]
             return
@@ -224,7 +229,7 @@ _lock = Lock()
 
 @contextmanager
 def _changed(module: nn.Module, name: str, change: Callable[[Any], object]) -> Iterator[None]:
-    """Change an attribute while the ``with`` block lasts; several blocks may end in any order."""
+    """Change an attribute inside the ``with`` block; several blocks may end in any order."""
     key = module, name
     with _lock:
         attribute = _attributes.setdefault(key, _Attribute(module, name))
@@ -241,19 +246,19 @@ def _changed(module: nn.Module, name: str, change: Callable[[Any], object]) -> I
 
 
 def _find(model: nn.Module, name: str, kind: Any) -> Any:
-    """Look a module up by its name."""
+    """Return the module of a name."""
     modules = dict(model.named_modules())
     if name not in modules:
-        raise ValueError(f"model must have a module of that name, got {name!r}")
+        raise ValueError(f"model must have a module of this name, got {name!r}")
     if not isinstance(modules[name], kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        wanted = " or ".join(each.__name__ for each in kinds)
-        raise TypeError(f"{name!r} must be {wanted}, got {type(modules[name]).__name__}")
+        expected = " or ".join(each.__name__ for each in kinds)
+        raise TypeError(f"{name!r} must be {expected}, got {type(modules[name]).__name__}")
     return modules[name]
 
 
-def _all(model: nn.Module, kinds: tuple[type[nn.Module], ...], what: str) -> list[Any]:
-    """Find all modules of some kinds; there must be one."""
+def _find_all(model: nn.Module, kinds: tuple[type[nn.Module], ...], what: str) -> list[Any]:
+    """Return all modules of some classes; there must be at least one."""
     found = [module for module in model.modules() if isinstance(module, kinds)]
     if not found:
         raise ValueError(f"model must have {what}, got none in {type(model).__name__}")
