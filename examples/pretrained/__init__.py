@@ -1,9 +1,12 @@
 """Published weights in the blocks of this library.
 
-``bert`` (an encoder: which sentences mean the same), ``marian`` (an encoder and a decoder: a
-translator) and ``gpt2`` (a decoder alone: text that goes on) are programs, each to be read on its
-own. ``loading`` reads what all of them are published as; ``wordpiece`` and ``byte_pairs`` cut text
-as BERT and GPT-2 do.
+``bert`` (an encoder: similarity of sentences), ``marian`` (an encoder and a decoder: translation)
+and ``gpt2`` (a decoder: text generation) are programs, each to be read on its own. ``loading``
+reads the files that all of them are published as; ``wordpiece``, ``sentence_pieces`` and
+``byte_pairs`` are their tokenizers.
 """
 
 import common  # noqa: F401  (names packages that are missing)
+from transformer_blocks.explorer.packages import check_packages
+
+check_packages("this program", "tokenizers", extra="pretrained")

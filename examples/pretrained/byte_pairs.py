@@ -1,147 +1,198 @@
-r"""Byte pairs: cut text as GPT-2 was trained to read it.
+"""Byte pairs: GPT-2's tokenizer.
 
-Byte-pair encoding joins the pieces that stand side by side most often (``translation/tokenizer.py``
-tells more). GPT-2's begins with the 256 bytes instead of characters, so that no text is unknown
-(section 2.2 of its paper). Two details make it exact:
+Byte-pair encoding merges the adjacent tokens that occur together most often
+(``examples/ladder/step8_byte_pair_encoding.py`` implements it from scratch). GPT-2's starts from
+the 256 bytes instead of characters, so that every text can be encoded (section 2.2 of its paper).
+Two details:
 
-- pieces never cross certain borders: between letters, digits, spaces and other signs, after an
-  English ``'s`` or ``'ll``; a single space belongs to what follows it;
-- ``vocab.json`` shows each byte as a character that can be printed, a space as ``Ġ``.
+- Merges never cross certain borders: between letters, digits, spaces and other signs, and before an
+  English ``'s`` or ``'ll``. A single space belongs to the word that follows it.
+- ``vocab.json`` shows each byte as a printable character, a space as ``Ġ``.
 
-The borders are a regular expression about Unicode's letters and digits, which :mod:`re` has no
-names for. So each character is first replaced by one that stands for its kind, and the borders are
-looked for in that shadow of the text.
+The library ``tokenizers`` performs the encoding. This file configures it from published files, and
+refuses files that describe a tokenizer of another kind.
 """
 
-import re
-import unicodedata
-from itertools import pairwise
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from common.errors import UserError
-from common.text_files import read_lines
-from pretrained.loading import check_vocabulary, read_json, shown
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
-END = "<|endoftext|>"
-SPELT = "'strevmld "  # characters that the borders depend on by themselves
-BORDERS = re.compile(
-    r"'(?:s|t|re|ve|m|ll|d)"  # of: it's, can't, we're, I've, I'm, we'll, he'd
-    r"| ?[Lstrevmld]+| ?N+| ?[P']+"  # letters, digits, other signs
-    r"|[S ]+(?![^S ])|[S ]+"  # spaces, of which the last is left to a word that follows
+from pretrained.loading import (
+    check_vocabulary,
+    class_name,
+    expect,
+    read_json,
+    read_tokenizer,
+    shown,
 )
+from common.text_files import read_lines
+from common.errors import UserError
 
-
-def _printable_bytes() -> list[str]:
-    """Give each byte its own character, or one above 255 if that cannot be seen."""
-    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)}
-    unseen = [byte for byte in range(256) if byte not in seen]
-    return [chr(byte if byte in seen else 256 + unseen.index(byte)) for byte in range(256)]
-
-
-BYTES = _printable_bytes()
-NUMBERS = {character: byte for byte, character in enumerate(BYTES)}
+FILES = ("vocab.json", "merges.txt", "tokenizer.json")
+END = "<|endoftext|>"
+BYTES = sorted(ByteLevel.alphabet())
+"""The 256 characters that stand for bytes, in the order of their code points."""
 
 
 class BytePairs:
-    """GPT-2's tokenizer: text to ids and back.
+    """GPT-2's tokenizer: text to token ids and back.
 
-    An ``<|endoftext|>`` that somebody writes into a text is text as any other, never the mark.
+    An ``<|endoftext|>`` within a text is text, never the special token.
 
     Args:
-        vocabulary: The id of each piece; all bytes are among them, and the mark between texts.
-        merges: The pairs of pieces to join, the most frequent first.
+        tokenizer: A byte-pair tokenizer of the library ``tokenizers``. Its vocabulary must hold all
+            bytes and ``<|endoftext|>``.
 
     Raises:
-        UserError: If a piece is missing, or two have one id.
+        UserError: If a token is missing, two tokens have one id, or a token holds a character that
+            stands for no byte.
 
     Example:
-        >>> pieces = [*BYTES, "Ġc", "at", "Ġcat", END]
-        >>> vocabulary = {piece: number for number, piece in enumerate(pieces)}
-        >>> tokenizer = BytePairs(vocabulary, [("Ġ", "c"), ("a", "t"), ("Ġc", "at")])
+        >>> tokens = [*BYTES, "Ġc", "at", "Ġcat", END]
+        >>> vocabulary = {token: number for number, token in enumerate(tokens)}
+        >>> merges = [("Ġ", "c"), ("a", "t"), ("Ġc", "at")]
+        >>> tokenizer = BytePairs.from_merges(vocabulary, merges)
         >>> ids = tokenizer.encode("a cat's 猫")
-        >>> [pieces[number] for number in ids]
+        >>> [tokens[number] for number in ids]
         ['a', 'Ġcat', "'", 's', 'Ġ', 'ç', 'Į', '«']
         >>> tokenizer.decode(ids)
         "a cat's 猫"
     """
 
-    def __init__(self, vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:
-        for piece in (*BYTES, *(left + right for left, right in merges), END):
-            if piece not in vocabulary:
-                raise UserError(f"the vocabulary of a GPT-2 tokenizer must hold {piece!r}")
-        self.vocabulary = vocabulary
-        self.pieces = {number: piece for piece, number in vocabulary.items()}
-        if len(self.pieces) < len(vocabulary):
-            raise UserError("the vocabulary of a GPT-2 tokenizer must not repeat a number")
-        for piece in vocabulary:
-            if piece != END and not NUMBERS.keys() >= set(piece):
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+        _check_tokens(self.vocabulary, (*BYTES, END))
+        self.tokens = {number: token for token, number in self.vocabulary.items()}
+        if len(self.tokens) < len(self.vocabulary):
+            raise UserError("the vocabulary of a GPT-2 tokenizer must not repeat an id")
+        alphabet = set(BYTES)
+        for token in self.vocabulary:
+            if token != END and not alphabet.issuperset(token):
                 raise UserError(
-                    "the vocabulary of a GPT-2 tokenizer must spell its pieces by the characters "
-                    f"that stand for bytes, got {shown(piece)}"
+                    "the tokens of a GPT-2 tokenizer must consist of the characters that stand "
+                    f"for bytes, got {shown(token)}"
                 )
-        self.ranks = {pair: rank for rank, pair in enumerate(merges)}
+
+    @classmethod
+    def from_merges(cls, vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> "BytePairs":
+        """Make a tokenizer of a vocabulary and merges.
+
+        Args:
+            vocabulary: The id of each token; all bytes and ``<|endoftext|>`` are among them.
+            merges: The pairs of tokens to merge, the most frequent first.
+
+        Raises:
+            UserError: As for the constructor, and if the vocabulary lacks a merged token.
+        """
+        _check_tokens(vocabulary, (token for pair in merges for token in (*pair, "".join(pair))))
+        tokenizer = Tokenizer(BPE(vocabulary, merges))
+        tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = ByteLevelDecoder()
+        return cls(tokenizer)
 
     @classmethod
     def load(cls, folder: Path) -> "BytePairs":
-        """Read ``vocab.json`` and ``merges.txt``.
+        """Read ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
 
         Raises:
-            UserError: If a file is missing or damaged.
+            UserError: If a file is missing or damaged, the files contradict each other, or the
+                tokenizer is of another kind.
         """
-        table, path = folder / "vocab.json", folder / "merges.txt"
-        vocabulary = check_vocabulary(read_json(table), table)
-        merges = []
-        for number, line in enumerate(read_lines(path), start=1):
-            match line.split(" "):
-                case [left, right] if left and right and not line.startswith("#version"):
-                    merges.append((left, right))
-                case _ if line and not line.startswith("#version"):
-                    raise UserError(f"{path}:{number} must hold two pieces, got {line!r}")
-        return cls(vocabulary, merges)
+        table, path, fast = (folder / name for name in FILES)
+        if table.exists() or path.exists() or not fast.exists():
+            vocabulary = check_vocabulary(read_json(table), table)
+            tokenizer = cls.from_merges(vocabulary, read_merges(path))
+        if not fast.exists():
+            return tokenizer
+        published = cls(read_tokenizer(fast, "BPE"))
+        check_tokenizer(published, fast)
+        if table.exists() and _model(published) != _model(tokenizer):
+            raise UserError(
+                f"{folder}: {table.name} and {path.name} hold another vocabulary or other merges "
+                f"than {fast.name}"
+            )
+        return published
 
     def encode(self, text: str) -> list[int]:
-        """Turn a text into ids.
+        """Turn a text into token ids.
 
         Raises:
-            UnicodeEncodeError: If it holds half a character (a lone surrogate).
+            UnicodeEncodeError: If the text holds a lone surrogate.
         """
-        known: dict[str, list[int]] = {}  # a text repeats its words
-        ids = []
-        for border in BORDERS.finditer("".join(map(_kind, text))):
-            word = text[border.start() : border.end()]
-            if word not in known:
-                known[word] = [self.vocabulary[piece] for piece in self._join(word)]
-            ids += known[word]
-        return ids
+        text.encode()  # or the library would raise a TypeError
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: list[int]) -> str:
-        """Turn ids into text; half a character at an end reads U+FFFD, the mark says nothing.
+        """Turn token ids into text, without ``<|endoftext|>``.
+
+        An incomplete character at an end becomes U+FFFD.
 
         Raises:
             IndexError: If an id is not in the vocabulary.
         """
-        if strangers := [number for number in ids if number not in self.pieces]:
-            raise IndexError(f"an id must be in the vocabulary, got {strangers[0]}")
-        spoken = "".join(self.pieces[number] for number in ids if self.pieces[number] != END)
-        return bytes(NUMBERS[character] for character in spoken).decode(errors="replace")
-
-    def _join(self, word: str) -> list[str]:
-        """Join the pieces of a word, the most frequent pair first, until no pair is known."""
-        pieces = [BYTES[byte] for byte in word.encode()]
-        while len(pieces) > 1:
-            ranks = [self.ranks.get(pair, len(self.ranks)) for pair in pairwise(pieces)]
-            place = ranks.index(min(ranks))
-            if ranks[place] == len(self.ranks):
-                break
-            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
-        return pieces
+        if unknown := [number for number in ids if number not in self.tokens]:
+            raise IndexError(f"an id must be in the vocabulary, got {unknown[0]}")
+        end = self.vocabulary[END]
+        return self.tokenizer.decode(
+            [number for number in ids if number != end], skip_special_tokens=False
+        )
 
 
-def _kind(character: str) -> str:
-    """Name the kind of a character: a letter, a number, a space, or else."""
-    if character in SPELT:
-        return character
-    if character in "\t\n\v\f\r\x85":
-        return "S"
-    kind = unicodedata.category(character)[0]
-    return {"L": "L", "N": "N", "Z": "S"}.get(kind, "P")
+def read_merges(path: Path) -> list[tuple[str, str]]:
+    """Read ``merges.txt``: a pair of tokens a line, the most frequent first.
+
+    Raises:
+        UserError: If the file is missing, or a line holds something else.
+    """
+    merges = []
+    for number, line in enumerate(read_lines(path), start=1):
+        match line.split(" "):
+            case [left, right] if left and right and not line.startswith("#version"):
+                merges.append((left, right))
+            case _ if line and not line.startswith("#version"):
+                raise UserError(f"{path}:{number} must hold two tokens, got {line!r}")
+    return merges
+
+
+def check_tokenizer(found: BytePairs, path: Path) -> None:
+    """Check that a ``tokenizer.json`` describes GPT-2's tokenizer.
+
+    Args:
+        found: The tokenizer that was read from the file.
+        path: The file, which errors name.
+
+    Raises:
+        UserError: If the file describes another tokenizer.
+    """
+    tokenizer, model = found.tokenizer, found.tokenizer.model
+    pre_tokenizer: Any = tokenizer.pre_tokenizer
+    expect(path, "dropout", model.dropout, None)
+    expect(path, "continuing_subword_prefix", model.continuing_subword_prefix or "", "")
+    expect(path, "end_of_word_suffix", model.end_of_word_suffix or "", "")
+    expect(path, "ignore_merges", model.ignore_merges, False)
+    expect(path, "normalizer", class_name(tokenizer.normalizer), None)
+    expect(path, "pre_tokenizer", class_name(pre_tokenizer), "ByteLevel")
+    expect(path, "add_prefix_space", pre_tokenizer.add_prefix_space, False)
+    expect(path, "use_regex", pre_tokenizer.use_regex, True)
+    expect(path, "decoder", class_name(tokenizer.decoder), "ByteLevel")
+    if tokenizer.encode("a").ids != tokenizer.encode("a", add_special_tokens=False).ids:
+        raise UserError(f"{path}: post_processor must add no token to a text")
+
+
+def _check_tokens(vocabulary: dict[str, int], tokens: Iterable[str]) -> None:
+    for token in tokens:
+        if token not in vocabulary:
+            raise UserError(f"the vocabulary of a GPT-2 tokenizer must hold {token!r}")
+
+
+def _model(found: BytePairs) -> tuple[object, object]:
+    """Return the vocabulary and the merges, to be compared."""
+    model = json.loads(found.tokenizer.to_str())["model"]
+    return model["vocab"], model["merges"]

@@ -25,11 +25,12 @@ from common.program import run_program
 from common.searches import Greedy, Sample, Search
 from common.text_files import decode_line
 from pretrained.byte_pairs import END, BytePairs
+from pretrained.byte_pairs import FILES as TOKENIZER_FILES
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
 from pretrained.loading import WEIGHTS, find_folder
 from transformer_blocks.inference import prepare
 
-FILES = ("config.json", WEIGHTS, "vocab.json", "merges.txt")
+FILES = ("config.json", WEIGHTS, *TOKENIZER_FILES)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Writer:
             )
         begun = torch.tensor([ids], device=self.model.words.weight.device)  # (1, L)
         rows = range(len(self.model.words.weight))
-        suppressed = [number for number in rows if number not in self.tokenizer.pieces]
+        suppressed = [number for number in rows if number not in self.tokenizer.tokens]
         steps = Gpt2Steps(self.model, begun[:, :-1], suppressed=suppressed)
         (found,) = search(steps, begun[:, -1], end_id=self.model.end_id, max_length=[length])
         return [self.tokenizer.decode(each.tokens) for each in found]

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from common.errors import UserError
@@ -155,16 +156,66 @@ def check_vocabulary(vocabulary: object, where: Path) -> dict[str, int]:
     """Return a vocabulary, the id of each piece, once it is known to be one.
 
     Raises:
-        UserError: If it is no object, or an id is no whole number from 0 up.
+        UserError: If it is no object, or an id is no whole number from 0 to :data:`LARGEST`.
     """
     if not isinstance(vocabulary, dict):
         raise UserError(f"{where} must hold an object as vocabulary, got {shown(vocabulary)}")
-    for piece, number in vocabulary.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+    for token, number in vocabulary.items():
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
             raise UserError(
-                f"{where}: the number of {shown(piece)} must be at least 0: {shown(number)}"
+                f"{where}: the id of {shown(token)} must be a whole number from 0 to {LARGEST}, "
+                f"got {shown(number)}"
             )
     return vocabulary
+
+
+def read_tokenizer(path: Path, kind: str) -> Tokenizer:
+    """Open a ``tokenizer.json`` with the library ``tokenizers``; nothing in it is executed.
+
+    Truncation and padding are switched off, and special tokens within a text are text.
+
+    Args:
+        path: The file.
+        kind: The model of tokens that it must describe, "WordPiece" or "BPE".
+
+    Raises:
+        UserError: If the file is missing or damaged, describes another model, or adds tokens that
+            are not special.
+    """
+    content = read_json(path)
+    model = content.get("model")
+    model = model if isinstance(model, dict) else {"type": model}
+    found = model.get("type", "BPE" if "merges" in model else "WordPiece")  # older ones name none
+    expect(path, "model", found, kind)
+    check_vocabulary(model.get("vocab"), path)
+    added = content.get("added_tokens") or []
+    for token in added if isinstance(added, list) else [added]:
+        # A special token within a text is text to these programs; another would be split off.
+        special = token.get("special") if isinstance(token, dict) else None
+        expect(path, f"special of the added token {shown(token)}", special, True)
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library has no class of its own for its errors
+        raise UserError(f"{path} cannot be read as a tokenizer ({error})") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def expect(path: Path, name: str, found: object, wanted: object) -> None:
+    """Raise unless a setting of a published file has the value that is implemented here.
+
+    Raises:
+        UserError: If it has another.
+    """
+    if found != wanted:
+        raise UserError(f"{path}: {name} must be {wanted!r} for this program, got {shown(found)}")
+
+
+def class_name(part: object) -> str | None:
+    """Return the name of the class of a tokenizer's part, or ``None`` if there is no such part."""
+    return None if part is None else type(part).__name__
 
 
 class Config:
@@ -191,10 +242,7 @@ class Config:
             UserError: If one has another.
         """
         for name, wanted in settings.items():
-            if (found := self.values.get(name, wanted)) != wanted:
-                raise UserError(
-                    f"{self.path}: {name} must be {wanted!r} for this program, got {shown(found)}"
-                )
+            expect(self.path, name, self.values.get(name, wanted), wanted)
 
     def expect_only(self, **settings: object) -> None:
         """Raise as :meth:`expect` does, and also if a setting is there that is not among these.

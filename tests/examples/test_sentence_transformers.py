@@ -175,7 +175,7 @@ def test_folders_of_the_first_versions_are_read(encoder: Path, tmp_path: Path) -
 @pytest.mark.parametrize("strip_accents", [None, True, False])
 @pytest.mark.parametrize("split_chinese", [True, False])
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_tokenizer_json_says_how_texts_are_cut(
+def test_a_text_is_tokenised_as_tokenizer_json_describes(
     encoder: Path,
     tmp_path: Path,
     lower_case: bool,
@@ -337,10 +337,21 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "max_input_chars_per_word must be 100 for this program, got 9",
     ),
-    "no marks": (update("tokenizer.json", post_processor=None), "post_processor must be"),
-    "other marks": (
+    "no special tokens around a text": (
+        update("tokenizer.json", post_processor=None),
+        "tokenizer.json: post_processor must add [CLS] before a text and [SEP] after it",
+    ),
+    "one special token beside a text": (
         change("tokenizer.json", lambda content: content["post_processor"]["single"].pop()),
-        "post_processor must be [{'SpecialToken'",
+        "tokenizer.json: post_processor must add [CLS] before a text and [SEP] after it",
+    ),
+    "a damaged pre-tokenizer": (
+        update("tokenizer.json", pre_tokenizer={"type": "Nothing"}),
+        "tokenizer.json cannot be read as a tokenizer (",
+    ),
+    "another pre-tokenizer": (
+        update("tokenizer.json", pre_tokenizer={"type": "Whitespace"}),
+        "pre_tokenizer must be 'BertPreTokenizer' for this program, got 'Whitespace'",
     ),
     "an added word": (
         change(
@@ -361,7 +372,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a number that is none": (
         change("tokenizer.json", lambda content: content["model"]["vocab"].update(cat="x")),
-        "tokenizer.json: the number of 'cat' must be at least 0: 'x'",
+        "tokenizer.json: the id of 'cat' must be a whole number from 0 to 268435456, got 'x'",
     ),
     "another vocabulary beside": (
         lambda folder: (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n"),
