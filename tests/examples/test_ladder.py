@@ -1,6 +1,7 @@
 """The steps of the ladder: each runs as a script, and what it says is so."""
 
 import io
+import json
 import math
 import re
 import subprocess
@@ -9,7 +10,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.image import imread
 
 import step1_one_query
@@ -19,6 +23,7 @@ import step4_scale
 import step5_masks
 import step6_heads
 import step7_positions
+import step8_byte_pair_encoding
 
 STEPS = [
     step1_one_query,
@@ -28,6 +33,7 @@ STEPS = [
     step5_masks,
     step6_heads,
     step7_positions,
+    step8_byte_pair_encoding,
 ]
 
 
@@ -184,3 +190,44 @@ def test_the_cat_of_step_7_is_first_where_it_is_said_to_be() -> None:
     for sentence, answer in zip(tokens.tolist(), cat_first.tolist(), strict=True):
         cat, dog = (sentence.index(word) for word in (step7_positions.CAT, step7_positions.DOG))
         assert (cat < dog) == bool(answer)
+
+
+WORDS = st.lists(st.text("abc", min_size=1, max_size=8), min_size=1, max_size=12).map(" ".join)
+"""Few letters, so that many pairs are equally frequent and many overlap, as in aaa."""
+
+
+@given(text=WORDS, new_text=WORDS, merges=st.integers(0, 20))
+def test_merges_and_ids_are_those_of_the_library(text: str, new_text: str, merges: int) -> None:
+    size = len(set(text)) + merges
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
+    pattern = tokenizers.Regex(r" ?[^ \n]+|[ \n]")
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.Split(pattern, "isolated")
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=size, min_frequency=0, show_progress=False)
+    theirs.train_from_iterator([text], trainer)
+    learnt = json.loads(theirs.to_str())["model"]
+    vocabulary, found = step8_byte_pair_encoding.train(text, size)
+    assert vocabulary == learnt["vocab"]
+    assert found == [tuple(pair) for pair in learnt["merges"]]
+    known = "".join(character for character in new_text if character in text)
+    expected = theirs.encode(known).ids
+    assert step8_byte_pair_encoding.encode(known, vocabulary, found) == expected
+
+
+@given(text=st.text(), merges=st.integers(0, 20))
+def test_decoding_restores_the_text(text: str, merges: int) -> None:
+    vocabulary, learnt = step8_byte_pair_encoding.train(text, len(set(text)) + merges)
+    ids = step8_byte_pair_encoding.encode(text, vocabulary, learnt)
+    assert step8_byte_pair_encoding.decode(ids, vocabulary) == text
+
+
+def test_of_equally_frequent_pairs_the_one_with_the_smaller_ids_is_merged() -> None:
+    vocabulary, merges = step8_byte_pair_encoding.train("cb ba ac", 6)  # every pair occurs once
+    assert vocabulary == {" ": 0, "a": 1, "b": 2, "c": 3, " a": 4, " b": 5}
+    assert merges == [(" ", "a"), (" ", "b")]
+
+
+def test_merges_shorten_a_text_of_new_words_that_is_restored(said: dict[int, str]) -> None:
+    lengths = [int(length) for length in re.findall(r"merges, (\d+) tokens:", said[8])]
+    text = step8_byte_pair_encoding.NEW_TEXT
+    assert len(text) == lengths[0] > lengths[1] > lengths[2]
+    assert f"decoded:  {text}\n" in said[8]
