@@ -1,11 +1,11 @@
-r"""GPT-2: a decoder alone, which goes on with a text.
+r"""GPT-2: generate text with a decoder-only model.
 
     python examples/pretrained/gpt2.py openai-community/gpt2 "The Transformer is" --length 40
     python examples/pretrained/gpt2.py FOLDER "Once upon a time" --sample --top-p 0.9 --seed 1
 
-The likeliest words are taken, or words are drawn by their chances with ``--sample``. What was
-begun is read at once, and from there each step reads the newest word alone: keys and values of all
-earlier ones wait in a cache. The model is in ``gpt2_model.py``.
+Decoding is greedy, or with ``--sample`` random: tokens are drawn by their probabilities. The model
+reads the prompt in one pass. Each decoding step then reads the newest token alone and attends to
+the cached keys and values of all earlier ones. The model is in ``gpt2_model.py``.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
+sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
 from common.errors import UserError
 from common.options import Parser, number
@@ -34,114 +34,133 @@ FILES = ("config.json", WEIGHTS, *TOKENIZER_FILES)
 
 
 @dataclass(frozen=True)
-class Writer:
+class TextGenerator:
     """A GPT-2 with its tokenizer.
 
     Attributes:
-        model: In eval mode.
-        tokenizer: Cuts what is begun, and puts together what is written.
+        model: The language model, in evaluation mode.
+        tokenizer: The tokenizer of the prompt and of the generated text.
     """
 
     model: Gpt2
     tokenizer: BytePairs
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Writer":
-        """Read a published GPT-2.
+    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "TextGenerator":
+        """Load a published GPT-2.
+
+        Args:
+            folder: Folder that holds the files of :data:`FILES`.
+            dtype: Data type of the parameters, in which the model computes.
 
         Raises:
-            UserError: If a file is missing or damaged, or they do not belong together.
+            UserError: If a file is missing or damaged, or the files do not belong together.
         """
         tokenizer, model = BytePairs.load(folder), Gpt2.load(folder, dtype=dtype)
-        vocabulary, vocabulary_size = tokenizer.vocabulary, len(model.words.weight)
+        vocabulary, vocabulary_size = tokenizer.vocabulary, len(model.token_embedding.weight)
         if vocabulary[END] != model.end_id:
             raise UserError(
-                f"{folder}: {END} is {vocabulary[END]} in vocab.json but {model.end_id} in "
+                f"{folder}: {END} is {vocabulary[END]} in the vocabulary but {model.end_id} in "
                 "config.json"
             )
         if max(vocabulary.values()) >= vocabulary_size:
             raise UserError(
-                f"{folder / 'vocab.json'} has numbers beyond the {vocabulary_size} pieces of "
-                "config.json"
+                f"{folder}: the ids of the vocabulary must be below the vocab_size of config.json, "
+                f"got {max(vocabulary.values())} and {vocabulary_size}"
             )
         return cls(model, tokenizer)
 
     @torch.inference_mode()
-    def go_on(self, text: str, *, length: int, search: Search) -> list[str]:
-        """Go on with a text until the model ends it.
+    def generate(self, prompt: str, *, length: int, search: Search) -> list[str]:
+        """Continue a text until the model ends it.
 
         Args:
-            text: What is begun. An empty one is begun by the mark between texts.
-            length: Most tokens to write.
-            search: How to choose words.
+            prompt: The text to continue. An empty one is replaced by the end token, after which a
+                text begins.
+            length: Maximum number of tokens to generate.
+            search: The decoding strategy.
 
         Returns:
-            What is found to follow, likeliest first; the text itself is not repeated.
+            The continuations that the search returns, best first, without the prompt.
 
         Raises:
-            UserError: If the model has too few positions for both.
+            UserError: If prompt and continuation exceed the model's maximum length.
         """
-        ids = self.tokenizer.encode(text) or [self.model.end_id]
+        ids = self.tokenizer.encode(prompt) or [self.model.end_id]
         if len(ids) + length > self.model.max_length:
             raise UserError(
-                f"the model reads {self.model.max_length} tokens at most, got {len(ids)} tokens "
-                f"to go on from and {length} to write"
+                f"prompt and continuation must not exceed the model's {self.model.max_length} "
+                f"tokens, got a prompt of {len(ids)} and --length {length}"
             )
-        begun = torch.tensor([ids], device=self.model.words.weight.device)  # (1, L)
-        rows = range(len(self.model.words.weight))
-        suppressed = [number for number in rows if number not in self.tokenizer.tokens]
-        steps = Gpt2Steps(self.model, begun[:, :-1], suppressed=suppressed)
-        (found,) = search(steps, begun[:, -1], end_id=self.model.end_id, max_length=[length])
+        table = self.model.token_embedding.weight
+        tokens = torch.tensor([ids], device=table.device)  # (1, L)
+        unused = [number for number in range(len(table)) if number not in self.tokenizer.tokens]
+        steps = Gpt2Steps(self.model, tokens[:, :-1], suppressed=unused)
+        (found,) = search(steps, tokens[:, -1], end_id=self.model.end_id, max_length=[length])
         return [self.tokenizer.decode(each.tokens) for each in found]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: write(arguments))
+    return run_program(lambda: print_continuation(arguments))
 
 
-def write(arguments: Sequence[str] | None) -> None:
-    """Print a text and what follows."""
+def print_continuation(arguments: Sequence[str] | None) -> None:
+    """Print a prompt and its continuation."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a folder, or a name on the Hugging Face hub")
-    parser.add_argument("text", nargs="?", default="", help="what to go on with")
+    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
+    parser.add_argument("text", nargs="?", default="", help="the prompt, which is continued")
     parser.add_argument(
-        "--length", type=number(int, "above 0"), default=40, help="most tokens (default: 40)"
+        "--length",
+        type=number(int, "above 0"),
+        default=40,
+        help="maximum number of tokens to generate (default: 40)",
     )
-    parser.add_argument("--sample", action="store_true", help="draw words at random")
-    parser.add_argument("--temperature", type=number(float, "above 0"), help="default: 1")
     parser.add_argument(
-        "--top-k", type=number(int, "above 0"), help="draw from so many words only, the likeliest"
+        "--sample", action="store_true", help="sample tokens by their probabilities"
+    )
+    parser.add_argument(
+        "--temperature",
+        type=number(float, "above 0"),
+        help="divisor of the logits; above 1 the choice is more random (default: 1)",
+    )
+    parser.add_argument(
+        "--top-k",
+        type=number(int, "above 0"),
+        help="sample from this number of most probable tokens only",
     )
     parser.add_argument(
         "--top-p",
         type=number(float, "in (0, 1]"),
-        help="draw from the fewest words that have this probability together; with --top-k, among "
-        "those words",
+        help="sample from the smallest set of tokens with this total probability; with --top-k, "
+        "within those tokens",
     )
-    parser.add_argument("--seed", type=number(int, "at least 0"), help="of the draws")
-    parser.add_argument("--revision", help="on the hub (default: its main branch)")
+    parser.add_argument("--seed", type=number(int, "at least 0"), help="random seed for --sample")
+    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
     search = choose_search(options)
-    text = decode_line(os.fsencode(options.text), where="the text")
-    writer = Writer.load(find_folder(options.model, FILES, revision=options.revision))
-    (found,) = replace(writer, model=prepare(writer.model)).go_on(
-        text, length=options.length, search=search
-    )
-    print(text + found)
+    prompt = decode_line(os.fsencode(options.text), where="the text")
+    generator = TextGenerator.load(find_folder(options.model, FILES, revision=options.revision))
+    prepared = replace(generator, model=prepare(generator.model))
+    (continuation,) = prepared.generate(prompt, length=options.length, search=search)
+    print(prompt + continuation)
 
 
 def choose_search(options: argparse.Namespace) -> Search:
-    """Make the search that the command line asks for."""
-    knobs = ("temperature", "top_k", "top_p", "seed")
-    given = [name for name in knobs if getattr(options, name) is not None]
+    """Make the decoding strategy that the command line asks for.
+
+    Raises:
+        UserError: If an option of sampling is given without --sample.
+    """
+    names = ("temperature", "top_k", "top_p", "seed")
+    given = [name for name in names if getattr(options, name) is not None]
     if not options.sample:
         if given:
-            raise UserError(f"--{given[0].replace('_', '-')} goes with --sample")
+            raise UserError(f"--{given[0].replace('_', '-')} requires --sample")
         return Greedy()
-    dice = torch.Generator()
-    dice.seed() if options.seed is None else dice.manual_seed(options.seed)
-    return Sample(options.temperature or 1.0, options.top_k, options.top_p, dice)
+    generator = torch.Generator()
+    generator.seed() if options.seed is None else generator.manual_seed(options.seed)
+    return Sample(options.temperature or 1.0, options.top_k, options.top_p, generator)
 
 
 if __name__ == "__main__":

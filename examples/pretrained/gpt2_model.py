@@ -1,13 +1,15 @@
-"""GPT-2, and where its weights stand in a published file.
+"""GPT-2: the model, and the names of its weights in a published file.
 
-"Language Models are Unsupervised Multitask Learners" (Radford et al. 2019,
-https://cdn.openai.com/better-language-models/language_models.pdf, section 2.3) leaves out the half
-of the paper's model that reads another sentence. What is left is a stack of self-attention and
-feed-forward networks in which nobody looks ahead: our encoder with ``causal=True``. Each part is
-normalised before instead of after (:class:`~transformer_blocks.PreNorm`), positions are learned,
-and one table embeds words and scores them.
+GPT-2 is a decoder-only Transformer ("Language Models are Unsupervised Multitask Learners", Radford
+et al. 2019, https://cdn.openai.com/better-language-models/language_models.pdf, section 2.3).
+Without a source sequence, a decoder layer has no cross-attention. What remains is causal
+self-attention and a feed-forward network, the parts of an encoder layer. So the stack is an
+:class:`~transformer_blocks.Encoder` that is run with ``causal=True``, which is the field's
+decoder-only model. Layer normalisation comes before each sublayer
+(:class:`~transformer_blocks.PreNorm`), the positional embeddings are learned, and the output layer
+shares the weights of the token embedding.
 
-Next: ``byte_pairs.py``, how GPT-2 reads, and ``gpt2.py``, which writes.
+Next: ``byte_pairs.py``, GPT-2's tokenizer, and ``gpt2.py``, the program.
 """
 
 import math
@@ -36,33 +38,36 @@ INSIDE = {
     "feed_forward.up_projection": "mlp.c_fc",
     "feed_forward.down_projection": "mlp.c_proj",
 }
-"""What the modules of a layer are called in a published file; attention's other three share one."""
+"""Published names of the modules of a layer. The three input projections of the attention are
+published as one tensor."""
 
 LEFT_OUT = r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)"
-"""Tables of the causal mask, which is computed here."""
+"""Causal masks, which are computed here."""
 
 
 class Gpt2(nn.Module):
-    """A language model: scores the word that follows.
+    """GPT-2: a language model, which predicts the next token of a text.
 
     Args:
-        vocabulary_size: V, the number of token ids.
-        d_model: Width of the model.
-        num_layers: How many layers are stacked.
-        num_heads: Heads of each attention.
-        d_ff: Inner width of the feed-forward networks; 4 * d_model if not given.
-        max_length: Most tokens of a text.
-        activation: The bend of the feed-forward networks.
-        eps: What the layer normalisations add to the variance.
-        end_id: The token that stands between texts.
+        vocabulary_size: Number of token ids, V.
+        d_model: Hidden size.
+        num_layers: Number of layers.
+        num_heads: Number of attention heads of each layer.
+        d_ff: Inner size of the feed-forward networks; 4 * d_model if not given.
+        max_length: Maximum number of tokens of a text, for each of which a position is learned.
+        activation: Activation function of the feed-forward networks.
+        eps: Constant that the layer normalisations add to the variance.
+        end_id: Id of the token that separates texts.
 
     Example:
         >>> sizes = {"vocabulary_size": 50, "d_model": 16, "num_layers": 2, "num_heads": 4}
         >>> model = Gpt2(**sizes, max_length=10, end_id=0).eval()
         >>> tokens = torch.randint(50, (1, 6))
         >>> before = model(tokens)
-        >>> tokens[:, -1] += 1  # rewrite the last token ...
-        >>> torch.allclose(before[:, :-1], model(tokens % 50)[:, :-1])  # ... nobody earlier notices
+        >>> tokens[:, -1] += 1  # change the last token ...
+        >>> torch.allclose(
+        ...     before[:, :-1], model(tokens % 50)[:, :-1]
+        ... )  # ... no earlier output changes
         True
     """
 
@@ -81,7 +86,7 @@ class Gpt2(nn.Module):
     ) -> None:
         super().__init__()
         self.max_length, self.end_id = max_length, end_id
-        self.words = nn.Embedding(vocabulary_size, d_model)
+        self.token_embedding = nn.Embedding(vocabulary_size, d_model)
         self.positions = LearnedPositionalEncoding(d_model, max_length=max_length)
         layers = [
             EncoderLayer(
@@ -91,44 +96,51 @@ class Gpt2(nn.Module):
             )
             for _ in range(num_layers)
         ]
-        self.encoder = Encoder(layers, norm=nn.LayerNorm(d_model, eps=eps))
+        self.decoder = Encoder(layers, norm=nn.LayerNorm(d_model, eps=eps))
         self.output = nn.Linear(d_model, vocabulary_size, bias=False)
-        self.output.weight = self.words.weight
+        self.output.weight = self.token_embedding.weight
 
     def hidden(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
-        """Tell what each position knows of the token that follows.
+        """Compute the hidden state of each token, from which the next token is predicted.
 
-        Padding needs no mask: it stands at the end, where causality hides it.
+        Padding at the end of a text needs no mask: the causal mask hides it from the text's tokens.
 
         Args:
-            tokens: Ids. Shape (B, L).
-            cache: What ``encoder.new_cache`` made. Then ``tokens`` are those that follow the tokens
-                of earlier calls, and are added to it.
+            tokens: Token ids, of shape (B, L).
+            cache: Keys and values of the preceding tokens, from ``decoder.new_cache()``. ``tokens``
+                continue them, and their keys and values are appended.
 
         Returns:
-            Shape (B, L, d_model).
+            Hidden states, of shape (B, L, d_model).
         """
-        written = 0 if cache is None else cache.length
-        embedded = self.positions(self.words(tokens), offset=written)  # (B, L, d_model)
-        return self.encoder(embedded, causal=True, cache=cache)
+        offset = 0 if cache is None else cache.length
+        x = self.positions(self.token_embedding(tokens), offset=offset)  # (B, L, d_model)
+        return self.decoder(x, causal=True, cache=cache)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Score every next token of known texts, ids of shape (B, L): logits, (B, L, V)."""
+        """Compute the logits of the token that follows each token of a text.
+
+        Args:
+            tokens: Token ids, of shape (B, L).
+
+        Returns:
+            Logits, of shape (B, L, V).
+        """
         return self.output(self.hidden(tokens))
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Gpt2":
-        """Read a published GPT-2.
+        """Load a published GPT-2.
 
         Args:
-            folder: Holds ``config.json`` and ``model.safetensors``.
-            dtype: What to compute in.
+            folder: Folder that holds ``config.json`` and ``model.safetensors``.
+            dtype: Data type of the parameters, in which the model computes.
 
         Returns:
             The model, in eval mode.
 
         Raises:
-            UserError: If a file is missing or damaged, or is no GPT-2.
+            UserError: If a file is missing or damaged, or belongs to another model.
         """
         config = Config(folder / "config.json", "gpt2")
         config.expect(
@@ -156,9 +168,9 @@ class Gpt2(nn.Module):
 
 
 def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
-    """Tell where each of our parameters stands in a published file, layer by layer.
+    """Yield the name of each parameter and its origin in a published file, layer by layer.
 
-    GPT-2's linear maps were written down as columns of inputs: x W instead of x W^T.
+    GPT-2's linear layers compute x W instead of torch's x W^T, so their weights are transposed.
     """
 
     def origin(name: str, **options: int) -> Origin:
@@ -166,17 +178,17 @@ def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
         return Origin((name, f"transformer.{name}"), transposed=is_matrix, **options)
 
     table = Origin(("wte.weight", "transformer.wte.weight", "lm_head.weight"))
-    yield "words.weight", table
+    yield "token_embedding.weight", table
     yield "output.weight", table
     yield "positions.weight", Origin(("wpe.weight", "transformer.wpe.weight"))
-    yield "encoder.norm.weight", Origin(("ln_f.weight", "transformer.ln_f.weight"))
-    yield "encoder.norm.bias", Origin(("ln_f.bias", "transformer.ln_f.bias"))
+    yield "decoder.norm.weight", Origin(("ln_f.weight", "transformer.ln_f.weight"))
+    yield "decoder.norm.bias", Origin(("ln_f.bias", "transformer.ln_f.bias"))
     for layer in range(num_layers):
         for kind in ("weight", "bias"):
-            here, there = f"encoder.layers.{layer}", f"h.{layer}"
+            here, there = f"decoder.layers.{layer}", f"h.{layer}"
             for ours, theirs in INSIDE.items():
                 yield f"{here}.{ours}.{kind}", origin(f"{there}.{theirs}.{kind}")
-            for part, ours in enumerate(("query", "key", "value")):  # three maps side by side
+            for part, ours in enumerate(("query", "key", "value")):  # side by side in one tensor
                 name = f"{here}.self_attention.{ours}_projection.{kind}"
                 yield name, origin(f"{there}.attn.c_attn.{kind}", part=part, parts=3)
 
@@ -192,9 +204,9 @@ class Gpt2Steps:
 
     def __init__(self, model: Gpt2, begun: Tensor, *, suppressed: Sequence[int] = ()) -> None:
         self.model = model
-        device = model.words.weight.device
+        device = model.token_embedding.weight.device
         self.suppressed = torch.tensor(suppressed, dtype=torch.int64, device=device)
-        self.cache = model.encoder.new_cache()
+        self.cache = model.decoder.new_cache()
         if begun.shape[1]:
             model.hidden(begun, cache=self.cache)
 

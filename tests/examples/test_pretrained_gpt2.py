@@ -1,4 +1,4 @@
-"""Our GPT-2 beside the one of transformers, with the same files."""
+"""GPT-2 computes what transformers computes from the same files."""
 
 import importlib
 import json
@@ -22,7 +22,7 @@ from torch import Tensor
 from common.searches import Greedy, Sample
 from pretrained import gpt2
 from pretrained.byte_pairs import BYTES, END, BytePairs
-from pretrained.gpt2 import Writer
+from pretrained.gpt2 import TextGenerator
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
 from transformer_blocks import beam_search, greedy_search
 from transformer_blocks.inference import prepare
@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trained.save_model(str(folder))
     path = folder / "vocab.json"
     vocabulary = json.loads(path.read_bytes())
-    # The mark between texts shall be the last, as it is in the published one.
+    # The end token is the last one, as in the published vocabulary.
     vocabulary = {piece: (number - 1) % len(vocabulary) for piece, number in vocabulary.items()}
     path.write_text(json.dumps(vocabulary), encoding="utf-8")
     save_gpt2(folder, len(vocabulary), end=vocabulary[END])
@@ -85,7 +85,7 @@ def published_tokenizer(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_every_score_is_that_of_transformers(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_logits_equal_those_of_transformers(tmp_path: Path, dtype: torch.dtype) -> None:
     theirs = save_gpt2(tmp_path, 50, dtype=dtype)
     ours = Gpt2.load(tmp_path, dtype=dtype)
     tokens = torch.randint(50, (4, 40))
@@ -103,15 +103,17 @@ def test_every_score_is_that_of_transformers(tmp_path: Path, dtype: torch.dtype)
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_texts_go_on_as_in_transformers_token_by_token(tmp_path: Path, prepared: bool) -> None:
+def test_greedy_and_beam_search_generate_the_tokens_of_transformers(
+    tmp_path: Path, prepared: bool
+) -> None:
     ended = 0
     for seed in range(4):
         torch.manual_seed(seed)
         theirs = save_gpt2(tmp_path, 50, end=seed)
         model = Gpt2.load(tmp_path)
         model = prepare(model) if prepared else model
-        for begun, beams in ((1, 1), (6, 1), (6, 3)):
-            tokens = torch.randint(50, (6, begun))
+        for length, beams in ((1, 1), (6, 1), (6, 3)):
+            tokens = torch.randint(50, (6, length))
             with torch.no_grad():
                 steps = Gpt2Steps(model, tokens[:, :-1])
             expected = theirs.generate(
@@ -122,24 +124,24 @@ def test_texts_go_on_as_in_transformers_token_by_token(tmp_path: Path, prepared:
                 early_stopping=beams > 1,
                 length_penalty=0.0,
                 max_new_tokens=24,
-            )[:, begun:]
+            )[:, length:]
             options = {"end_id": seed, "max_length": 24}
             if beams == 1:
                 found = greedy_search(steps, tokens[:, -1], **options)
             else:
                 options["beam_size"] = beams
                 several = beam_search(steps, tokens[:, -1], length_penalty=0.0, **options)
-                found = [sentences[0] for sentences in several if sentences[0].ended]
-                expected = expected[[sentences[0].ended for sentences in several]]
-            for sentence, row in zip(found, expected.tolist(), strict=True):
-                written = sentence.tokens + [seed] * sentence.ended
-                assert written == row[: len(written)]
-                assert set(row[len(written) :]) <= {seed}
-                ended += sentence.ended
+                found = [hypotheses[0] for hypotheses in several if hypotheses[0].ended]
+                expected = expected[[hypotheses[0].ended for hypotheses in several]]
+            for hypothesis, row in zip(found, expected.tolist(), strict=True):
+                generated = hypothesis.tokens + [seed] * hypothesis.ended
+                assert generated == row[: len(generated)]
+                assert set(row[len(generated) :]) <= {seed}
+                ended += hypothesis.ended
     assert 0 < ended < 4 * 3 * 6
 
 
-def test_texts_are_cut_and_joined_as_by_transformers(folder: Path) -> None:
+def test_texts_are_encoded_and_decoded_as_by_transformers(folder: Path) -> None:
     theirs, ours = published_tokenizer(folder), BytePairs.load(folder)
     for text in (*TRICKY, *TEXT):
         ids = ours.encode(text)
@@ -162,7 +164,7 @@ def assigned(character: str) -> bool:
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_is_cut_as_by_transformers(folder: Path, text: str) -> None:
+def test_any_text_is_encoded_as_by_transformers(folder: Path, text: str) -> None:
     theirs, ours = published_tokenizer(folder), BytePairs.load(folder)
     ids = ours.encode(text)
     assert ids == theirs(text, split_special_tokens=True)["input_ids"]
@@ -192,14 +194,16 @@ def test_a_lone_surrogate_cannot_be_encoded(folder: Path) -> None:
 
 
 def keep_tokenizer_json(folder: Path) -> None:
-    """Write ``tokenizer.json`` as transformers does, and nothing else that tells of tokens."""
+    """Replace the tokenizer's files by the ``tokenizer.json`` that transformers writes."""
     published_tokenizer(folder).save_pretrained(folder)
     for name in ("vocab.json", "merges.txt"):
         (folder / name).unlink()
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["new files", "older files"])
-def test_tokenizer_json_alone_is_enough(folder: Path, tmp_path: Path, old: bool) -> None:
+def test_tokenizer_json_alone_describes_the_tokenizer(
+    folder: Path, tmp_path: Path, old: bool
+) -> None:
     expected = BytePairs.load(folder)
     copy = shutil.copytree(folder, tmp_path / "copy")
     keep_tokenizer_json(copy)
@@ -227,7 +231,7 @@ def test_tokenizer_json_alone_is_enough(folder: Path, tmp_path: Path, old: bool)
     for text in (*TRICKY, *TEXT):
         assert found.encode(text) == expected.encode(text)
         assert found.decode(found.encode(text)) == text
-    assert Writer.load(copy).model.end_id == found.vocabulary[END]
+    assert TextGenerator.load(copy).model.end_id == found.vocabulary[END]
 
 
 def change_model(**values: object) -> Callable[[Path], object]:
@@ -278,7 +282,7 @@ BAD_TOKENIZERS: dict[str, tuple[Callable[[Path], object], str]] = {
         change_model(end_of_word_suffix="</w>"),
         "end_of_word_suffix must be '' for this program, got '</w>'",
     ),
-    "whole words first": (change_model(ignore_merges=True), "ignore_merges must be False"),
+    "whole words before merges": (change_model(ignore_merges=True), "ignore_merges must be False"),
     "a normaliser": (
         change_json("tokenizer.json", lambda content: content.update(normalizer={"type": "NFC"})),
         "normalizer must be None for this program, got 'NFC'",
@@ -290,7 +294,7 @@ BAD_TOKENIZERS: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "pre_tokenizer must be 'ByteLevel' for this program, got 'WhitespaceSplit'",
     ),
-    "a space before a text": (
+    "a space before each text": (
         change_byte_level(add_prefix_space=True),
         "add_prefix_space must be False for this program, got True",
     ),
@@ -302,7 +306,7 @@ BAD_TOKENIZERS: dict[str, tuple[Callable[[Path], object], str]] = {
         change_json("tokenizer.json", lambda content: content.update(decoder=None)),
         "decoder must be 'ByteLevel' for this program, got None",
     ),
-    "a token after a text": (
+    "special tokens around a text": (
         change_json(
             "tokenizer.json",
             lambda content: content.update(
@@ -366,10 +370,10 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
         importlib.import_module("pretrained.gpt2")
 
 
-def test_a_model_made_from_its_sizes_is_a_gpt2(folder: Path) -> None:
+def test_a_model_built_from_its_sizes_equals_a_loaded_one(folder: Path) -> None:
     loaded = Gpt2.load(folder)
     made = Gpt2(
-        vocabulary_size=len(loaded.words.weight),
+        vocabulary_size=len(loaded.token_embedding.weight),
         d_model=32,
         num_layers=3,
         num_heads=4,
@@ -383,7 +387,7 @@ def test_a_model_made_from_its_sizes_is_a_gpt2(folder: Path) -> None:
     assert torch.equal(made(tokens), loaded(tokens))
 
 
-def test_names_of_the_first_files_are_understood(folder: Path, tmp_path: Path) -> None:
+def test_parameter_names_of_older_files_are_understood(folder: Path, tmp_path: Path) -> None:
     old = shutil.copytree(folder, tmp_path / "old")
 
     def age(tensors: dict[str, Tensor]) -> None:
@@ -398,74 +402,76 @@ def test_names_of_the_first_files_are_understood(folder: Path, tmp_path: Path) -
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_text_goes_on_from_an_empty_one_too(folder: Path) -> None:
-    writer = Writer.load(folder)
-    (found,) = writer.go_on("", length=5, search=Greedy())
-    end = torch.tensor([writer.model.end_id])
+def test_an_empty_prompt_begins_a_text(folder: Path) -> None:
+    generator = TextGenerator.load(folder)
+    (found,) = generator.generate("", length=5, search=Greedy())
+    end = torch.tensor([generator.model.end_id])
     with torch.no_grad():
         (expected,) = greedy_search(
-            Gpt2Steps(writer.model, end[None, :0]),
+            Gpt2Steps(generator.model, end[None, :0]),
             end,
-            end_id=writer.model.end_id,
+            end_id=generator.model.end_id,
             max_length=5,
         )
-    assert found == writer.tokenizer.decode(expected.tokens)
+    assert found == generator.tokenizer.decode(expected.tokens)
     assert found
 
 
-def test_rows_beyond_the_vocabulary_are_never_written(folder: Path, tmp_path: Path) -> None:
+def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: Path) -> None:
     larger = shutil.copytree(folder, tmp_path / "larger")
     size = len(BytePairs.load(folder).vocabulary)
     update("config.json", vocab_size=size + 50)(larger)
 
-    def widen(tensors: dict[str, Tensor]) -> None:
+    def enlarge(tensors: dict[str, Tensor]) -> None:
         words = tensors["transformer.wte.weight"]
-        tensors["transformer.wte.weight"] = torch.cat((words, 3 * words[:50]))  # likelier, too
+        tensors["transformer.wte.weight"] = torch.cat(
+            (words, 3 * words[:50])
+        )  # of higher probability
 
-    change_tensors(larger, widen)
-    writer, wide = Writer.load(folder), Writer.load(larger)
+    change_tensors(larger, enlarge)
+    generator, wide = TextGenerator.load(folder), TextGenerator.load(larger)
     for temperature in (1.0, 5.0):
         expected, found = (
-            each.go_on(
+            each.generate(
                 "the cat",
                 length=5,
                 search=Sample(temperature, None, None, torch.Generator().manual_seed(1), n_best=20),
             )
-            for each in (writer, wide)
+            for each in (generator, wide)
         )
         assert found == expected
-    assert wide.go_on("the", length=9, search=Greedy()) == writer.go_on(
+    assert wide.generate("the", length=9, search=Greedy()) == generator.generate(
         "the", length=9, search=Greedy()
     )
 
 
-def test_several_continuations_are_drawn_from_one_beginning(folder: Path) -> None:
-    writer = Writer.load(folder)
-    draws = [
-        writer.go_on(
+def test_several_continuations_are_sampled_from_one_prompt(folder: Path) -> None:
+    generator = TextGenerator.load(folder)
+    samples = [
+        generator.generate(
             "the cat",
             length=5,
             search=Sample(1.0, None, None, torch.Generator().manual_seed(seed), n_best=3),
         )
         for seed in (1, 1, 2)
     ]
-    assert draws[0] == draws[1] != draws[2]
-    assert len(draws[0]) == 3
+    assert samples[0] == samples[1] != samples[2]
+    assert len(samples[0]) == 3
 
 
-def test_the_program_prints_the_text_and_what_follows(
+def test_the_program_prints_the_prompt_and_its_continuation(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    writer = Writer.load(folder)
-    (found,) = writer.go_on("the cat", length=6, search=Greedy())
+    generator = TextGenerator.load(folder)
+    (found,) = generator.generate("the cat", length=6, search=Greedy())
     assert gpt2.main([str(folder), "the cat", "--length", "6"]) == 0
     assert capsys.readouterr().out == f"the cat{found}\n"
     sample = [str(folder), "the cat", "--length", "6", "--sample", "--seed", "3", "--top-k", "50"]
     assert gpt2.main(sample) == 0
-    drawn = capsys.readouterr().out
-    assert drawn.startswith("the cat")
+    sampled = capsys.readouterr().out
+    assert sampled.startswith("the cat")
     assert gpt2.main([*sample, "--temperature", "1.0", "--top-p", "1.0"]) == 0
-    assert capsys.readouterr().out == drawn
+    assert capsys.readouterr().out == sampled
 
 
 def lose(name: str) -> Callable[[Path], object]:
@@ -530,25 +536,31 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         update("config.json", scale_attn_by_inverse_layer_idx=True),
         "scale_attn_by_inverse_layer_idx must be False",
     ),
-    "another bend": (
+    "another activation function": (
         update("config.json", activation_function="gelu_fast"),
         "activation_function must be one of relu, gelu",
     ),
     "odd heads": (update("config.json", n_head=5), "n_head must divide the width 32, got 5"),
-    "another end": (update("config.json", eos_token_id=7), "in vocab.json but 7 in config.json"),
-    "no end": (update("vocab.json", **{END: "LOST"}), "must hold '<|endoftext|>'"),
+    "another end token": (
+        update("config.json", eos_token_id=7),
+        "in the vocabulary but 7 in config.json",
+    ),
+    "no end token": (update("vocab.json", **{END: "LOST"}), "must hold '<|endoftext|>'"),
     "no byte": (update("vocab.json", **{BYTES[7]: "LOST"}), f"must hold {BYTES[7]!r}"),
-    "a number twice": (update("vocab.json", new=7), "must not repeat an id"),
-    "no number": (
+    "an id twice": (update("vocab.json", new=7), "must not repeat an id"),
+    "an id that is a string": (
         update("vocab.json", new="x"),
         "the id of 'new' must be a whole number from 0 to",
     ),
-    "a large number": (update("vocab.json", new=9999), "has numbers beyond the"),
-    "a piece of no bytes": (
+    "a large id": (
+        update("vocab.json", new=9999),
+        "must be below the vocab_size of config.json, got 9999 and",
+    ),
+    "a token that holds no bytes": (
         update("vocab.json", 猫=9999),
         "must consist of the characters that stand for bytes, got '猫'",
     ),
-    "half a character": (update("vocab.json", **{"\ud800": 5}), "holds a lone surrogate"),
+    "a lone surrogate": (update("vocab.json", **{"\ud800": 5}), "holds a lone surrogate"),
     "a million layers": (
         update("config.json", n_layer=10**6),
         "lacks tensor 'h.3.ln_1.weight'",
@@ -565,14 +577,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "merges.txt").write_bytes(b"<html>"),
         "merges.txt is a web page, not the file: download it again",
     ),
-    "a merge of one": (append("merges.txt", "abc\n"), "must hold two tokens, got 'abc'"),
-    "a merge with nothing": (append("merges.txt", "a \n"), "must hold two tokens, got 'a '"),
+    "a merge of one token": (append("merges.txt", "abc\n"), "must hold two tokens, got 'abc'"),
+    "a merge with an empty token": (append("merges.txt", "a \n"), "must hold two tokens, got 'a '"),
     "an unknown merge": (append("merges.txt", "x z\n"), "must hold 'xz'"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_told_in_one_line(
+def test_a_damaged_folder_is_reported_in_one_line(
     damage: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change, message = DAMAGES[damage]
@@ -586,14 +598,17 @@ def test_a_damaged_folder_is_told_in_one_line(
     ("arguments", "message"),
     [
         (["--length", "0"], "--length: must be a whole number above 0"),
-        (["--length", "40"], "the model reads 40 tokens at most, got 2 tokens to go on from and"),
-        (["--top-k", "3"], "--top-k goes with --sample"),
-        (["--seed", "0"], "--seed goes with --sample"),
+        (
+            ["--length", "40"],
+            "must not exceed the model's 40 tokens, got a prompt of 2 and --length 40",
+        ),
+        (["--top-k", "3"], "--top-k requires --sample"),
+        (["--seed", "0"], "--seed requires --sample"),
         (["--sample", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
         (["--dance"], "unrecognized arguments: --dance"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line(
+def test_an_impossible_option_is_reported_in_one_line(
     arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert gpt2.main([str(folder), "the cat", *arguments]) == 2
