@@ -34,7 +34,7 @@ def loop(
             for v, q, k in zip(vectors[head], query, key, strict=True)
         )
 
-    return attention_loop(*tensors, match=match, **options)
+    return attention_loop(*tensors, score=match, **options)
 
 
 @every_dtype

@@ -47,7 +47,7 @@ def test_it_computes_what_the_loop_computes(length: int, causal: bool) -> None:
         mask=mask,
         causal=causal,
         scale=1.0,
-        match=match,
+        score=match,
     )
     for found, right in zip((mixed, weights), expected, strict=True):
         np.testing.assert_allclose(to_numpy(found), right, rtol=0, atol=1e-12)

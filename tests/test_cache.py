@@ -1,4 +1,4 @@
-"""Caches: a step knows what a full pass over everything written so far would know."""
+"""Caches: a cached step gives what a full pass over the whole prefix gives."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +57,7 @@ def make_memory(dtype: torch.dtype = torch.float64) -> Tensor:
 @pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @torch.no_grad()
-def test_steps_of_any_size_equal_one_full_pass(
+def test_cached_steps_of_any_length_equal_one_full_pass(
     dtype: torch.dtype, residual: type[Residual], attention_function: AttentionFunction
 ) -> None:
     decoder, memory = make_decoder(residual, attention_function).to(dtype), make_memory(dtype)
@@ -71,39 +71,39 @@ def test_steps_of_any_size_equal_one_full_pass(
 
 
 @st.composite
-def selections(draw: st.DrawFn) -> list[list[int]]:
-    """Rows to go on with after each step: reordered, dropped, repeated, or beams of sentences."""
+def reorderings(draw: st.DrawFn) -> list[list[int]]:
+    """Indices of ``reorder`` after each step: permuted, dropped, repeated, or beams of sources."""
     rows, chosen = len(SOURCES), []
     for _ in range(draw(st.integers(1, 5))):
         if draw(st.booleans()):
-            width = draw(st.integers(1, 3))
-            picked = draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=3))
-            chosen.append([row for row in picked for _ in range(width)])
+            beams = draw(st.integers(1, 3))
+            sources = draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=3))
+            chosen.append([row for row in sources for _ in range(beams)])
         else:
             chosen.append(draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=6)))
         rows = len(chosen[-1])
     return chosen
 
 
-@given(selections())
+@given(reorderings())
 @torch.no_grad()
 def test_rows_may_be_reordered_repeated_and_dropped(chosen: list[list[int]]) -> None:
     decoder, memory = make_decoder().double(), make_memory()
     cache = decoder.new_cache(memory, memory_mask=MASK)
-    written = torch.zeros(len(SOURCES), 0, 16, dtype=torch.float64)
-    sentences = torch.arange(len(SOURCES))
+    prefix = torch.zeros(len(SOURCES), 0, 16, dtype=torch.float64)
+    sources = torch.arange(len(SOURCES))
     for rows in [list(range(len(SOURCES))), *chosen]:
         if cache.length:
             cache.reorder(torch.tensor(rows))
-        written, sentences = written[rows], sentences[rows]
+        prefix, sources = prefix[rows], sources[rows]
         new = torch.randn(len(rows), 1, 16, dtype=torch.float64)
-        written = torch.cat((written, new), dim=1)
-        whole = decoder(written, memory[sentences], memory_mask=MASK[sentences])
+        prefix = torch.cat((prefix, new), dim=1)
+        whole = decoder(prefix, memory[sources], memory_mask=MASK[sources])
         torch.testing.assert_close(decoder(new, cache=cache), whole[:, -1:], rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
-def test_the_source_is_projected_once_and_shared_by_the_beams_of_a_sentence() -> None:
+def test_the_memory_is_projected_once_and_shared_by_the_beams_of_a_source() -> None:
     decoder = make_decoder().double()
     projections: list[int] = []
     for index in range(2):
@@ -111,32 +111,32 @@ def test_the_source_is_projected_once_and_shared_by_the_beams_of_a_sentence() ->
             f"layers.{index}.cross_attention.key_projection"
         ).register_forward_hook(lambda _, __, keys: projections.append(len(keys)))
     cache = decoder.new_cache(make_memory(), memory_mask=MASK)
-    places = [past.read()[0].data_ptr() for past in cache.memory]
+    addresses = [each.read()[0].data_ptr() for each in cache.memory]
     cache.reorder(torch.arange(3).repeat_interleave(4))
     for rows in ([1, 0, 3, 3, 5, 4, 4, 7, 8, 8, 8, 8], list(range(8)), [3, 3, 0, 1, 4, 5, 6, 7]):
         decoder(torch.randn(cache.layers[0].rows or 12, 1, 16, dtype=torch.float64), cache=cache)
         cache.reorder(torch.tensor(rows))
-    assert [past.rows for past in cache.layers] == [8, 8]
-    assert [past.rows for past in cache.memory] == [2, 2]
-    assert [past.read()[0].data_ptr() for past in cache.memory] == places
+    assert [each.rows for each in cache.layers] == [8, 8]
+    assert [each.rows for each in cache.memory] == [2, 2]
+    assert [each.read()[0].data_ptr() for each in cache.memory] == addresses
     assert projections == [3, 3]
 
 
 @torch.no_grad()
-def test_a_step_copies_neither_the_past_nor_rows_that_stay() -> None:
+def test_a_step_copies_neither_earlier_positions_nor_rows_that_are_not_moved() -> None:
     cache = KeyValueCache()
-    places = []
+    addresses = []
     for _ in range(33):
         keys, _ = cache.append(torch.randn(4, 2, 1, 8), torch.randn(4, 2, 1, 8))
-        places.append(keys.data_ptr())
-    assert len(set(places)) == 4  # room for 1, 16, 24 and 36 positions
+        addresses.append(keys.data_ptr())
+    assert len(set(addresses)) == 4  # capacities of 1, 16, 24 and 36 positions
     before = cache.read()[0].clone()
     cache.reorder(torch.tensor([0, 3, 2]))
-    assert cache.read()[0].data_ptr() == places[-1]
+    assert cache.read()[0].data_ptr() == addresses[-1]
     assert torch.equal(cache.read()[0], before[[0, 3, 2]])
 
 
-def test_a_mask_that_hides_nothing_costs_nothing() -> None:
+def test_a_memory_mask_that_hides_nothing_is_dropped() -> None:
     decoder = make_decoder()
     with torch.no_grad():
         cache = decoder.new_cache(torch.randn(1, 5, 16), memory_mask=MASK[:1])
@@ -144,7 +144,7 @@ def test_a_mask_that_hides_nothing_costs_nothing() -> None:
 
 
 @torch.no_grad()
-def test_attention_keeps_to_masks_and_causality_with_a_cache() -> None:
+def test_attention_obeys_masks_and_causality_with_a_cache() -> None:
     attention, x = MultiHeadAttention(16, 4).double(), torch.randn(2, 6, 16, dtype=torch.float64)
     mask = torch.rand(2, 4, 6, 6) < 0.4
     whole = attention(x, x, x, mask=mask, causal=True)
@@ -156,7 +156,7 @@ def test_attention_keeps_to_masks_and_causality_with_a_cache() -> None:
 
 
 @torch.no_grad()
-def test_weights_are_seen_in_cached_decoding_and_recording_changes_nothing() -> None:
+def test_attention_weights_are_recorded_in_cached_decoding_without_changing_the_output() -> None:
     decoder, memory = make_decoder().double(), make_memory()
     x = torch.randn(3, 5, 16, dtype=torch.float64)
     with record_attention(decoder) as whole:
@@ -167,24 +167,24 @@ def test_weights_are_seen_in_cached_decoding_and_recording_changes_nothing() -> 
     with record_attention(decoder) as steps:
         recorded = [decoder(part, cache=cache) for part in x.split(1, dim=1)]
     assert all(map(torch.equal, unrecorded, recorded))
-    for name, (table,) in whole.items():
+    for name, (all_weights,) in whole.items():
         assert len(steps[name]) == 5
         for position, weights in enumerate(steps[name]):
-            seen = table[:, :, position : position + 1, : weights.shape[-1]]
-            torch.testing.assert_close(weights, seen, rtol=0, atol=1e-12)
+            expected = all_weights[:, :, position : position + 1, : weights.shape[-1]]
+            torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
 
 
-def test_an_empty_batch_decodes() -> None:
+def test_an_empty_batch_is_decoded() -> None:
     decoder = make_decoder()
     with torch.no_grad():
         cache = decoder.new_cache(torch.randn(0, 5, 16))
         assert decoder(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
 
 
-def test_a_cache_says_what_it_cannot_do() -> None:
+def test_a_cache_names_what_is_wrong() -> None:
     decoder, memory = make_decoder(), torch.randn(3, 5, 16)
     x = torch.randn(3, 1, 16)
-    with pytest.raises(RuntimeError, match=r"^a cache keeps no gradients; decode inside `with "):
+    with pytest.raises(RuntimeError, match=r"^a cache stores no gradients; decode inside `with "):
         decoder.new_cache(memory)
     with torch.no_grad():
         cache = decoder.new_cache(memory)
@@ -197,7 +197,9 @@ def test_a_cache_says_what_it_cannot_do() -> None:
             with pytest.raises(ValueError, match=either):
                 decoder(x, *memories, **options)
         decoder(x, cache=cache)
-        with pytest.raises(ValueError, match=r"^what is added must have shape \(3, 4, 'L', 4\)"):
+        with pytest.raises(
+            ValueError, match=r"^appended keys and values must have shape \(3, 4, 'L', 4\)"
+        ):
             cache.layers[0].append(*torch.randn(2, 2, 4, 1, 4).unbind())
         with pytest.raises(TypeError, match=r"^rows must be int64 row numbers, got dtype=torch.bo"):
             cache.reorder(torch.tensor([True, False, True]))
@@ -214,9 +216,11 @@ def test_a_cache_says_what_it_cannot_do() -> None:
         keys, new = cache.layers[0].read()[0].clone(), torch.randn(3, 4, 1, 4)
         with pytest.raises(TypeError, match=r"^keys and values must have one dtype, got .*64$"):
             cache.layers[0].append(new, new.double())
-        with pytest.raises(ValueError, match=r"^what is added must .* torch.float32, got .*64$"):
+        with pytest.raises(
+            ValueError, match=r"^appended keys and values must .* torch.float32, got .*64$"
+        ):
             cache.layers[0].append(new.double(), new.double())
-        with pytest.raises(ValueError, match=r"^what is added must have shape"):
+        with pytest.raises(ValueError, match=r"^appended keys and values must have shape"):
             cache.layers[0].append(new[1:], new[1:])
         assert torch.equal(cache.layers[0].read()[0], keys)
         with pytest.raises(ValueError, match=r"^memory_mask must have shape \(L, S\) = \(1, 5\)"):
@@ -258,7 +262,7 @@ def make_encoder(
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @pytest.mark.parametrize("prepared", [False, True])
 @torch.no_grad()
-def test_an_encoder_that_writes_gives_what_one_full_pass_gives(
+def test_cached_steps_of_a_decoder_only_model_equal_one_full_pass(
     dtype: torch.dtype,
     residual: type[Residual],
     attention_function: AttentionFunction,
@@ -266,36 +270,38 @@ def test_an_encoder_that_writes_gives_what_one_full_pass_gives(
 ) -> None:
     encoder = make_encoder(residual, attention_function).to(dtype)
     x = torch.randn(3, 40, 16, dtype=dtype)
-    hidden = torch.arange(40) < torch.tensor([0, 2, 11])[:, None]  # padding on the left
-    mask = hidden[:, None, None]
+    is_padding = torch.arange(40) < torch.tensor([0, 2, 11])[:, None]  # on the left
+    mask = is_padding[:, None, None]
     whole = encoder(x, mask=mask, causal=True)
     encoder = prepare(encoder) if prepared else encoder
     for sizes in ([1] * 40, [40], [3, 1, 1, 20, 15], [17, 1, 22]):
         cache, steps = encoder.new_cache(), []
         for part in x.split(sizes, dim=1):
-            so_far = mask[..., : cache.length + part.shape[1]]
-            steps.append(encoder(part, mask=so_far, causal=True, cache=cache))
+            part_mask = mask[..., : cache.length + part.shape[1]]
+            steps.append(encoder(part, mask=part_mask, causal=True, cache=cache))
         assert (cache.length, cache.rows) == (40, 3)
         torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=LIMITS[dtype])
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=1, max_size=5))
 @torch.no_grad()
-def test_rows_of_an_encoder_may_be_reordered_and_repeated(chosen: list[list[int]]) -> None:
+def test_rows_of_a_decoder_only_model_may_be_reordered_and_repeated(
+    chosen: list[list[int]],
+) -> None:
     encoder = make_encoder().double()
     cache = encoder.new_cache()
-    written = torch.zeros(3, 0, 16, dtype=torch.float64)
+    prefix = torch.zeros(3, 0, 16, dtype=torch.float64)
     for rows in chosen:
         new = torch.randn(3, 2, 16, dtype=torch.float64)
-        written = torch.cat((written, new), dim=1)
+        prefix = torch.cat((prefix, new), dim=1)
         step = encoder(new, causal=True, cache=cache)
-        torch.testing.assert_close(step, encoder(written, causal=True)[:, -2:])
+        torch.testing.assert_close(step, encoder(prefix, causal=True)[:, -2:])
         cache.reorder(torch.tensor(rows))
-        written = written[rows]
+        prefix = prefix[rows]
 
 
 @torch.no_grad()
-def test_an_encoder_refuses_a_cache_of_another_stack_or_other_rows() -> None:
+def test_a_cache_of_another_stack_or_batch_size_is_refused() -> None:
     encoder = make_encoder()
     assert SelfAttentionCache(2).rows == 0
     with pytest.raises(ValueError, match="of this encoder with 2 layers, got one of 3"):
@@ -309,7 +315,7 @@ def test_an_encoder_refuses_a_cache_of_another_stack_or_other_rows() -> None:
 
 
 @torch.no_grad()
-def test_a_call_that_is_refused_for_its_mask_leaves_the_cache_as_it_was() -> None:
+def test_a_wrong_mask_leaves_the_cache_unchanged() -> None:
     encoder, x = make_encoder(), torch.randn(1, 3, 16)
     cache = encoder.new_cache()
     encoder(x[:, :2], causal=True, cache=cache)
@@ -331,12 +337,12 @@ def test_a_decoder_whose_words_know_their_places_looks_at_its_source_without() -
     ).eval()
     x, memory = torch.randn(2, 7, 16), torch.randn(2, 5, 16)
     cache = decoder.new_cache(memory)
-    steps = [decoder(word, cache=cache) for word in x.split(1, dim=1)]
+    steps = [decoder(token, cache=cache) for token in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, 1), decoder(x, memory), rtol=0, atol=1e-5)
 
 
 class InterruptedAt(TorchDispatchMode):
-    """Raises an exception in place of one of the operations that torch is asked for."""
+    """Raises an exception in place of one of torch's operations."""
 
     def __init__(self, operation: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -373,8 +379,8 @@ def begin_layer(stack: nn.Module) -> Callable[[], Step]:
             projected = [KeyValueCache() for _ in memory]
             for cache, each in zip(projected, memory, strict=True):
                 cache.append(*layer.cross_attention.project(each, each))
-        past = KeyValueCache()
-        return lambda x: layer(x, *projected, cache=past)
+        own = KeyValueCache()
+        return lambda x: layer(x, *projected, cache=own)
 
     return begin
 
@@ -405,39 +411,39 @@ STEPS: dict[str, Callable[[], Callable[[], Step]]] = {
 
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
 @torch.no_grad()
-def test_a_step_that_is_interrupted_anywhere_and_repeated_gives_what_one_gives_at_once(
+def test_a_step_that_is_interrupted_and_repeated_gives_what_an_undisturbed_step_gives(
     make: Callable[[], Callable[[], Step]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A compiled step is a function of its buffers, and the whole of it is one operation here.
     monkeypatch.setattr(
         "transformer_blocks.inference.compiled.export_step", lambda stack, kind: stack
     )
-    monkeypatch.setattr("transformer_blocks.inference.compiled.compile_ahead_of_time", run_as_usual)
+    monkeypatch.setattr("transformer_blocks.inference.compiled.compile_ahead_of_time", run_eagerly)
     begin = make()
     undisturbed, interrupted = begin(), begin()
     for operation in range(1000):
-        word = torch.randn(2, 1, 16)
-        expected = undisturbed(word)
+        x = torch.randn(2, 1, 16)
+        expected = undisturbed(x)
         try:
             with InterruptedAt(operation):
-                interrupted(word)
+                interrupted(x)
         except KeyboardInterrupt:
-            assert torch.equal(interrupted(word), expected)
+            assert torch.equal(interrupted(x), expected)
         else:
             break
     assert 5 < operation < 500
 
 
-def run_as_usual(stack: Any, *, many: bool) -> Callable[[list[Tensor]], list[Tensor]]:
-    """Compute a step from its buffers by the modules, in place of machine code."""
+def run_eagerly(stack: Any, *, many: bool) -> Callable[[list[Tensor]], list[Tensor]]:
+    """Compute a step from its buffers by the modules, in place of compiled code."""
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
-        x, written, *buffers = tensors
+        x, length, *buffers = tensors
         depth = len(stack.layers)
-        past = [_Slot(buffer, len(written) - 1) for buffer in buffers[:depth]]
+        caches = [_Slot(buffer, len(length) - 1) for buffer in buffers[:depth]]
         memory = [_Slot(buffer, buffer.shape[3]) for buffer in buffers[depth:]]
         for number, layer in enumerate(stack.layers):
-            x = layer(x, *memory[number : number + 1], cache=past[number])
+            x = layer(x, *memory[number : number + 1], cache=caches[number])
         return [x]
 
     return run

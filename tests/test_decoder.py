@@ -1,4 +1,4 @@
-"""The decoder is its parts in the order of figure 1, and nothing else."""
+"""The decoder is the composition of its parts that figure 1 shows."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def make_layer(kind: type[Residual] = PostNorm, memory_width: int = 8) -> Decode
     ).double()
 
 
-def sentences(memory_width: int = 8) -> tuple[Tensor, Tensor]:
+def make_inputs(memory_width: int = 8) -> tuple[Tensor, Tensor]:
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     return x, torch.randn(2, 5, memory_width, dtype=torch.float64)
 
@@ -38,57 +38,59 @@ def sentences(memory_width: int = 8) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("memory_mask", [None, SOURCE_PADDING])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", [PostNorm, PreNorm])
-def test_a_layer_looks_at_itself_then_at_the_source_then_thinks(
+def test_a_layer_is_self_attention_then_cross_attention_then_feed_forward(
     kind: type[Residual], causal: bool, memory_mask: Tensor | None, mask: Tensor | None
 ) -> None:
-    layer, (x, memory) = make_layer(kind, memory_width=6), sentences(memory_width=6)
+    layer, (x, memory) = make_layer(kind, memory_width=6), make_inputs(memory_width=6)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
 
-    def look_at_itself(x: Tensor) -> Tensor:
+    def self_attend(x: Tensor) -> Tensor:
         return layer.self_attention(x, x, x, mask=mask, causal=causal)
 
-    def look_at_the_source(x: Tensor) -> Tensor:
+    def cross_attend(x: Tensor) -> Tensor:
         return layer.cross_attention(x, memory, memory, mask=memory_mask)
 
     expected = x
     for residual, sublayer in (
-        (layer.self_attention_residual, look_at_itself),
-        (layer.cross_attention_residual, look_at_the_source),
+        (layer.self_attention_residual, self_attend),
+        (layer.cross_attention_residual, cross_attend),
         (layer.feed_forward_residual, layer.feed_forward),
     ):
         if kind is PostNorm:
             expected = residual.norm(expected + sublayer(expected))
         else:
             expected = expected + sublayer(residual.norm(expected))
-    mixed = layer(x, memory, mask=mask, memory_mask=memory_mask, causal=causal)
-    torch.testing.assert_close(mixed, expected)
+    found = layer(x, memory, mask=mask, memory_mask=memory_mask, causal=causal)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("norm", [None, nn.LayerNorm(8, dtype=torch.float64)])
-def test_every_layer_of_a_stack_reads_the_same_memory(norm: nn.LayerNorm | None) -> None:
+def test_every_layer_of_a_stack_attends_to_the_same_memory(norm: nn.LayerNorm | None) -> None:
     layers = [make_layer(), make_layer(), make_layer()]
-    decoder, (x, memory) = Decoder(layers, norm=norm), sentences()
+    decoder, (x, memory) = Decoder(layers, norm=norm), make_inputs()
     expected = x
     for layer in layers:
         expected = layer(expected, memory, mask=TARGET_PADDING, memory_mask=SOURCE_PADDING)
     if norm is not None:
         nn.init.normal_(norm.weight)
         expected = norm(expected)
-    mixed = decoder(x, memory, mask=TARGET_PADDING, memory_mask=SOURCE_PADDING)
-    assert torch.equal(mixed, expected)
+    found = decoder(x, memory, mask=TARGET_PADDING, memory_mask=SOURCE_PADDING)
+    assert torch.equal(found, expected)
 
 
-def test_a_decoder_is_causal_unless_told() -> None:
-    decoder, (x, memory) = Decoder([make_layer(), make_layer()]), sentences()
+def test_a_decoder_is_causal_by_default() -> None:
+    decoder, (x, memory) = Decoder([make_layer(), make_layer()]), make_inputs()
     causal = decoder(x, memory)
     assert torch.equal(causal, decoder(x, memory, causal=True))
-    open_to_all = decoder(x, memory, causal=False)
-    assert not torch.allclose(causal[:, 0], open_to_all[:, 0])
+    bidirectional = decoder(x, memory, causal=False)
+    assert not torch.allclose(causal[:, 0], bidirectional[:, 0])
     torch.testing.assert_close(causal, decoder(x, memory, mask=causal_mask(3), causal=False))
 
 
-def test_layers_may_come_from_a_generator_and_the_residual_is_made_thrice_for_each() -> None:
+def test_layers_may_come_from_a_generator_and_each_has_three_residual_connections_of_its_own() -> (
+    None
+):
     decoder = Decoder(make_layer() for _ in range(2))
     residuals = [module for module in decoder.modules() if isinstance(module, Residual)]
     assert len(set(residuals)) == 6

@@ -1,4 +1,4 @@
-"""The encoder is its parts in the order of figure 1, and nothing else."""
+"""The encoder is the composition of its parts that figure 1 shows."""
 
 import pytest
 import torch
@@ -25,17 +25,17 @@ def make_layer(kind: type[Residual] = PostNorm) -> EncoderLayer:
     ).double()
 
 
-def sentences() -> Tensor:
+def make_input() -> Tensor:
     return torch.randn(2, 4, 8, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("mask", [None, PADDING])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", [PostNorm, PreNorm])
-def test_a_layer_attends_and_then_thinks_both_residual(
+def test_a_layer_is_self_attention_then_feed_forward_both_with_residual_connections(
     kind: type[Residual], causal: bool, mask: Tensor | None
 ) -> None:
-    layer, x = make_layer(kind), sentences()
+    layer, x = make_layer(kind), make_input()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
     norms = layer.self_attention_residual.norm, layer.feed_forward_residual.norm
@@ -55,7 +55,7 @@ def test_a_layer_attends_and_then_thinks_both_residual(
 @pytest.mark.parametrize("norm", [None, nn.LayerNorm(8, dtype=torch.float64)])
 def test_a_stack_applies_its_layers_in_turn_and_then_its_norm(norm: nn.LayerNorm | None) -> None:
     layers = [make_layer(), make_layer(), make_layer()]
-    encoder, x = Encoder(layers, norm=norm), sentences()
+    encoder, x = Encoder(layers, norm=norm), make_input()
     expected = x
     for layer in layers:
         expected = layer(expected, mask=PADDING, causal=True)
@@ -65,7 +65,9 @@ def test_a_stack_applies_its_layers_in_turn_and_then_its_norm(norm: nn.LayerNorm
     assert torch.equal(encoder(x, mask=PADDING, causal=True), expected)
 
 
-def test_layers_may_come_from_a_generator_and_the_residual_is_made_twice_for_each() -> None:
+def test_layers_may_come_from_a_generator_and_each_has_two_residual_connections_of_its_own() -> (
+    None
+):
     encoder = Encoder(make_layer() for _ in range(2))
     residuals = [module for module in encoder.modules() if isinstance(module, Residual)]
     assert len(set(residuals)) == 4
@@ -73,12 +75,12 @@ def test_layers_may_come_from_a_generator_and_the_residual_is_made_twice_for_eac
 
 
 def test_an_encoder_without_layers_is_the_identity() -> None:
-    x = sentences()
+    x = make_input()
     assert torch.equal(Encoder([])(x), x)
 
 
 def test_causal_is_the_causal_mask_in_every_layer() -> None:
-    encoder, x = Encoder([make_layer(), make_layer()]), sentences()
+    encoder, x = Encoder([make_layer(), make_layer()]), make_input()
     torch.testing.assert_close(
         encoder(x, mask=PADDING, causal=True), encoder(x, mask=PADDING | causal_mask(4))
     )

@@ -1,4 +1,4 @@
-"""The whole is its halves, one after the other."""
+"""Encoder and decoder together are the two, one after the other."""
 
 from typing import Any
 
@@ -18,39 +18,44 @@ SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff":
 SOURCES = torch.tensor([[5, 6, 7, 8], [4, 3, 0, 0]])
 
 
-def make() -> EncoderDecoder:
+def make_model() -> EncoderDecoder:
     return EncoderDecoder(build_encoder(**SIZES), build_decoder(**SIZES)).eval()
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_the_decoder_reads_what_the_encoder_made_under_one_source_mask(causal: bool) -> None:
-    both, source, target = make(), torch.randn(2, 4, 16), torch.randn(2, 3, 16)
-    hidden, seen = padding_mask(SOURCES), padding_mask(torch.tensor([[1, 1, 1], [1, 0, 0]]))
-    memory = both.encoder(source, mask=hidden)
-    expected = both.decoder(target, memory, mask=seen, memory_mask=hidden, causal=causal)
-    found = both(source, target, source_mask=hidden, target_mask=seen, causal=causal)
+def test_the_decoder_attends_to_the_output_of_the_encoder_under_one_source_mask(
+    causal: bool,
+) -> None:
+    model, source, target = make_model(), torch.randn(2, 4, 16), torch.randn(2, 3, 16)
+    source_mask = padding_mask(SOURCES)
+    target_mask = padding_mask(torch.tensor([[1, 1, 1], [1, 0, 0]]))
+    memory = model.encoder(source, mask=source_mask)
+    expected = model.decoder(
+        target, memory, mask=target_mask, memory_mask=source_mask, causal=causal
+    )
+    found = model(source, target, source_mask=source_mask, target_mask=target_mask, causal=causal)
     assert torch.equal(found, expected)
 
 
 def test_padding_of_the_source_changes_nothing() -> None:
-    both, source, target = make(), torch.randn(2, 4, 16), torch.randn(2, 3, 16)
-    together = both(source, target, source_mask=padding_mask(SOURCES))
-    alone = both(source[1:, :2], target[1:])
+    model, source, target = make_model(), torch.randn(2, 4, 16), torch.randn(2, 3, 16)
+    together = model(source, target, source_mask=padding_mask(SOURCES))
+    alone = model(source[1:, :2], target[1:])
     torch.testing.assert_close(together[1:], alone, rtol=0, atol=1e-5)
 
 
-def test_no_target_word_sees_a_later_one() -> None:
-    both, source = make(), torch.randn(2, 4, 16)
-    report = check_causal(lambda target: both(source, target), torch.randn(2, 5, 16))
+def test_future_target_tokens_cannot_change_past_outputs() -> None:
+    model, source = make_model(), torch.randn(2, 4, 16)
+    report = check_causal(lambda target: model(source, target), torch.randn(2, 5, 16))
     assert report, report
 
 
-def test_a_source_mask_of_rows_needs_a_memory_mask_beside_it() -> None:
-    both, source, target = make(), torch.randn(2, 4, 16), torch.randn(2, 3, 16)
+def test_a_source_mask_that_differs_between_queries_needs_a_memory_mask() -> None:
+    model, source, target = make_model(), torch.randn(2, 4, 16), torch.randn(2, 3, 16)
     window = sliding_window_mask(4, window=2)
     with pytest.raises(ValueError, match=r"memory_mask must be given .* got \(4, 4\)"):
-        both(source, target, source_mask=window)
-    hidden = padding_mask(SOURCES)
-    memory = both.encoder(source, mask=window)
-    expected = both.decoder(target, memory, memory_mask=hidden)
-    assert torch.equal(both(source, target, source_mask=window, memory_mask=hidden), expected)
+        model(source, target, source_mask=window)
+    memory_mask = padding_mask(SOURCES)
+    memory = model.encoder(source, mask=window)
+    expected = model.decoder(target, memory, memory_mask=memory_mask)
+    assert torch.equal(model(source, target, source_mask=window, memory_mask=memory_mask), expected)

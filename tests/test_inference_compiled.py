@@ -368,7 +368,7 @@ def test_a_step_is_not_compiled_while_gradients_are_recorded(
         for model, cache in zip((prepared, writes), caches, strict=True):
             with torch.enable_grad():
                 for _ in range(3):
-                    with pytest.raises(RuntimeError, match="a cache keeps no gradients"):
+                    with pytest.raises(RuntimeError, match="a cache stores no gradients"):
                         model(word, cache=cache)
             assert len(programs) == 2 * known
             assert cache.length == 3 * known

@@ -1,20 +1,23 @@
-"""Caches: what decoding has computed once and need not compute again.
+"""Caches: the keys and values of earlier positions, computed once and reused at every step.
 
-A decoder writes one word at a time, and each new word looks at all earlier ones. Without a memory
-the model would read the whole beginning again for every word. But nobody looks ahead: an earlier
-word never learns of a later one, so its key and its value, once projected, stay the same at every
-later step. A :class:`KeyValueCache` keeps them. A step then projects one new position, and only
-attention itself still grows with what is written.
+A decoder generates one token at a time, and each new token attends to all earlier ones. Without a
+cache, every step would run the whole prefix through the model again. But with a causal mask no
+position attends to a later one, so the key and the value of a position do not change when tokens
+follow it. A :class:`KeyValueCache` stores them for one attention layer. A step then projects one
+new position only; the cost of attention itself still grows with the length of the prefix.
 
-A stack has such a memory for each of its layers: an :class:`SelfAttentionCache`, for an encoder that
-writes, as language models do. For a decoder there is also the source, which never changes at all. A
-:class:`DecoderCache` holds two of them for each layer: one of the past, which grows, and one of the
-source, which is projected once and shared by all rows that write the same sentence.
+A stack has one such cache for each layer. A :class:`SelfAttentionCache` holds those of a stack with
+self-attention only, as in a decoder-only language model. The layers of an encoder-decoder model
+also attend to the encoder's output, the memory, whose keys and values never change during decoding.
+A :class:`DecoderCache` therefore holds two caches for each layer: that of self-attention, which
+grows, and that of cross-attention, which is computed once and shared by all hypotheses of the same
+source.
 
-State belongs to the caller: a cache is made for one search, handed to the modules at each step, and
-dropped afterwards. The modules themselves remember nothing. A step that raises an exception, or is
-interrupted, leaves the caches of all layers at the length they had: it can be repeated. Reordered
-rows cannot be put back; if that is interrupted, the cache refuses to be used.
+State belongs to the caller: a cache is made for one search, passed to the modules at each step, and
+discarded afterwards. The modules themselves hold no state. A step that raises an exception or is
+interrupted leaves the caches of all layers at the length that they had, and can be repeated.
+Reordering is done in place and cannot be undone; if it is interrupted, the cache refuses further
+use.
 
 Next chapter: :mod:`transformer_blocks.variants.rotary`, positions as today's models know them.
 """
@@ -36,59 +39,59 @@ from transformer_blocks._checks import (
     refuse,
 )
 
-FIRST_ROOM = 16  # positions that a cache makes room for when it first grows
+MIN_CAPACITY = 16  # positions that a buffer has room for when it first grows
 
 Inputs = ParamSpec("Inputs")
 
 
 class KeyValueCache:
-    """The keys and values that one attention layer has projected so far.
+    """Keys and values of one attention layer, of all positions so far.
 
     Example:
         >>> attention = MultiHeadAttention(16, num_heads=4)
         >>> x, cache = torch.randn(2, 5, 16), KeyValueCache()
         >>> with torch.no_grad():
         ...     whole = attention(x, x, x, causal=True)
-        ...     words = x.split(1, dim=1)
-        ...     steps = [attention(word, word, word, cache=cache) for word in words]
-        >>> torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-6)  # or all at once
+        ...     tokens = x.split(1, dim=1)
+        ...     steps = [attention(token, token, token, cache=cache) for token in tokens]
+        >>> torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-6)  # as in one full pass
         True
     """
 
     def __init__(self) -> None:
         self._length = 0
-        self._buffer: Tensor | None = None  # keys and values: (N, 2, H, room, d_k)
-        self._is_whole = True  # False while rows are reordered
+        self._buffer: Tensor | None = None  # keys and values: (N, 2, H, capacity, d_k)
+        self._is_consistent = True  # False while it is reordered
 
     @property
     def length(self) -> int:
-        """S, the number of positions that are kept."""
+        """S, the number of cached positions."""
         return self._length
 
     @property
     def rows(self) -> int:
-        """N, the number of rows; 0 while nothing is kept."""
+        """N, the batch size; 0 if the cache is empty."""
         return 0 if self._buffer is None else self._buffer.shape[0]
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep the keys and values of new positions, behind those of the earlier ones.
+        """Append the keys and values of new positions to those of the earlier ones.
 
         Args:
-            keys: Shape (N, H, L, d_k).
-            values: Of the same shape.
+            keys: Projected keys of the new positions, of shape (N, H, L, d_k).
+            values: Projected values of the new positions, of the same shape.
 
         Returns:
-            All that are kept now, as :meth:`read` does.
+            All cached keys and values, including the new ones, as :meth:`read` returns them.
 
         Raises:
-            RuntimeError: If they carry gradients, which a cache cannot keep.
-            TypeError: If they are no tensors, or differ in dtype.
-            ValueError: If they differ in shape or device, or do not fit what is kept already.
+            RuntimeError: If they require gradients, which a cache does not store.
+            TypeError: If they are not tensors, or differ in dtype.
+            ValueError: If they differ in shape or device, or do not fit the cached ones.
         """
         check_tensor("keys", keys)
         check_tensor("values", values)
         if keys.requires_grad or values.requires_grad:
-            raise RuntimeError("a cache keeps no gradients; decode inside `with torch.no_grad():`")
+            raise RuntimeError("a cache stores no gradients; decode inside `with torch.no_grad():`")
         if keys.dim() != 4 or keys.shape != values.shape:
             raise ValueError(
                 "keys and values must have one shape (N, H, L, d_k), "
@@ -102,63 +105,66 @@ class KeyValueCache:
             raise ValueError(
                 f"keys and values must be on one device, got {keys.device} and {values.device}"
             )
-        self._check_whole()
+        self._check_consistent()
         new, end = torch.stack((keys, values), dim=1), self._length + keys.shape[2]
         if self._buffer is None:
             self._buffer = new
         elif torch.compiler.is_exporting():  # sizes are symbols, and cannot be compared
             self._buffer = torch.cat((self._buffer[..., : self._length, :], new), dim=3)
         else:
-            self._check(self._buffer, keys)
-            self._make_room(self._buffer, end)[..., self._length : end, :] = new
+            self._check_fit(self._buffer, keys)
+            self._grow(self._buffer, end)[..., self._length : end, :] = new
         self._length = end
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
-        """Return all keys so far, and all values, each of shape (N, H, S, d_k).
+        """Return all cached keys, and all cached values, each of shape (N, H, S, d_k).
 
-        Both are views: what is added or selected later changes them.
+        Both are views of the buffer: later calls of :meth:`append` and :meth:`reorder` change them.
 
         Raises:
-            ValueError: If nothing was ever added.
+            ValueError: If the cache is empty.
         """
         if self._buffer is None:
-            raise ValueError("the cache is empty: there are no keys and values to look up")
-        self._check_whole()
+            raise ValueError("the cache is empty: there are no keys and values to attend to")
+        self._check_consistent()
         keys, values = self._buffer[..., : self._length, :].unbind(1)
         return keys, values
 
     @property
     def buffer(self) -> Tensor | None:
-        """The tensor that keeps them, (N, 2, H, room, d_k), with room for more; None if empty."""
-        self._check_whole()
+        """The tensor that holds keys and values, (N, 2, H, capacity, d_k); None if empty.
+
+        The capacity, the number of positions that it has room for, is at least :attr:`length`.
+        """
+        self._check_consistent()
         return self._buffer
 
     def reserve(self, count: int) -> Tensor:
-        """Count more positions as kept, which the caller fills in.
+        """Make the cache longer by uninitialised positions, which the caller fills in.
 
         Args:
-            count: How many.
+            count: The number of positions to add.
 
         Returns:
-            The :attr:`buffer`, in which they are the last before :attr:`length`. It is never full:
-            to a compiler, a full one is another case.
+            The :attr:`buffer`, in which they are the last ones before :attr:`length`. Its capacity
+            exceeds the length: a full buffer would be a special case to a compiler.
 
         Raises:
-            ValueError: If nothing is kept yet.
+            ValueError: If the cache is empty.
         """
         check_size(count=count)
         if self._buffer is None:
-            raise ValueError("the cache is empty: its first keys and values must be added")
-        buffer = self._make_room(self._buffer, self._length + count + 1)
+            raise ValueError("the cache is empty: its first keys and values must be appended")
+        buffer = self._grow(self._buffer, self._length + count + 1)
         self._length += count
         return buffer
 
     def crop(self, length: int) -> None:
-        """Remove the positions from number ``length`` on; with fewer kept, nothing happens.
+        """Truncate the cache to its first ``length`` positions; a shorter one is left as it is.
 
         Args:
-            length: How many positions to keep, from the first.
+            length: The number of positions that remain, counted from the first.
 
         Raises:
             TypeError: If ``length`` is not an ``int``.
@@ -173,17 +179,18 @@ class KeyValueCache:
                 self._buffer = None
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows only, in this order.
+        """Reorder the cache along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
-        A row that keeps its place is not copied, unless there are more rows than before.
+        A row whose index does not change is not copied, unless the batch grows.
 
         Args:
-            rows: Row numbers, int64; one may be named twice, or not at all. Shape (M,).
+            rows: Indices into the batch, int64, of shape (M,). An index may occur several times, or
+                not at all.
 
         Raises:
-            IndexError: If there is no such row.
-            TypeError: If ``rows`` is of another dtype.
-            ValueError: If it has another shape.
+            IndexError: If an index is out of range.
+            TypeError: If ``rows`` is not an int64 tensor.
+            ValueError: If ``rows`` has another shape.
         """
         _check_rows(rows)
         if self._buffer is None:
@@ -201,50 +208,62 @@ class KeyValueCache:
             return
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         if len(moved):
-            kept = self._buffer[..., : self._length, :]
-            kept.index_copy_(0, moved.to(device), kept.index_select(0, rows[moved].to(device)))
+            filled = self._buffer[..., : self._length, :]
+            filled.index_copy_(0, moved.to(device), filled.index_select(0, rows[moved].to(device)))
         self._buffer = self._buffer[: len(rows)]
 
-    def _check_whole(self) -> None:
-        """Raise if rows were reordered and that did not end."""
-        if not self._is_whole:
+    def _check_consistent(self) -> None:
+        """Raise if the cache was interrupted while its rows were reordered."""
+        if not self._is_consistent:
             raise RuntimeError(
                 "the cache was interrupted while its rows were reordered; begin the search again"
             )
 
-    def _check(self, buffer: Tensor, new: Tensor) -> None:
-        """Raise unless keys that are to be added fit what is kept."""
-        rows, _, heads, _, width = buffer.shape
-        if new.shape != (rows, heads, new.shape[2], width) or new.dtype != buffer.dtype:
+    def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
+        """Raise unless new keys have the batch size, heads, size and dtype of the buffer."""
+        rows, _, heads, _, d_k = buffer.shape
+        if keys.shape != (rows, heads, keys.shape[2], d_k) or keys.dtype != buffer.dtype:
             raise ValueError(
-                f"what is added must have shape {(rows, heads, 'L', width)} and dtype "
-                f"{buffer.dtype}, got {tuple(new.shape)} and {new.dtype}"
+                f"appended keys and values must have shape {(rows, heads, 'L', d_k)} and dtype "
+                f"{buffer.dtype}, got {tuple(keys.shape)} and {keys.dtype}"
             )
 
-    def _make_room(self, buffer: Tensor, positions: int) -> Tensor:
-        """Give back the buffer, or one at least half as long again if it is too short."""
-        *outer, room, width = buffer.shape
-        if positions > room:
-            wider = buffer.new_empty(*outer, max(positions, room + room // 2, FIRST_ROOM), width)
-            wider[..., : self._length, :] = buffer[..., : self._length, :]
-            self._buffer = buffer = wider
+    def _grow(self, buffer: Tensor, length: int) -> Tensor:
+        """Return a buffer with room for ``length`` positions: a larger copy if this is too small.
+
+        Its capacity grows by half at least, so that the copies cost constant time per position.
+        """
+        *outer, capacity, d_k = buffer.shape
+        if length > capacity:
+            capacity = max(length, capacity + capacity // 2, MIN_CAPACITY)
+            larger = buffer.new_empty(*outer, capacity, d_k)
+            larger[..., : self._length, :] = buffer[..., : self._length, :]
+            self._buffer = buffer = larger
         return buffer
 
 
 class SelfAttentionCache:
-    """What a causal encoder remembers while it writes; :meth:`Encoder.new_cache` makes one.
+    """Caches of a stack with self-attention only, one per layer, for autoregressive decoding.
+
+    It is the cache of a *decoder-only model*, as the field calls a language model like GPT. The
+    layers of such a model have self-attention and a feed-forward network, but no cross-attention:
+    they are an :class:`Encoder` that is run with ``causal=True``. The cache is named after what its
+    layers cache. :meth:`Encoder.new_cache` makes one.
 
     Args:
-        num_layers: Of the encoder.
+        num_layers: The number of layers of the stack.
+
+    Attributes:
+        layers: The cache of each layer's self-attention, from the first layer to the last.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x, cache = torch.randn(1, 5, 16), encoder.new_cache()
         >>> with torch.no_grad():
-        ...     first = encoder(x[:, :3], causal=True, cache=cache)  # a beginning at once ...
-        ...     steps = [encoder(word, causal=True, cache=cache) for word in x[:, 3:].split(1, 1)]
-        ...     whole = encoder(x, causal=True)  # ... then word by word
-        >>> torch.allclose(torch.cat((first, *steps), dim=1), whole, atol=1e-5)
+        ...     prompt = encoder(x[:, :3], causal=True, cache=cache)  # prefill in one pass ...
+        ...     steps = [encoder(token, causal=True, cache=cache) for token in x[:, 3:].split(1, 1)]
+        ...     whole = encoder(x, causal=True)  # ... then token by token
+        >>> torch.allclose(torch.cat((prompt, *steps), dim=1), whole, atol=1e-5)
         True
     """
 
@@ -254,24 +273,25 @@ class SelfAttentionCache:
 
     @property
     def length(self) -> int:
-        """How many positions are written, which is also the number of the next, from 0."""
+        """The number of cached positions, which is also the position of the next token, from 0."""
         return self.layers[0].length
 
     @property
     def rows(self) -> int:
-        """N, how many rows are being written; 0 before the first."""
+        """N, the batch size; 0 if the cache is empty."""
         return self.layers[0].rows
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows only, in this order; a row may be named twice, or not at all.
+        """Reorder all layers along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
         Args:
-            rows: Row numbers, int64. Shape (M,).
+            rows: Indices into the batch, int64, of shape (M,). An index may occur several times, or
+                not at all.
 
         Raises:
-            IndexError: If there is no such row.
-            TypeError: If ``rows`` is of another dtype.
-            ValueError: If it has another shape.
+            IndexError: If an index is out of range.
+            TypeError: If ``rows`` is not an int64 tensor.
+            ValueError: If ``rows`` has another shape.
         """
         _check_rows(rows)
         if self.layers[0].rows:
@@ -282,15 +302,22 @@ class SelfAttentionCache:
 
 
 class DecoderCache:
-    """What a decoder remembers while it writes; :meth:`Decoder.new_cache` makes one.
+    """Caches of a decoder, two per layer; :meth:`Decoder.new_cache` makes one.
 
-    It begins with a row for each sentence. After a :meth:`reorder` that names rows several times,
-    several rows write the same sentence, as the beams of a beam search do; they go on sharing its
-    memory as long as all sentences have equally many rows, and those of a sentence stand together.
+    The batch begins with one row for each source. Where :meth:`reorder` repeats a row, several rows
+    decode the same source, as the beams of a beam search do. They share one copy of its keys and
+    values, as long as each source has equally many rows and these are adjacent.
 
     Args:
-        memory: For each layer, the keys and values of the source.
-        memory_mask: Hides source positions; broadcastable to (B, H, 1, S).
+        memory: For each layer, a cache with the keys and values of the memory, the encoder's
+            output.
+        memory_mask: Boolean mask; True hides a position of the memory. Broadcastable to
+            (B, H, 1, S).
+
+    Attributes:
+        layers: The cache of each layer's self-attention, from the first layer to the last.
+        memory: The cache of each layer's cross-attention, which decoding does not change.
+        memory_mask: The mask; None if it hides nothing.
 
     Raises:
         TypeError: If ``memory`` holds anything but caches, or ``memory_mask`` is not boolean.
@@ -300,7 +327,7 @@ class DecoderCache:
         >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
         >>> with torch.no_grad():
         ...     cache = decoder.new_cache(memory)
-        ...     steps = [decoder(word, cache=cache) for word in x.split(1, dim=1)]
+        ...     steps = [decoder(token, cache=cache) for token in x.split(1, dim=1)]
         ...     whole = decoder(x, memory)
         >>> torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-5)
         True
@@ -319,59 +346,62 @@ class DecoderCache:
         self.memory = list(memory)
         self.memory_mask = memory_mask
         if (
-            type(memory_mask) is Tensor  # not one of a subclass without values
-            and not memory_mask.is_meta  # which has none either, and neither has a compiler
+            type(memory_mask) is Tensor  # its values cannot be read in a subclass without data,
+            and not memory_mask.is_meta  # on the meta device, or while a compiler traces
             and not torch.compiler.is_compiling()
             and not memory_mask.any()
         ):
-            self.memory_mask = None  # a mask that hides nothing only costs time
-        self._rows_per_sentence = 1
+            self.memory_mask = None  # it hides nothing: attention without a mask is faster
+        self._rows_per_memory = 1  # rows of the batch that share one row of the memory
 
     @property
     def length(self) -> int:
-        """How many target positions are written, which is also the number of the next, from 0."""
+        """The number of target positions, which is also the position of the next token, from 0."""
         return self.layers[0].length
 
     @property
     def rows(self) -> int:
-        """N, how many rows are being written."""
-        return self.memory[0].rows * self._rows_per_sentence
+        """N, the batch size."""
+        return self.memory[0].rows * self._rows_per_memory
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows only, in this order, as beams and finished sentences need it.
+        """Reorder all caches along the batch dimension: row i becomes a copy of row ``rows[i]``.
+
+        Beam search does so after each step, and when finished sequences leave the batch.
 
         Args:
-            rows: Row numbers, int64; one may be named twice, or not at all. Shape (M,).
+            rows: Indices into the batch, int64, of shape (M,). An index may occur several times, or
+                not at all.
 
         Raises:
-            IndexError: If there is no such row.
-            TypeError: If ``rows`` is of another dtype.
-            ValueError: If it has another shape.
+            IndexError: If an index is out of range.
+            TypeError: If ``rows`` is not an int64 tensor.
+            ValueError: If ``rows`` has another shape.
         """
         _check_rows(rows)
         _check_range(rows, self.rows)
-        sentences, rows_per_sentence = _group(rows // self._rows_per_sentence)
+        sources, rows_per_memory = _group(rows // self._rows_per_memory)
         with _reordering([*self.layers, *self.memory]):
             for cache in self.layers:
                 cache._reorder(rows)
             for cache in self.memory:
-                cache._reorder(sentences)
+                cache._reorder(sources)
             if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
-                self.memory_mask = self.memory_mask[sentences]
-            self._rows_per_sentence = rows_per_sentence
+                self.memory_mask = self.memory_mask[sources]
+            self._rows_per_memory = rows_per_memory
 
 
 def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]:
-    """Let a module's ``forward`` remove what it has added to its caches if it does not return.
+    """Decorate a module's ``forward`` to crop its caches to their former length if it raises.
 
-    Otherwise a step that is interrupted after some layers and then repeated would add its position
-    to the caches of these layers twice.
+    Without this, a step that is interrupted after some of the layers, and then repeated, would
+    append its position to the caches of these layers twice.
 
     Args:
-        forward: Takes an optional ``cache`` by keyword.
+        forward: A method with an optional keyword argument ``cache``.
 
     Returns:
-        The same function, which crops the caches if an exception of any kind leaves it.
+        The decorated method; it crops the caches on an exception of any kind, and raises it again.
 
     Example:
         >>> class Interrupted(nn.Module):
@@ -409,22 +439,22 @@ def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]
 
 @contextmanager
 def _reordering(caches: Sequence[KeyValueCache]) -> Iterator[None]:
-    """Mark caches as not whole until the block ends: after an exception they stay so.
+    """Mark caches as inconsistent while the block runs, and for good if it raises an exception.
 
-    Rows are reordered in place, which cannot be undone; a cache that was reordered in some layers
-    only must not be used.
+    Rows are reordered in place, which cannot be undone; a cache that was reordered in some of the
+    layers only must not be used.
     """
     for cache in caches:
-        cache._check_whole()
+        cache._check_consistent()
     for cache in caches:
-        cache._is_whole = False
+        cache._is_consistent = False
     yield
     for cache in caches:
-        cache._is_whole = True
+        cache._is_consistent = True
 
 
 def _check_rows(rows: Tensor) -> None:
-    """Raise unless ``rows`` are row numbers."""
+    """Raise unless ``rows`` is a vector of int64 indices."""
     check_tensor("rows", rows)
     if rows.dtype != torch.int64:
         raise TypeError(f"rows must be int64 row numbers, got dtype={rows.dtype}")
@@ -433,7 +463,7 @@ def _check_rows(rows: Tensor) -> None:
 
 
 def _check_range(rows: Tensor, count: int) -> None:
-    """Raise unless there are such rows; values are read on the CPU only."""
+    """Raise unless all indices are below ``count``; they are read on the CPU only."""
     if rows.device.type == "cpu" and rows.numel():
         low, high = rows.min().item(), rows.max().item()
         if low < 0 or high >= count:
@@ -441,9 +471,9 @@ def _check_range(rows: Tensor, count: int) -> None:
             raise IndexError(f"rows must be in 0..{count - 1}, got row {wrong}")
 
 
-def _group(sentences: Tensor) -> tuple[Tensor, int]:
-    """Name a stretch of equal numbers once, if all stretches are equally long: [2, 2, 5, 5]."""
-    groups, sizes = sentences.unique_consecutive(return_counts=True)
+def _group(sources: Tensor) -> tuple[Tensor, int]:
+    """Group adjacent equal indices if all groups have one size: [2, 2, 5, 5] is [2, 5] and 2."""
+    groups, sizes = sources.unique_consecutive(return_counts=True)
     if len(groups) and bool((sizes == sizes[0]).all()):
         return groups, int(sizes[0])
-    return sentences, 1
+    return sources, 1

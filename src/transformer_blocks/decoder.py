@@ -1,13 +1,15 @@
-"""The decoder: writes a sentence while reading another.
+"""The decoder: causal self-attention, cross-attention, feed-forward (right half of figure 1).
 
-A decoder layer has one part more than an encoder layer. First the words written so far look at each
-other, never ahead; then each looks into the encoded source, the *memory*, which is where words of
-the translation meet words of the original; then each thinks on its own (section 3.1 and the right
-half of figure 1).
+A decoder layer has one sublayer more than an encoder layer (section 3.1). The first is
+self-attention with a causal mask: each position of the target attends to itself and to earlier
+ones. The second is cross-attention: each position of the target attends to the encoder's output,
+the *memory*, which is where words of the translation meet words of the original. The third is the
+position-wise feed-forward network.
 
-In training all positions of the known translation are computed at once, each from the words before
-it: that is what the causal mask is for. In writing there is one new position at a time, and a cache
-holds what the earlier ones have to offer; :mod:`transformer_blocks.cache` tells how, later.
+In training, the whole target is known, and the outputs of all its positions are computed in one
+pass; the causal mask ensures that each is computed from earlier tokens only (*teacher forcing*).
+During generation there is one new position at a time; the argument ``cache`` is for that, and can
+be ignored until then.
 
 Next chapter: :mod:`transformer_blocks.encoder_decoder`, both halves together.
 """
@@ -33,16 +35,18 @@ from transformer_blocks.residual import Residual, new_residual
 
 
 class DecoderLayer(nn.Module):
-    """One layer: causal self-attention, cross-attention to the source, then feed-forward.
+    """One decoder layer: causal self-attention, cross-attention, then a feed-forward network.
 
     Args:
-        self_attention: How positions of the target look at each other.
-        cross_attention: How they look into the source.
-        feed_forward: What each does with what it found; keeps the shape (B, L, d_model).
-        residual: Makes the connection around each of the three; called once for each.
+        self_attention: Attention of the target to itself.
+        cross_attention: Attention of the target to the memory.
+        feed_forward: Network that is applied to each position; maps (B, L, d_model) to the same
+            shape.
+        residual: Function without arguments that returns a new residual connection, for example
+            ``lambda: PostNorm(512)``. It is called once for each sublayer.
 
     Raises:
-        TypeError: If a part is a class or no module, or ``residual`` makes no :class:`Residual`.
+        TypeError: If a part is not a module, or ``residual`` does not return a :class:`Residual`.
 
     Example:
         >>> layer = DecoderLayer(
@@ -53,8 +57,8 @@ class DecoderLayer(nn.Module):
         ... ).eval()
         >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
         >>> before = layer(x, memory)
-        >>> x[:, -1] += 1.0  # rewrite the last word ...
-        >>> torch.equal(before[:, :-1], layer(x, memory)[:, :-1])  # ... nobody earlier notices
+        >>> x[:, -1] += 1.0  # change the last token ...
+        >>> torch.equal(before[:, :-1], layer(x, memory)[:, :-1])  # ... no earlier output changes
         True
     """
 
@@ -91,87 +95,89 @@ class DecoderLayer(nn.Module):
         causal: bool = True,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Let the target look at itself, then at the source.
+        """Apply the three sublayers, each with its residual connection.
 
         Args:
-            x: The target. Shape (B, L, d_model).
-            memory: The encoded source, shape (B, S, key width of the cross-attention), or its keys
-                and values, if the cross-attention has projected them already.
-            mask: Hides target positions from target positions; broadcastable to (B, H, L, L), where
-                the last counts all positions so far.
-            memory_mask: Hides source positions, usually their padding; to (B, H, 1, S).
-            causal: Whether a target position is kept from seeing later ones.
-            cache: Keys and values of the target positions before ``x``; those of ``x`` are added.
+            x: Target sequence, of shape (B, L, d_model).
+            memory: The encoder's output, of shape (B, S, key width of the cross-attention); or a
+                cache that holds its keys and values, projected by this layer's cross-attention.
+            mask: Boolean mask of the self-attention; **True hides** a key from a query.
+                Broadcastable to (B, H, L, L'), where L' counts the positions in the cache and those
+                of ``x``.
+            memory_mask: Boolean mask of the cross-attention, usually of the source's padding.
+                Broadcastable to (B, H, L, S).
+            causal: Also mask future positions of the target.
+            cache: Keys and values of the target positions before ``x``; those of ``x`` are
+                appended.
 
         Returns:
-            Shape (B, L, d_model).
+            The transformed target sequence, of shape (B, L, d_model).
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            TypeError: If ``x`` or ``memory`` differs from the weights in dtype, or something is of
-                another kind.
+            TypeError: If ``x`` or ``memory`` differs from the weights in dtype, or an argument is
+                of the wrong type.
             ValueError: If shapes do not fit.
         """
-        if cache is not None:
-            check_instance(KeyValueCache, cache=cache)
-        if not isinstance(memory, KeyValueCache):
-            self._check_memory(x, memory, memory_mask)
+        self._check_inputs(x, memory, memory_mask, cache)
         x = self.self_attention_residual(
             x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
         )
         x = self.cross_attention_residual(x, lambda x: self._cross_attend(x, memory, memory_mask))
         return self.feed_forward_residual(x, self.feed_forward)
 
-    def _check_memory(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> None:
-        """Raise unless memory and mask are what the cross-attention takes for this target."""
-        if not isinstance(memory, Tensor):
-            refuse("memory", "a tensor or a KeyValueCache", memory)
-        check_tensor("x", x)
-        attention = self.cross_attention
-        if isinstance(attention, MultiHeadAttention):
-            check_memory(attention, memory)
-            if mask is not None:
-                batch, keys, _ = memory.shape
-                check_mask(
-                    mask,
-                    batch=batch,
-                    heads=attention.num_heads,
-                    queries=x.shape[-2],
-                    keys=keys,
-                    device=memory.device,
-                    name="memory_mask",
-                )
-
     def _cross_attend(
         self, x: Tensor, memory: Tensor | KeyValueCache, memory_mask: Tensor | None
     ) -> Tensor:
+        """Attend from the target to the memory, or to its cached keys and values."""
         if isinstance(memory, Tensor):
             return self.cross_attention(x, memory, memory, mask=memory_mask)
-        # Several rows may write one sentence. As nothing here depends on the order of queries,
-        # they can ask together, as if they were one longer row: one copy of the memory will do.
-        together = x if x.shape[0] == memory.rows else x.reshape(memory.rows, -1, x.shape[-1])
-        return self.cross_attention(together, mask=memory_mask, cache=memory).view_as(x)
+        # Rows that decode the same source share its keys and values: the queries of all these rows,
+        # whose order does not matter here, are laid out along the sequence dimension.
+        rows = memory.rows
+        queries = x if x.shape[0] == rows else x.reshape(rows, -1, x.shape[-1])
+        return self.cross_attention(queries, mask=memory_mask, cache=memory).view_as(x)
+
+    def _check_inputs(
+        self,
+        x: Tensor,
+        memory: Tensor | KeyValueCache,
+        memory_mask: Tensor | None,
+        cache: KeyValueCache | None,
+    ) -> None:
+        """Raise unless memory, mask and cache are what the attentions take."""
+        if cache is not None:
+            check_instance(KeyValueCache, cache=cache)
+        if isinstance(memory, KeyValueCache):
+            return
+        if not isinstance(memory, Tensor):
+            refuse("memory", "a tensor or a KeyValueCache", memory)
+        check_tensor("x", x)
+        if isinstance(self.cross_attention, MultiHeadAttention):
+            _check_memory(self.cross_attention, memory, memory_mask, queries=x.shape[-2])
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers, all of which read the same memory.
+    """A stack of decoder layers, all of which attend to the same memory.
 
-    Padding of the target stands at its end, where causality hides it from every real word already;
-    ``mask`` is needed only for other things to hide.
+    Padding of the target needs no mask: it follows the real tokens, so the causal mask hides it
+    from them.
 
     Args:
-        layers: From the first to the last, each made anew.
-        norm: What is applied to the result; a stack of :class:`PreNorm` layers needs one.
+        layers: The layers, from the first to the last, each with parameters of its own.
+        norm: Normalisation of the last layer's output. A stack of :class:`PreNorm` layers needs
+            one, since its residual stream is never normalised; one of :class:`PostNorm` layers does
+            not.
 
     Raises:
-        TypeError: If a layer or the norm is a class or no module.
+        TypeError: If a layer or the norm is not a module.
 
     Example:
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
         >>> whole = decoder(x, memory)
-        >>> begun = decoder(x[:, :3], memory)  # a translation of which three words are written
-        >>> torch.allclose(whole[:, :3], begun, atol=1e-5)
+        >>> prefix = decoder(x[:, :3], memory)  # the target up to its third token
+        >>> torch.allclose(whole[:, :3], prefix, atol=1e-5)  # does not depend on the rest
         True
     """
 
@@ -194,45 +200,36 @@ class Decoder(nn.Module):
         causal: bool = True,
         cache: DecoderCache | None = None,
     ) -> Tensor:
-        """Apply the layers in turn.
+        """Apply the layers in turn, then the final normalisation, if there is one.
 
         Args:
-            x: Embedded target tokens with positions. Shape (B, L, d_model).
-            memory: What the encoder made of the source. Shape (B, S, d_model).
-            mask: Hides target positions, besides the causal rule; broadcastable to (B, H, L, L),
-                where the last counts all positions so far.
-            memory_mask: Hides source positions, usually ``padding_mask(source)``.
-            causal: Whether a target position is kept from seeing later ones.
-            cache: What :meth:`new_cache` made, in place of ``memory`` and ``memory_mask``. Then
-                ``x`` is what follows the positions of earlier calls, and is added to it.
+            x: Embedded target tokens with positions, of shape (B, L, d_model).
+            memory: The encoder's output, of shape (B, S, d_model).
+            mask: Boolean mask of the self-attention, besides the causal mask; **True hides** a key
+                from a query. Broadcastable to (B, H, L, L'), where L' counts the positions in the
+                cache and those of ``x``.
+            memory_mask: Boolean mask of the cross-attention, usually ``padding_mask(source)``.
+                Broadcastable to (B, H, L, S).
+            causal: Mask future positions of the target.
+            cache: What :meth:`new_cache` returned, in place of ``memory`` and ``memory_mask``.
+                ``x`` then holds the positions that follow those of earlier calls, and is appended
+                to them.
 
         Returns:
-            Each target position, ready to predict the next word. Shape (B, L, d_model).
+            The hidden state of each target position, from which the next token is predicted, of
+            shape (B, L, d_model).
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            TypeError: If ``x`` or ``memory`` differs from the weights in dtype, or something is of
-                another kind.
+            TypeError: If ``x`` or ``memory`` differs from the weights in dtype, or an argument is
+                of the wrong type.
             ValueError: If shapes do not fit, or both a memory and a cache are given, or neither.
         """
-        if cache is not None:
-            check_instance(DecoderCache, cache=cache)
-        if (memory is None) == (cache is None) or (cache is not None and memory_mask is not None):
-            raise ValueError(
-                "memory must be given with its memory_mask, or instead a cache that holds both"
-            )
-        check_vectors("x", x, None)
+        self._check_inputs(x, memory, memory_mask, cache)
         memories: Sequence[Tensor | KeyValueCache | None] = [memory] * len(self.layers)
         caches: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
             memories, caches, memory_mask = cache.memory, cache.layers, cache.memory_mask
-            if len(caches) != len(self.layers):
-                raise ValueError(
-                    f"cache must be of this decoder with {len(self.layers)} layers, "
-                    f"got one of {len(caches)}"
-                )
-            if x.shape[0] != cache.rows:
-                raise ValueError(f"x must have the cache's {cache.rows} rows, got {tuple(x.shape)}")
         for layer, layer_memory, layer_cache in zip(self.layers, memories, caches, strict=True):
             x = layer(
                 x,
@@ -245,14 +242,15 @@ class Decoder(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
-        """Begin to write: project what every later step will look up in the source.
+        """Project the memory to the keys and values of each layer, for decoding step by step.
 
         Args:
-            memory: What the encoder made of the source. Shape (B, S, d_model).
-            memory_mask: Hides source positions; broadcastable to (B, H, 1, S).
+            memory: The encoder's output, of shape (B, S, d_model).
+            memory_mask: Boolean mask; **True hides** a position of the memory. Broadcastable to
+                (B, H, 1, S).
 
         Returns:
-            A cache with a row for each sentence, for one search; it belongs to the caller.
+            A cache for one search, with a batch of B rows; it belongs to the caller.
 
         Raises:
             RuntimeError: If gradients are recorded.
@@ -262,29 +260,55 @@ class Decoder(nn.Module):
         """
         layers: Sequence[Any] = list(self.layers)
         for layer in layers:
-            check_memory(layer.cross_attention, memory)
-        if memory_mask is not None:
-            batch, keys = memory.shape[:2]
-            heads = layers[0].cross_attention.num_heads
-            check_mask(
-                memory_mask,
-                batch=batch,
-                heads=heads,
-                queries=1,
-                keys=keys,
-                device=memory.device,
-                name="memory_mask",
-            )
-            if memory_mask.dim() == 2:
-                memory_mask = memory_mask[None, None]  # the same for all sentences and heads
+            _check_memory(layer.cross_attention, memory, memory_mask, queries=1)
+        if memory_mask is not None and memory_mask.dim() == 2:
+            memory_mask = memory_mask[None, None]  # the same for all sequences and heads
         caches = [KeyValueCache() for _ in layers]
         for layer, cache in zip(layers, caches, strict=True):
             cache.append(*layer.cross_attention.project(memory, memory))
         return DecoderCache(caches, memory_mask=memory_mask)
 
+    def _check_inputs(
+        self,
+        x: Tensor,
+        memory: Tensor | None,
+        memory_mask: Tensor | None,
+        cache: DecoderCache | None,
+    ) -> None:
+        """Raise unless there is either a memory or a cache, and the cache fits the stack and x."""
+        if cache is not None:
+            check_instance(DecoderCache, cache=cache)
+        if (memory is None) == (cache is None) or (cache is not None and memory_mask is not None):
+            raise ValueError(
+                "memory must be given with its memory_mask, or instead a cache that holds both"
+            )
+        check_vectors("x", x, None)
+        if cache is None:
+            return
+        if len(cache.layers) != len(self.layers):
+            raise ValueError(
+                f"cache must be of this decoder with {len(self.layers)} layers, "
+                f"got one of {len(cache.layers)}"
+            )
+        if x.shape[0] != cache.rows:
+            raise ValueError(f"x must have the cache's {cache.rows} rows, got {tuple(x.shape)}")
 
-def check_memory(attention: MultiHeadAttention, memory: Tensor) -> None:
-    """Raise unless ``memory`` is what a cross-attention takes for keys and values."""
+
+def _check_memory(
+    attention: MultiHeadAttention, memory: Tensor, memory_mask: Tensor | None, *, queries: int
+) -> None:
+    """Raise unless memory and mask are what a cross-attention takes for so many queries."""
     projection = attention.key_projection
     width = getattr(projection, "in_features", None)
     check_vectors("memory", memory, width, attention, projection, leading="BS")
+    if memory_mask is not None:
+        batch, keys, _ = memory.shape
+        check_mask(
+            memory_mask,
+            batch=batch,
+            heads=attention.num_heads,
+            queries=queries,
+            keys=keys,
+            device=memory.device,
+            name="memory_mask",
+        )

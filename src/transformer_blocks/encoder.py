@@ -1,9 +1,14 @@
-"""The encoder: reads a sentence until every word knows its context.
+"""The encoder: self-attention and a feed-forward network, N times (left half of figure 1).
 
-A layer lets the words of the sentence look at each other, then lets each think on its own; both
-parts are residual (section 3.1 and the left half of figure 1). The encoder is a stack of such
-layers. With ``causal=True`` the same stack is a language model's: nobody looks ahead, and a cache
-lets it write word by word (:mod:`transformer_blocks.cache`, later).
+A layer has two sublayers. Self-attention lets every position attend to all positions of the
+sequence; the position-wise feed-forward network then transforms each position by itself. Around
+each of the two is a residual connection with layer normalisation (section 3.1). After a few layers,
+the vector of a word represents the word in its context: "bank" by a river is no longer the "bank"
+that lends money.
+
+The encoder is a stack of such layers. With ``causal=True`` the same stack is a *decoder-only*
+model: no position attends to a later one, as in a language model. The argument ``cache`` is for
+generating text with it, and can be ignored until then.
 
 Next chapter: :mod:`transformer_blocks.decoder`, which writes.
 """
@@ -25,23 +30,25 @@ from transformer_blocks.residual import Residual, new_residual
 
 
 class EncoderLayer(nn.Module):
-    """One layer: self-attention, then feed-forward.
+    """One encoder layer: self-attention, then a position-wise feed-forward network.
 
     Args:
-        self_attention: How positions look at each other.
-        feed_forward: What each does with what it found; keeps the shape (B, L, d_model).
-        residual: Makes the connection around each of the two; called once for each, for example
-            ``lambda: PostNorm(512)``. Its class decides the norm order.
+        self_attention: Attention of the sequence to itself.
+        feed_forward: Network that is applied to each position; maps (B, L, d_model) to the same
+            shape.
+        residual: Function without arguments that returns a new residual connection, for example
+            ``lambda: PostNorm(512)``. It is called once for each sublayer. The class of the
+            connection determines whether normalisation comes after the sublayer or before it.
 
     Raises:
-        TypeError: If a part is a class or no module, or ``residual`` makes no :class:`Residual`.
+        TypeError: If a part is not a module, or ``residual`` does not return a :class:`Residual`.
 
     Example:
         >>> layer = EncoderLayer(
         ...     MultiHeadAttention(16, 4), FeedForward(16, 64), residual=lambda: PreNorm(16)
         ... ).eval()
         >>> x = torch.randn(1, 5, 16)
-        >>> order = torch.tensor([4, 2, 0, 1, 3])  # without positions, a sentence is a set:
+        >>> order = torch.tensor([4, 2, 0, 1, 3])  # without positions, a sequence is a set:
         >>> torch.allclose(layer(x)[:, order], layer(x[:, order]), atol=1e-5)
         True
     """
@@ -70,21 +77,22 @@ class EncoderLayer(nn.Module):
         causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Let the positions of ``x`` exchange what they know.
+        """Apply self-attention and the feed-forward network, both with residual connections.
 
         Args:
-            x: Shape (B, L, d_model).
-            mask: Boolean, True hides a key. Shape (L, L) or broadcastable to (B, H, L, L), where
-                the last counts all positions so far.
-            causal: Also hide later positions.
-            cache: Keys and values of the positions before ``x``; those of ``x`` are added.
+            x: Sequence of vectors, of shape (B, L, d_model).
+            mask: Boolean mask; **True hides** a key from a query. Shape (L, S), or broadcastable to
+                (B, H, L, S), where S counts the positions in the cache and those of ``x``.
+            causal: Also mask future positions.
+            cache: Keys and values of the positions before ``x``; those of ``x`` are appended.
 
         Returns:
-            Shape (B, L, d_model).
+            The transformed sequence, of shape (B, L, d_model).
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            TypeError: If ``x`` differs from the weights in dtype, or something is of another kind.
+            TypeError: If ``x`` differs from the weights in dtype, or an argument is of the wrong
+                type.
             ValueError: If shapes do not fit.
         """
         if cache is not None:
@@ -96,22 +104,24 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers.
+    """A stack of encoder layers: of an encoder, or of a decoder-only model.
 
     Args:
-        layers: From the first to the last, each made anew.
-        norm: What is applied to the result; a stack of :class:`PreNorm` layers needs one.
+        layers: The layers, from the first to the last, each with parameters of its own.
+        norm: Normalisation of the last layer's output. A stack of :class:`PreNorm` layers needs
+            one, since its residual stream is never normalised; one of :class:`PostNorm` layers does
+            not.
 
     Raises:
-        TypeError: If a layer or the norm is a class or no module.
+        TypeError: If a layer or the norm is not a module.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> tokens = torch.tensor([[5, 6, 7], [8, 0, 0]])  # 0 is padding
         >>> x = TokenEmbedding(10, 16)(tokens)
         >>> batch = encoder(x, mask=padding_mask(tokens))
-        >>> alone = encoder(x[1:, :1])  # the short sentence by itself ...
-        >>> torch.allclose(batch[1:, :1], alone, atol=1e-5)  # ... never noticed its padding
+        >>> alone = encoder(x[1:, :1])  # the short sequence without its padding ...
+        >>> torch.allclose(batch[1:, :1], alone, atol=1e-5)  # ... has the same output
         True
     """
 
@@ -132,39 +142,46 @@ class Encoder(nn.Module):
         causal: bool = False,
         cache: SelfAttentionCache | None = None,
     ) -> Tensor:
-        """Apply the layers in turn.
+        """Apply the layers in turn, then the final normalisation, if there is one.
 
         Args:
-            x: Embedded tokens with positions. Shape (B, L, d_model).
-            mask: Boolean, True hides a key; usually ``padding_mask(tokens)``. Broadcastable to
-                (B, H, L, L), where the last counts all positions so far.
-            causal: Also hide later positions, as a language model must.
-            cache: What :meth:`new_cache` made. Then ``x`` is what follows the positions of earlier
-                calls, and is added to it. Several positions at once need ``causal=True`` as ever.
+            x: Embedded tokens with positions, of shape (B, L, d_model).
+            mask: Boolean mask; **True hides** a key from a query. Usually ``padding_mask(tokens)``.
+                Shape (L, S), or broadcastable to (B, H, L, S), where S counts the positions in the
+                cache and those of ``x``.
+            causal: Also mask future positions, as a decoder-only model must.
+            cache: What :meth:`new_cache` returned. ``x`` then holds the positions that follow those
+                of earlier calls, and is appended to them.
 
         Returns:
-            Each position in its context. Shape (B, L, d_model).
+            The representation of each token in its context, of shape (B, L, d_model).
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            TypeError: If ``x`` differs from the weights in dtype, or something is of another kind.
-            ValueError: If shapes do not fit, or the cache is of a stack with more or fewer layers,
-                or of other rows.
+            TypeError: If ``x`` differs from the weights in dtype, or an argument is of the wrong
+                type.
+            ValueError: If shapes do not fit, or the cache is of another batch size or number of
+                layers.
         """
         check_vectors("x", x, None)
-        caches: Sequence[KeyValueCache | None] = [None] * len(self.layers)
-        if cache is not None:
-            check_instance(SelfAttentionCache, cache=cache)
-            caches = cache.layers
-            if len(caches) != len(self.layers):
-                raise ValueError(
-                    f"cache must be of this encoder with {len(self.layers)} layers, "
-                    f"got one of {len(caches)}"
-                )
-        for layer, layer_cache in zip(self.layers, caches, strict=True):
+        for layer, layer_cache in zip(self.layers, self._layer_caches(cache), strict=True):
             x = layer(x, mask=mask, causal=causal, cache=layer_cache)
         return x if self.norm is None else self.norm(x)
 
     def new_cache(self) -> SelfAttentionCache:
-        """Begin to write, word by word: a cache for one search, which belongs to the caller."""
+        """Create an empty cache for one search; it belongs to the caller."""
         return SelfAttentionCache(len(self.layers))
+
+    def _layer_caches(
+        self, cache: SelfAttentionCache | None
+    ) -> Sequence[KeyValueCache] | Sequence[None]:
+        """Return the cache of each layer, or None for each."""
+        if cache is None:
+            return [None] * len(self.layers)
+        check_instance(SelfAttentionCache, cache=cache)
+        if len(cache.layers) != len(self.layers):
+            raise ValueError(
+                f"cache must be of this encoder with {len(self.layers)} layers, "
+                f"got one of {len(cache.layers)}"
+            )
+        return cache.layers

@@ -1,8 +1,9 @@
-"""Encoder and decoder together: all of figure 1 but its embeddings and its last projection.
+"""Encoder and decoder together: figure 1 without its embeddings and its output layer.
 
-The encoder reads the source once; the decoder writes, and looks into what the encoder made of it at
-every layer. What the words are, and which word comes next, is for a model around it to say: a
-translator embeds tokens before and projects to its vocabulary after.
+The encoder maps the source to the memory, once. The decoder maps the target to hidden states, and
+each of its layers attends to that memory (section 3.1). Embeddings and output layer belong to the
+model around them: a translator embeds the tokens of both languages before, and projects the hidden
+states to the logits of its vocabulary after.
 
 Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
 """
@@ -15,22 +16,22 @@ from transformer_blocks.encoder import Encoder, EncoderLayer
 
 
 class EncoderDecoder(nn.Module):
-    """The two halves of the paper's model (section 3.1).
+    """The encoder and the decoder of the paper's model (section 3.1).
 
     Args:
-        encoder: Reads the source.
-        decoder: Writes the target.
+        encoder: The stack that maps the source to the memory.
+        decoder: The stack that maps the target to hidden states, and attends to the memory.
 
     Raises:
-        TypeError: If one is a class or no module.
+        TypeError: If one is not a module.
 
     Example:
         >>> sizes = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
-        >>> both = EncoderDecoder(build_encoder(**sizes), build_decoder(**sizes)).eval()
+        >>> model = EncoderDecoder(build_encoder(**sizes), build_decoder(**sizes)).eval()
         >>> source, target = torch.randn(1, 7, 16), torch.randn(1, 5, 16)
-        >>> before = both(source, target)
-        >>> source[:, -1] += 1.0  # rewrite a word of the source ...
-        >>> bool((both(source, target) != before).any(-1).all())  # ... every target word notices
+        >>> before = model(source, target)
+        >>> source[:, -1] += 1.0  # change one token of the source ...
+        >>> bool((model(source, target) != before).any(-1).all())  # ... and every output changes
         True
     """
 
@@ -50,47 +51,64 @@ class EncoderDecoder(nn.Module):
         memory_mask: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
-        """Read the source, and make each target position ready to predict the next word.
+        """Encode the source, then decode the target with causal self-attention.
 
         Args:
-            source: Embedded tokens with positions. Shape (B, S, d_model).
-            target: The same of the translation. Shape (B, L, d_model).
-            source_mask: Hides source positions from each other; usually ``padding_mask(tokens)``.
-            target_mask: Hides target positions, besides the causal rule.
-            memory_mask: Hides source positions from the target; if not given, ``source_mask``.
-            causal: Whether a target position is kept from seeing later ones.
+            source: Embedded source tokens with positions, of shape (B, S, d_model).
+            target: Embedded target tokens with positions, of shape (B, L, d_model).
+            source_mask: Boolean mask of the encoder's self-attention; **True hides** a key from a
+                query. Usually ``padding_mask(source_tokens)``.
+            target_mask: Boolean mask of the decoder's self-attention, besides the causal mask.
+            memory_mask: Boolean mask of the cross-attention; ``source_mask`` if not given.
+            causal: Mask future positions of the target.
 
         Returns:
-            Shape (B, L, d_model).
+            The hidden state of each target position, from which the next token is predicted, of
+            shape (B, L, d_model).
 
         Raises:
             TypeError: If ``source`` or ``target`` differs from the weights in dtype, a mask is not
-                boolean, or something is of another kind.
-            ValueError: If shapes do not fit; or if there is no ``memory_mask``, and
-                ``source_mask``, which tells source positions apart that look, cannot serve as one.
+                boolean, or an argument is of the wrong type.
+            ValueError: If shapes do not fit; or if there is no ``memory_mask``, and ``source_mask``
+                is not the same for all queries, so that it cannot serve as one.
         """
+        self._check_inputs(source, target, source_mask, target_mask, memory_mask)
+        memory = self.encoder(source, mask=source_mask)
+        return self.decoder(
+            target,
+            memory,
+            mask=target_mask,
+            memory_mask=source_mask if memory_mask is None else memory_mask,
+            causal=causal,
+        )
+
+    def _check_inputs(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_mask: Tensor | None,
+        target_mask: Tensor | None,
+        memory_mask: Tensor | None,
+    ) -> None:
+        """Raise unless the sequences and masks are what the two stacks take."""
         self._check_input("source", source, self.encoder)
         self._check_input("target", target, self.decoder)
         masks = {"source_mask": source_mask, "target_mask": target_mask, "memory_mask": memory_mask}
         for name, mask in masks.items():
             if mask is not None:
                 check_boolean(name, mask)
-        if memory_mask is None and source_mask is not None:
-            if source_mask.dim() != 4 or source_mask.shape[2] != 1:
-                raise ValueError(
-                    "memory_mask must be given with a source_mask that is not the same for every "
-                    f"query, (B|1, H|1, 1, S), got {tuple(source_mask.shape)}"
-                )
-            memory_mask = source_mask
-        memory = self.encoder(source, mask=source_mask)
-        return self.decoder(
-            target, memory, mask=target_mask, memory_mask=memory_mask, causal=causal
-        )
+        if source_mask is None or memory_mask is not None:
+            return
+        if source_mask.dim() != 4 or source_mask.shape[2] != 1:
+            raise ValueError(
+                "memory_mask must be given with a source_mask that is not the same for every "
+                f"query, (B|1, H|1, 1, S), got {tuple(source_mask.shape)}"
+            )
 
-    def _check_input(self, name: str, x: Tensor, half: Encoder | Decoder) -> None:
-        """Raise unless a sequence is what the first layer of its half takes."""
+    def _check_input(self, name: str, x: Tensor, stack: Encoder | Decoder) -> None:
+        """Raise unless a sequence is what the first layer of its stack takes."""
         check_tensor(name, x)
-        for layer in list(half.layers)[:1]:
+        for layer in list(stack.layers)[:1]:
             if isinstance(layer, EncoderLayer | DecoderLayer):
                 residual = layer.self_attention_residual
-                check_vectors(name, x, residual.d_model, half, layer, residual, residual.norm)
+                check_vectors(name, x, residual.d_model, stack, layer, residual, residual.norm)

@@ -131,7 +131,7 @@ class _Step(nn.Module):
             own.layers = slots
             return self.stack(x, causal=self.causal, cache=own)
         cache = DecoderCache([_Slot(each, each.shape[3]) for each in memory])
-        cache.layers, cache.memory_mask, cache._rows_per_sentence = slots, memory_mask, self.beams
+        cache.layers, cache.memory_mask, cache._rows_per_memory = slots, memory_mask, self.beams
         return self.stack(x, causal=self.causal, cache=cache)
 
 
