@@ -65,6 +65,7 @@ from transformer_blocks import (
     sliding_window_mask,
 )
 from transformer_blocks.fast.dropout import drop
+from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inference import PrepackedLinear, compile_steps, prepare
 
 HOME = Path(transformer_blocks.__file__).parent
@@ -577,6 +578,17 @@ CALLS: dict[str, Call] = {
             "compiled": FLAG,
         },
     ),
+    "IncrementalDecoder": Call(
+        IncrementalDecoder,
+        {
+            "stack": made(encoder(), Encoder),
+            "cache": Kind(
+                SelfAttentionCache(1), (SelfAttentionCache, decoder_cache(), cache(), None, "x", 1)
+            ),
+            "embed": Kind(torch.add, ("embed", None, 1, nn.Embedding)),
+            "output": FUNCTION,
+        },
+    ),
     "greedy_search": Call(greedy_search, {"model": MODEL, **SEARCH}),
     "sample": Call(
         sample,
@@ -811,7 +823,7 @@ def test_an_end_id_that_the_model_cannot_write_is_refused_at_the_first_step() ->
         found = search(Counts(), start, end_id=None, max_length=5, **options)
         for each in found:
             each = each if isinstance(each, list) else [each]
-            assert [(len(text.tokens), text.ended) for text in each] == [(5, False)]
+            assert [(len(text.tokens), text.finished) for text in each] == [(5, False)]
 
 
 def test_a_name_for_a_function_is_answered_with_the_function() -> None:

@@ -1,4 +1,4 @@
-"""Beam search, against a textbook one and against all sentences there are."""
+"""Beam search, compared with a textbook version and with an exhaustive search."""
 
 import math
 from itertools import pairwise, product
@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storyteller import END, VOCABULARY, Storyteller
+from tests.prefix_model import END, VOCABULARY_SIZE, PrefixModel
 from torch import Tensor
 
 from transformer_blocks import beam_search, greedy_search
@@ -16,58 +16,60 @@ from transformer_blocks.generation import Generation
 
 
 def penalised(found: Generation, alpha: float) -> float:
-    return found.score / ((5 + len(found.tokens) + found.ended) / 6) ** alpha
+    return found.score / ((5 + len(found.tokens) + found.finished) / 6) ** alpha
 
 
 def textbook(
     first: int, *, beam_size: int, max_length: int, alpha: float, lookahead: int | None = None
 ) -> list[Generation]:
-    """Beam search for one sentence, over lists."""
+    """Beam search for one sequence, over lists."""
     beams: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    ended: list[Generation] = []
+    finished: list[Generation] = []
     for length in range(1, max_length + 1):
         candidates = [
-            (score + gain, (*path, token))
+            (score + log_probability, (*path, token))
             for score, path in beams
-            for token, gain in enumerate(
-                Storyteller.scores((first, *path)).log_softmax(-1).tolist()
+            for token, log_probability in enumerate(
+                PrefixModel.logits((first, *path)).log_softmax(-1).tolist()
             )
         ]
         candidates.sort(reverse=True)
         for score, path in candidates[:beam_size]:
             if path[-1] == END:
-                ended.append(Generation(list(path[:-1]), score, ended=True))
+                finished.append(Generation(list(path[:-1]), score, finished=True))
         beams = [each for each in candidates if each[1][-1] != END][:beam_size]
-        if len(ended) >= beam_size:
+        if len(finished) >= beam_size:
             reach = min(length + (lookahead or 0), max_length)
-            hope = penalised(Generation([END] * reach, beams[0][0], ended=False), alpha)
-            worst = sorted((penalised(each, alpha) for each in ended), reverse=True)[beam_size - 1]
-            if lookahead is None or hope <= worst:
+            best_possible = penalised(Generation([END] * reach, beams[0][0], finished=False), alpha)
+            worst = sorted((penalised(each, alpha) for each in finished), reverse=True)[
+                beam_size - 1
+            ]
+            if lookahead is None or best_possible <= worst:
                 break
     else:
-        ended += [Generation(list(path), score, ended=False) for score, path in beams]
-    return sorted(ended, key=lambda each: (each.ended, penalised(each, alpha)), reverse=True)
+        finished += [Generation(list(path), score, finished=False) for score, path in beams]
+    return sorted(finished, key=lambda each: (each.finished, penalised(each, alpha)), reverse=True)
 
 
 def assert_same(found: list[Generation], expected: list[Generation]) -> None:
     assert [each.tokens for each in found] == [each.tokens for each in expected]
-    assert [each.ended for each in found] == [each.ended for each in expected]
+    assert [each.finished for each in found] == [each.finished for each in expected]
     scores = [each.score for each in expected]
     assert [each.score for each in found] == pytest.approx(scores, abs=1e-9)
 
 
 @given(
     st.lists(st.integers(1, 50), max_size=5),
-    st.integers(1, VOCABULARY),
+    st.integers(1, VOCABULARY_SIZE),
     st.integers(1, 10),
     st.sampled_from([0.0, 0.6, 3.0]),
     st.sampled_from([None, 0, 2, 99]),
 )
-def test_a_batch_finds_what_a_textbook_search_finds_for_each_sentence(
+def test_a_batch_finds_what_a_textbook_search_finds_for_each_sequence(
     starts: list[int], beam_size: int, max_length: int, alpha: float, lookahead: int | None
 ) -> None:
     found = beam_search(
-        Storyteller(len(starts)),
+        PrefixModel(len(starts)),
         torch.tensor(starts, dtype=torch.int64),
         beam_size=beam_size,
         end_id=END,
@@ -83,10 +85,10 @@ def test_a_batch_finds_what_a_textbook_search_finds_for_each_sentence(
         assert_same(best, expected[:beam_size])
 
 
-def test_with_enough_lookahead_no_running_hypothesis_can_still_win() -> None:
+def test_with_enough_lookahead_no_unfinished_hypothesis_can_still_win() -> None:
     def search(lookahead: int | None) -> list[float]:
         found = beam_search(
-            Storyteller(59),
+            PrefixModel(59),
             torch.arange(1, 60),
             beam_size=2,
             end_id=END,
@@ -94,7 +96,7 @@ def test_with_enough_lookahead_no_running_hypothesis_can_still_win() -> None:
             length_penalty=3.0,
             lookahead=lookahead,
         )
-        return [penalised(each, 3.0) if each.ended else -math.inf for (each,) in found]
+        return [penalised(each, 3.0) if each.finished else -math.inf for (each,) in found]
 
     best = [search(lookahead) for lookahead in (None, 0, 10)]
     assert best[2] == search(10**9)
@@ -103,11 +105,11 @@ def test_with_enough_lookahead_no_running_hypothesis_can_still_win() -> None:
     assert best[0] != best[1] != best[2]
 
 
-def test_a_function_of_the_length_may_be_the_penalty() -> None:
+def test_the_length_penalty_may_be_a_function() -> None:
     starts = torch.arange(1, 40)
     found = [
         beam_search(
-            *(Storyteller(39), starts), beam_size=4, end_id=END, max_length=8, length_penalty=each
+            *(PrefixModel(39), starts), beam_size=4, end_id=END, max_length=8, length_penalty=each
         )
         for each in (1.5, lambda length: ((5 + length) / 6) ** 1.5, lambda length: 1.0, 0.0)
     ]
@@ -115,88 +117,88 @@ def test_a_function_of_the_length_may_be_the_penalty() -> None:
 
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
-def test_one_beam_is_greedy(starts: list[int], max_length: int) -> None:
+def test_beam_search_with_one_beam_is_greedy_decoding(starts: list[int], max_length: int) -> None:
     start = torch.tensor(starts, dtype=torch.int64)
-    greedy = greedy_search(Storyteller(len(starts)), start, end_id=END, max_length=max_length)
+    greedy = greedy_search(PrefixModel(len(starts)), start, end_id=END, max_length=max_length)
     found = beam_search(
-        Storyteller(len(starts)), start, beam_size=1, end_id=END, max_length=max_length
+        PrefixModel(len(starts)), start, beam_size=1, end_id=END, max_length=max_length
     )
     assert_same([best for (best,) in found], greedy)
 
 
-class Whisperer(Storyteller):
-    """Has many words, but ever says only three of them; 0 ends a sentence."""
+class FewTokens(PrefixModel):
+    """Has a large vocabulary, of which only three tokens and the end token are ever possible."""
 
-    words = 64
+    vocabulary_size = 64
 
     def step(self, tokens: Tensor) -> Tensor:
-        logits = torch.full((len(tokens), self.words), -math.inf, dtype=torch.float64)
+        logits = torch.full((len(tokens), self.vocabulary_size), -math.inf, dtype=torch.float64)
         logits[:, :4] = super().step(tokens)[:, :4]
         return logits
 
     @classmethod
     def log_probability(cls, path: tuple[int, ...]) -> float:
-        gains = [
-            cls.scores(path[:end])[:4].log_softmax(-1)[path[end]].item()
+        log_probabilities = [
+            cls.logits(path[:end])[:4].log_softmax(-1)[path[end]].item()
             for end in range(1, len(path))
         ]
-        return math.fsum(gains)
+        return math.fsum(log_probabilities)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_with_room_for_all_the_best_sentences_of_all_are_found(alpha: float) -> None:
+def test_with_as_many_beams_as_sequences_an_exhaustive_search_finds_no_better(alpha: float) -> None:
     starts = [3, 17, 40]
     found = beam_search(
-        Whisperer(len(starts)),
+        FewTokens(len(starts)),
         torch.tensor(starts),
-        beam_size=Whisperer.words,
+        beam_size=FewTokens.vocabulary_size,
         end_id=END,
         max_length=3,
         length_penalty=alpha,
-        n_best=Whisperer.words,
+        n_best=FewTokens.vocabulary_size,
     )
     for first, best in zip(starts, found, strict=True):
         paths = [path for length in range(3) for path in product((1, 2, 3), repeat=length)]
-        everything = [
-            Generation(list(path), Whisperer.log_probability((first, *path, END)), ended=True)
+        exhaustive = [
+            Generation(list(path), FewTokens.log_probability((first, *path, END)), finished=True)
             for path in paths
         ]
-        everything.sort(key=lambda each: penalised(each, alpha), reverse=True)
-        assert_same(best[: len(paths)], everything)
+        exhaustive.sort(key=lambda each: penalised(each, alpha), reverse=True)
+        assert_same(best[: len(paths)], exhaustive)
         assert len(best) == len(paths) + 27  # and those that were cut
-        assert not any(each.ended for each in best[len(paths) :])
+        assert not any(each.finished for each in best[len(paths) :])
 
 
-def test_a_larger_penalty_favours_longer_sentences() -> None:
+def test_a_larger_length_penalty_favours_longer_sequences() -> None:
     start = torch.arange(1, 40)
     lengths = []
     for alpha in (0.0, 1.0, 3.0):
         found = beam_search(
-            Storyteller(39), start, beam_size=4, end_id=END, max_length=8, length_penalty=alpha
+            PrefixModel(39), start, beam_size=4, end_id=END, max_length=8, length_penalty=alpha
         )
         lengths.append(sum(len(best.tokens) for (best,) in found))
     assert lengths[0] < lengths[1] < lengths[2]
 
 
-def test_rows_of_a_sentence_stand_together_and_those_that_go_on_stay_where_they_are() -> None:
-    model, beam_size = Storyteller(10), 4
+def test_beams_of_a_sequence_are_adjacent_and_a_beam_with_a_child_is_not_moved() -> None:
+    model, beam_size = PrefixModel(10), 4
     beam_search(model, torch.arange(1, 11), beam_size=beam_size, end_id=END, max_length=6)
     owners = list(range(10))
     compared = 0
-    for rows in model.selections:
+    for rows in model.reorderings:
         before, owners = owners, [owners[row] for row in rows]
         assert [owner for owner in owners[::beam_size] for _ in range(beam_size)] == owners
         assert len(set(owners)) * beam_size == len(owners)
-        if len(before) == len(owners):  # no sentence has left
+        if len(before) == len(owners):  # no sequence has left
             assert all(rows[row] == row for row in rows)
             compared += 1
     assert compared > 1
     assert len(owners) < 40
 
 
-def test_nothing_is_reordered_when_every_beam_goes_on_with_itself() -> None:
+def test_nothing_is_reordered_when_every_beam_extends_itself() -> None:
     class Steady:
-        selections = 0
+        reorderings = 0
 
         def step(self, tokens: Tensor) -> Tensor:
             self.last = tokens
@@ -204,16 +206,16 @@ def test_nothing_is_reordered_when_every_beam_goes_on_with_itself() -> None:
             return logits.scatter(1, tokens[:, None], 0.0) + torch.arange(9) * 1e-3
 
         def reorder(self, rows: Tensor) -> None:
-            self.selections += 1
+            self.reorderings += 1
 
     model = Steady()
     beam_search(model, torch.tensor([1, 2]), beam_size=1, end_id=0, max_length=20)
-    assert model.selections == 0
+    assert model.reorderings == 0
 
 
-def test_dead_ends_leave_fewer_sentences_rather_than_wrong_ones() -> None:
-    class Narrow(Storyteller):
-        """Has one way to go on from each token: 1, 2, 3, ... 8, then the end."""
+def test_where_few_sequences_are_possible_fewer_are_returned() -> None:
+    class Narrow(PrefixModel):
+        """Allows one next token after each: 1, 2, 3, ... 8, then the end token."""
 
         def step(self, tokens: Tensor) -> Tensor:
             logits = torch.full((len(tokens), 9), -math.inf)
@@ -228,52 +230,52 @@ def test_dead_ends_leave_fewer_sentences_rather_than_wrong_ones() -> None:
             max_length=20,
             n_best=beam_size,
         )
-        assert found == [Generation([2, 3, 4, 5, 6, 7, 8], 0.0, ended=True)]
+        assert found == [Generation([2, 3, 4, 5, 6, 7, 8], 0.0, finished=True)]
 
 
-def test_a_spare_beam_never_takes_a_step_that_is_not_there() -> None:
+def test_a_repeated_beam_is_never_extended_by_a_token_of_probability_0() -> None:
     never = -math.inf
-    odds = torch.tensor(
+    logits = torch.tensor(
         [[never] * 4, [0.0, never, never, 1.0], [0.0, never, never, 1.0], [never, 1.0, 1.0, never]]
     )
 
-    class Trie(Storyteller):
-        """Knows nothing that could follow token 0."""
+    class Trie(PrefixModel):
+        """Gives every token that follows token 0 a probability of 0."""
 
         def step(self, tokens: Tensor) -> Tensor:
-            return odds[tokens]
+            return logits[tokens]
 
     (found,) = beam_search(
         Trie(1), torch.tensor([3]), beam_size=3, end_id=0, max_length=4, n_best=3
     )
     assert len(found) == 3
     for each in found:
-        path = [3, *each.tokens] + [0] * each.ended
-        assert all(odds[token, then] > never for token, then in pairwise(path))
+        path = [3, *each.tokens] + [0] * each.finished
+        assert all(logits[token, then] > never for token, then in pairwise(path))
 
 
 @given(st.integers(1, 50), st.integers(1, 4))
-def test_a_search_is_over_as_soon_as_enough_sentences_have_ended(
+def test_a_search_is_over_as_soon_as_enough_hypotheses_are_finished(
     first: int, beam_size: int
 ) -> None:
-    model = Storyteller(1)
+    model = PrefixModel(1)
     beam_search(model, torch.tensor([first]), beam_size=beam_size, end_id=END, max_length=12)
 
-    def set_aside(steps: int) -> int:
+    def count_finished(steps: int) -> int:
         found = textbook(first, beam_size=beam_size, max_length=steps, alpha=0.0)
-        return sum(each.ended for each in found)
+        return sum(each.finished for each in found)
 
-    enough = [steps for steps in range(1, 13) if set_aside(steps) >= beam_size]
-    assert len(model.batches) == min([*enough, 12])
+    enough = [steps for steps in range(1, 13) if count_finished(steps) >= beam_size]
+    assert len(model.batch_sizes) == min([*enough, 12])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_logits_that_are_not_numbers_name_the_step(bad: float) -> None:
-    class Broken(Storyteller):
+def test_logits_that_are_not_finite_raise_an_error_that_names_the_step(bad: float) -> None:
+    class Broken(PrefixModel):
         def step(self, tokens: Tensor) -> Tensor:
             logits = super().step(tokens)
             logits[:, END] = -100.0
-            if len(self.batches) == 3:
+            if len(self.batch_sizes) == 3:
                 logits[1, 2] = bad
             return logits
 
@@ -296,18 +298,18 @@ def test_logits_that_are_not_numbers_name_the_step(bad: float) -> None:
         ({"start": torch.tensor([[1]])}, r"^start must have shape \(N,\), got \(1, 1\)$"),
     ],
 )
-def test_what_makes_no_search(options: dict[str, object], message: str) -> None:
+def test_wrong_arguments_are_refused(options: dict[str, object], message: str) -> None:
     arguments = {"beam_size": 3, "end_id": END, "max_length": 5, "start": torch.tensor([1, 2])}
     arguments |= options
     with pytest.raises(ValueError, match=message):
-        beam_search(Storyteller(2), **arguments)  # type: ignore[arg-type]
+        beam_search(PrefixModel(2), **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lookahead", [True, 1.5, "never"])
-def test_a_lookahead_of_another_kind_is_refused(lookahead: Any) -> None:
+def test_a_lookahead_of_the_wrong_type_is_refused(lookahead: Any) -> None:
     with pytest.raises(TypeError, match=r"^lookahead must be an int, got lookahead="):
         beam_search(
-            Storyteller(1),
+            PrefixModel(1),
             torch.tensor([1]),
             beam_size=2,
             end_id=END,
@@ -317,10 +319,10 @@ def test_a_lookahead_of_another_kind_is_refused(lookahead: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
-def test_a_penalty_that_is_no_positive_number_is_refused(wrong: float) -> None:
+def test_a_length_penalty_that_is_not_positive_and_finite_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match=r"^length_penalty must return positive numbers, got "):
         beam_search(
-            Storyteller(1),
+            PrefixModel(1),
             torch.tensor([1]),
             beam_size=2,
             end_id=END,

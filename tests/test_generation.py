@@ -1,4 +1,4 @@
-"""Greedy search, over a model whose scores depend on all that a row has written."""
+"""Greedy decoding, and what all searches share, over a model whose logits depend on the prefix."""
 
 import math
 from collections.abc import Callable
@@ -9,81 +9,94 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storyteller import END, VOCABULARY, Storyteller
+from tests.prefix_model import END, VOCABULARY_SIZE, PrefixModel
 from torch import Tensor
 
-from transformer_blocks import beam_search, build_decoder, greedy_search, sample
-from transformer_blocks.generation import Generation
-from transformer_blocks.generation.stepping import top_k
+from transformer_blocks import (
+    Decoder,
+    DecoderCache,
+    Encoder,
+    SelfAttentionCache,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    beam_search,
+    build_decoder,
+    build_encoder,
+    greedy_search,
+    padding_mask,
+    sample,
+)
+from transformer_blocks.generation import Generation, IncrementalDecoder
 from transformer_blocks.inference import prepare
+from transformer_blocks.inspection import check_cache
 
 
-def tell_alone(first: int, max_length: int) -> Generation:
-    """Greedy search for one row, without batches."""
-    past: tuple[int, ...] = (first,)
+def decode_alone(first: int, max_length: int) -> Generation:
+    """Greedy decoding of one sequence, without a batch."""
+    prefix: tuple[int, ...] = (first,)
     score = 0.0
-    while len(past) <= max_length:
-        scores = Storyteller.scores(past).tolist()
-        best = max(range(VOCABULARY), key=scores.__getitem__)
-        score += scores[best] - math.log(sum(map(math.exp, scores)))
+    while len(prefix) <= max_length:
+        logits = PrefixModel.logits(prefix).tolist()
+        best = max(range(VOCABULARY_SIZE), key=logits.__getitem__)
+        score += logits[best] - math.log(sum(map(math.exp, logits)))
         if best == END:
-            return Generation(list(past[1:]), score, ended=True)
-        past = (*past, best)
-    return Generation(list(past[1:]), score, ended=False)
+            return Generation(list(prefix[1:]), score, finished=True)
+        prefix = (*prefix, best)
+    return Generation(list(prefix[1:]), score, finished=False)
 
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
-def test_a_batch_writes_what_each_would_write_alone_in_the_given_order(
+def test_a_batch_generates_what_each_sequence_generates_alone_in_the_given_order(
     starts: list[int], max_length: int
 ) -> None:
     together = greedy_search(
-        Storyteller(len(starts)),
+        PrefixModel(len(starts)),
         torch.tensor(starts, dtype=torch.int64),
         end_id=END,
         max_length=max_length,
     )
-    alone = [tell_alone(first, max_length) for first in starts]
+    alone = [decode_alone(first, max_length) for first in starts]
     assert [each.tokens for each in together] == [each.tokens for each in alone]
-    assert [each.ended for each in together] == [each.ended for each in alone]
+    assert [each.finished for each in together] == [each.finished for each in alone]
     scores = [each.score for each in together]
     assert scores == pytest.approx([each.score for each in alone], abs=1e-4)
 
 
-def test_sentences_that_ended_leave_the_batch() -> None:
+def test_finished_sequences_leave_the_batch_and_few_rows_move() -> None:
     starts = range(1, 30)
-    model = Storyteller(len(starts))
-    stories = greedy_search(model, torch.tensor(starts), end_id=END, max_length=6)
-    lengths = [len(story.tokens) + story.ended for story in stories]
-    assert len(set(lengths)) > 3  # they end at different steps
-    assert model.batches == [sum(n >= step for n in lengths) for step in range(1, 7)]
-    for rows in model.selections:
-        stay = [row for place, row in enumerate(rows) if place == row]
-        moved = set(rows) - set(stay)  # from the end, into the places of those that left
-        assert len(stay) + len(moved) == len(rows)
+    model = PrefixModel(len(starts))
+    found = greedy_search(model, torch.tensor(starts), end_id=END, max_length=6)
+    lengths = [len(each.tokens) + each.finished for each in found]
+    assert len(set(lengths)) > 3  # they finish at different steps
+    assert model.batch_sizes == [sum(n >= step for n in lengths) for step in range(1, 7)]
+    for rows in model.reorderings:
+        unmoved = [row for place, row in enumerate(rows) if place == row]
+        moved = set(rows) - set(unmoved)  # from the end, into the places of finished sequences
+        assert len(unmoved) + len(moved) == len(rows)
         assert all(row >= len(rows) for row in moved)
 
 
-def test_a_model_is_not_asked_again_once_all_have_ended() -> None:
-    class Mute:
+def test_no_step_is_computed_once_all_sequences_are_finished() -> None:
+    class EndsAtOnce:
         steps = 0
 
         def step(self, tokens: Tensor) -> Tensor:
             self.steps += 1
-            return torch.eye(VOCABULARY)[[END] * len(tokens)]
+            return torch.eye(VOCABULARY_SIZE)[[END] * len(tokens)]
 
         def reorder(self, rows: Tensor) -> None: ...
 
-    model = Mute()
-    stories = greedy_search(model, torch.tensor([3, 4]), end_id=END, max_length=100)
+    model = EndsAtOnce()
+    found = greedy_search(model, torch.tensor([3, 4]), end_id=END, max_length=100)
     assert model.steps == 1
-    assert [(story.tokens, story.ended) for story in stories] == [([], True)] * 2
+    assert [(each.tokens, each.finished) for each in found] == [([], True)] * 2
 
 
-def test_a_sentence_that_never_ends_stops_at_max_length() -> None:
-    model = Storyteller(2)
-    stories = greedy_search(model, torch.tensor([3, 4]), end_id=None, max_length=7)
-    assert [(len(story.tokens), story.ended) for story in stories] == [(7, False)] * 2
-    assert model.selections == []  # nobody left
+def test_a_sequence_without_an_end_token_is_cut_at_max_length() -> None:
+    model = PrefixModel(2)
+    found = greedy_search(model, torch.tensor([3, 4]), end_id=None, max_length=7)
+    assert [(len(each.tokens), each.finished) for each in found] == [(7, False)] * 2
+    assert model.reorderings == []  # the batch did not change
 
 
 @pytest.mark.parametrize("end_id", [None, END])
@@ -96,21 +109,21 @@ def test_a_sentence_that_never_ends_stops_at_max_length() -> None:
         partial(beam_search, beam_size=3, lookahead=9),
     ],
 )
-def test_a_sentence_with_its_own_max_length_is_written_as_if_alone(
+def test_a_sequence_with_its_own_max_length_is_generated_as_if_alone(
     search: Callable[..., list[Any]], end_id: int | None
 ) -> None:
     starts, lengths = [3, 4, 1, 5, 2], [7, 2, 9, 1, 4]
-    together = search(Storyteller(5), torch.tensor(starts), end_id=end_id, max_length=lengths)
+    together = search(PrefixModel(5), torch.tensor(starts), end_id=end_id, max_length=lengths)
     for found, start, length in zip(together, starts, lengths, strict=True):
-        (alone,) = search(Storyteller(1), torch.tensor([start]), end_id=end_id, max_length=length)
+        (alone,) = search(PrefixModel(1), torch.tensor([start]), end_id=end_id, max_length=length)
         assert found == alone
     for wrong in (lengths[:4], [*lengths, 1], []):
-        with pytest.raises(ValueError, match="one for each of the 5 sentences"):
-            search(Storyteller(5), torch.tensor(starts), end_id=end_id, max_length=wrong)
+        with pytest.raises(ValueError, match="one for each of the 5 sequences"):
+            search(PrefixModel(5), torch.tensor(starts), end_id=end_id, max_length=wrong)
 
 
-class Broken(Storyteller):
-    """Writes two words, then gives one bad number."""
+class Broken(PrefixModel):
+    """Generates two tokens; then one of its logits is not a finite number."""
 
     def __init__(self, bad: float) -> None:
         super().__init__(2)
@@ -119,25 +132,25 @@ class Broken(Storyteller):
     def step(self, tokens: Tensor) -> Tensor:
         logits = super().step(tokens)
         logits[:, END] = -100.0
-        if len(self.batches) == 3:
+        if len(self.batch_sizes) == 3:
             logits[1, 2] = self.bad
         return logits
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_logits_that_are_not_numbers_name_the_step(bad: float) -> None:
+def test_logits_that_are_not_finite_raise_an_error_that_names_the_step(bad: float) -> None:
     message = r"^logits must be finite, got NaN or infinity at step 3$"
     with pytest.raises(ValueError, match=message):
         greedy_search(Broken(bad), torch.tensor([3, 4]), end_id=END, max_length=5)
 
 
-def test_a_forbidden_word_may_score_minus_infinity() -> None:
+def test_a_logit_may_be_minus_infinity() -> None:
     model = Broken(-math.inf)
     assert len(greedy_search(model, torch.tensor([3, 4]), end_id=END, max_length=5)) == 2
 
 
-def test_searching_builds_no_graph() -> None:
-    class Learner(Storyteller):
+def test_searches_record_no_gradients() -> None:
+    class WithParameter(PrefixModel):
         weight = torch.ones(1, requires_grad=True)
 
         def step(self, tokens: Tensor) -> Tensor:
@@ -145,61 +158,117 @@ def test_searching_builds_no_graph() -> None:
             assert not logits.requires_grad
             return logits
 
-    greedy_search(Learner(1), torch.tensor([3]), end_id=END, max_length=3)
+    greedy_search(WithParameter(1), torch.tensor([3]), end_id=END, max_length=3)
 
 
-@given(
-    rows=st.integers(0, 3),
-    width=st.integers(1, 40),
-    count=st.integers(1, 9),
-    values=st.integers(2, 50),
-    seed=st.integers(0, 99),
-)
-def test_the_likeliest_are_found_in_blocks_as_one_by_one(
-    rows: int, width: int, count: int, values: int, seed: int
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
+MEMORY_MASK = padding_mask(torch.tensor([[5, 6, 7], [8, 9, 0], [3, 0, 0]]))
+
+
+class Transformer:
+    """Parts of a model: a stack, embeddings, an output layer, and the memory of a decoder."""
+
+    def __init__(self, stack: Encoder | Decoder) -> None:
+        self.stack = stack
+        self.embedding = TokenEmbedding(VOCABULARY_SIZE, 8)
+        self.positions = SinusoidalPositionalEncoding(8)
+        self.memory = torch.randn(3, 3, 8)
+
+    def embed(self, tokens: Tensor, offset: int) -> Tensor:
+        return self.positions(self.embedding(tokens), offset=offset)
+
+    def output(self, hidden: Tensor) -> Tensor:
+        return hidden @ self.embedding.weight.T
+
+    def full_pass(self, tokens: Tensor) -> Tensor:
+        """Compute the logits of all positions in one pass, without a cache: (N, L, V)."""
+        options: dict[str, Tensor] = {}
+        if isinstance(self.stack, Decoder):
+            options = {"memory": self.memory, "memory_mask": MEMORY_MASK}
+        return self.output(self.stack(self.embed(tokens, 0), causal=True, **options))
+
+    def incremental(self) -> IncrementalDecoder:
+        cache: DecoderCache | SelfAttentionCache
+        if isinstance(self.stack, Decoder):
+            cache = self.stack.new_cache(self.memory, memory_mask=MEMORY_MASK)
+        else:
+            cache = self.stack.new_cache()
+        return IncrementalDecoder(self.stack, cache, embed=self.embed, output=self.output)
+
+
+STACKS: dict[str, Callable[[], Encoder | Decoder]] = {
+    "decoder": lambda: build_decoder(**SIZES).eval(),
+    "decoder-only": lambda: build_encoder(**SIZES).eval(),
+    "prepared decoder": lambda: prepare(build_decoder(**SIZES).eval()),
+    "prepared decoder-only": lambda: prepare(build_encoder(**SIZES).eval()),
+}
+
+
+@pytest.mark.parametrize("build", STACKS.values(), ids=STACKS)
+@torch.no_grad()
+def test_incremental_decoding_gives_the_logits_of_a_full_pass(
+    build: Callable[[], Encoder | Decoder],
 ) -> None:
-    count = min(count, width)
-    dice = torch.Generator().manual_seed(seed)
-    scores = torch.randint(values, (rows, width), generator=dice).float().log()  # many are equal
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transformer_blocks.generation.stepping.MANY", 0)
-        patch.setattr("transformer_blocks.generation.stepping.BLOCK", 4)
-        best, places = top_k(scores, count)
-    assert torch.equal(best, scores.topk(count).values)
-    assert torch.equal(scores.gather(1, places), best)
-    assert all(len(set(row)) == count for row in places.tolist())
-    if count == 1:
-        assert torch.equal(places[:, 0], scores.argmax(-1))
+    model = Transformer(build())
+    report = check_cache(model.full_pass, model.incremental, torch.randint(VOCABULARY_SIZE, (3, 8)))
+    assert report, report
 
 
-def test_the_likeliest_of_many_are_those_that_torch_finds() -> None:
-    scores = torch.randn(16, 4001)
-    for count in (1, 8):
-        best, places = top_k(scores, count)
-        expected = scores.topk(count)
-        assert torch.equal(best, expected.values)
-        assert torch.equal(places, expected.indices)
-    with torch.device("meta"):  # whatever the default is
-        assert torch.equal(top_k(scores, 8)[1], expected.indices)
-    scores[3, 17] = math.nan
-    assert torch.isnan(top_k(scores, 8)[0][3, 0])
+@pytest.mark.parametrize("build", STACKS.values(), ids=STACKS)
+@pytest.mark.parametrize("length", [0, 1, 4])
+@torch.no_grad()
+def test_prefill_equals_one_step_per_token(
+    build: Callable[[], Encoder | Decoder], length: int
+) -> None:
+    model, tokens = Transformer(build()), torch.randint(VOCABULARY_SIZE, (3, length + 2))
+    prefilled = model.incremental()
+    prefilled.prefill(tokens[:, :length])
+    assert prefilled.cache.length == length
+    prefilled.prefill(tokens[:, length : length + 1])  # a prompt may come in several parts
+    logits = prefilled.step(tokens[:, -1])
+    torch.testing.assert_close(logits, model.full_pass(tokens)[:, -1], rtol=0, atol=1e-5)
 
 
-class Interpreter:
-    """A decoder that writes under a source, with a weight that is not finite."""
+@pytest.mark.parametrize("build", STACKS.values(), ids=STACKS)
+def test_greedy_decoding_with_a_cache_takes_the_argmax_of_full_passes(
+    build: Callable[[], Encoder | Decoder],
+) -> None:
+    with torch.no_grad():
+        model = Transformer(build())
+        steps = model.incremental()
+        tokens = torch.tensor([[1], [2], [3]])
+        for _ in range(6):
+            best = model.full_pass(tokens)[:, -1].argmax(-1)
+            tokens = torch.cat((tokens, best[:, None]), dim=1)
+    found = greedy_search(steps, tokens[:, 0], end_id=None, max_length=6)
+    assert [each.tokens for each in found] == tokens[:, 1:].tolist()
 
-    def __init__(self, place: str, *, prepared: bool) -> None:
-        decoder = build_decoder(num_layers=1, d_model=8, num_heads=2, d_ff=12).eval()
-        decoder.get_parameter(place)[0, 0] = torch.nan
-        self.decoder = prepare(decoder) if prepared else decoder
-        self.words = torch.randn(VOCABULARY, 8)
-        self.cache = self.decoder.new_cache(torch.randn(2, 3, 8))
 
-    def step(self, tokens: Tensor) -> Tensor:
-        return self.decoder(self.words[tokens[:, None]], cache=self.cache)[:, 0] @ self.words.T
+def test_incremental_decoding_records_no_gradients() -> None:
+    model = Transformer(build_encoder(**SIZES).eval()).incremental()
+    model.prefill(torch.tensor([[1, 2]]))
+    assert not model.step(torch.tensor([3])).requires_grad
 
-    def reorder(self, rows: Tensor) -> None:
-        self.cache.reorder(rows)
+
+def test_an_incremental_decoder_names_the_argument_that_is_wrong() -> None:
+    encoder, decoder = build_encoder(**SIZES), build_decoder(**SIZES)
+    with torch.no_grad():
+        caches: dict[Any, Any] = {
+            encoder: encoder.new_cache(),
+            decoder: decoder.new_cache(torch.randn(2, 3, 8)),
+        }
+    for stack, other, kind in (
+        (encoder, decoder, "SelfAttentionCache"),
+        (decoder, encoder, "DecoderCache"),
+    ):
+        message = rf"^cache must be an instance of {kind}, got "
+        with pytest.raises(TypeError, match=message):
+            IncrementalDecoder(stack, caches[other], embed=torch.add, output=torch.relu)
+    model = IncrementalDecoder(encoder, caches[encoder], embed=torch.add, output=torch.relu)
+    with pytest.raises(ValueError, match=r"^tokens must have shape \(N, L\), got \(4,\)$"):
+        model.prefill(torch.tensor([1, 2, 3, 4]))
+    with pytest.raises(TypeError, match=r"^tokens must be a tensor, got list"):
+        model.prefill([[1, 2]])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("search", [greedy_search, partial(beam_search, beam_size=2)])
@@ -213,9 +282,11 @@ class Interpreter:
     ],
 )
 @torch.no_grad()
-def test_no_sentence_is_written_with_a_weight_that_is_not_finite(
+def test_no_sequence_is_generated_with_a_weight_that_is_not_finite(
     search: Any, prepared: bool, part: str
 ) -> None:
-    model = Interpreter(f"layers.0.{part}.weight", prepared=prepared)
+    decoder = build_decoder(**SIZES).eval()
+    decoder.get_parameter(f"layers.0.{part}.weight")[0, 0] = torch.nan
+    model = Transformer(prepare(decoder) if prepared else decoder).incremental()
     with pytest.raises(ValueError, match=r"^logits must be finite, got NaN or infinity at step 1$"):
-        search(model, torch.tensor([1, 2]), end_id=END, max_length=4)
+        search(model, torch.tensor([1, 2, 3]), end_id=END, max_length=4)

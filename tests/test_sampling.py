@@ -1,4 +1,4 @@
-"""Sampling: words come as often as the model thinks them likely."""
+"""Sampling: tokens are drawn with the probabilities of the model."""
 
 import math
 from typing import Any
@@ -8,22 +8,22 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storyteller import END, Storyteller
+from tests.prefix_model import END, PrefixModel
 from torch import Tensor
 
 from transformer_blocks import greedy_search, sample
 
-ODDS = torch.tensor([0.05, 0.4, 0.25, 0.2, 0.1])
+PROBABILITIES = torch.tensor([0.05, 0.4, 0.25, 0.2, 0.1])
 
 
-class Urn:
-    """Draws every token with the same odds, whatever was drawn before."""
+class ConstantDistribution:
+    """Gives the next token the same distribution, whatever precedes it."""
 
-    def __init__(self, odds: Tensor = ODDS) -> None:
-        self.odds = odds
+    def __init__(self, probabilities: Tensor = PROBABILITIES) -> None:
+        self.probabilities = probabilities
 
     def step(self, tokens: Tensor) -> Tensor:
-        return self.odds.log().expand(len(tokens), -1)
+        return self.probabilities.log().expand(len(tokens), -1)
 
     def reorder(self, rows: Tensor) -> None: ...
 
@@ -33,7 +33,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "expected"),
+    ("options", "expected"),
     [
         ({}, [0.05, 0.4, 0.25, 0.2, 0.1]),
         ({"temperature": 0.5}, [0.0025, 0.16, 0.0625, 0.04, 0.01]),
@@ -49,40 +49,40 @@ def seeded(seed: int = 0) -> torch.Generator:
         ({"temperature": 1e-300}, [0, 1, 0, 0, 0]),
     ],
 )
-def test_tokens_come_as_often_as_their_odds_say(
-    knobs: dict[str, Any], expected: list[float]
+def test_tokens_are_drawn_as_often_as_their_probabilities_say(
+    options: dict[str, Any], expected: list[float]
 ) -> None:
     draws = 4000
     (drawn,) = sample(
-        Urn(),
+        ConstantDistribution(),
         torch.zeros(1, dtype=torch.int64),
         end_id=None,
         max_length=draws,
         generator=seeded(),
-        **knobs,
+        **options,
     )
-    for token, odds in enumerate(expected):
-        chance = odds / sum(expected)
-        spread = math.sqrt(chance * (1 - chance) / draws)
-        assert abs(drawn.tokens.count(token) / draws - chance) <= 4 * spread
+    for token, weight in enumerate(expected):
+        probability = weight / sum(expected)
+        deviation = math.sqrt(probability * (1 - probability) / draws)
+        assert abs(drawn.tokens.count(token) / draws - probability) <= 4 * deviation
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 3, 7, 99])
 @pytest.mark.parametrize("top_p", [None, 0.2, 0.5, 0.8, 0.95])
-def test_top_k_and_top_p_leave_the_tokens_that_transformers_leaves(
+def test_top_k_and_top_p_draw_from_the_tokens_that_transformers_draws_from(
     top_k: int | None, top_p: float | None
 ) -> None:
     warpers: list[Any] = [transformers.TemperatureLogitsWarper(1.5)]
     warpers += [transformers.TopKLogitsWarper(top_k)] if top_k else []
     warpers += [transformers.TopPLogitsWarper(top_p)] if top_p else []
     for seed in range(5):
-        odds = (2 * torch.randn(10, generator=seeded(seed))).softmax(-1)
-        left = odds.log()[None]
+        probabilities = (2 * torch.randn(10, generator=seeded(seed))).softmax(-1)
+        logits = probabilities.log()[None]
         for warper in warpers:
-            left = warper(torch.zeros(1, 1, dtype=torch.int64), left)
-        expected = left.softmax(-1)[0]
+            logits = warper(torch.zeros(1, 1, dtype=torch.int64), logits)
+        expected = logits.softmax(-1)[0]
         drawn = sample(
-            Urn(odds),
+            ConstantDistribution(probabilities),
             torch.zeros(draws := 3000, dtype=torch.int64),
             end_id=None,
             max_length=1,
@@ -93,51 +93,53 @@ def test_top_k_and_top_p_leave_the_tokens_that_transformers_leaves(
         )
         counts = torch.tensor([each.tokens[0] for each in drawn]).bincount(minlength=10)
         assert not counts[expected == 0].any()
-        spread = (expected * (1 - expected) / draws).sqrt()
-        assert ((counts / draws - expected).abs() <= 4.5 * spread).all()
+        deviation = (expected * (1 - expected) / draws).sqrt()
+        assert ((counts / draws - expected).abs() <= 4.5 * deviation).all()
 
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
-def test_a_neighbour_that_ends_changes_nothing(starts: list[int], max_length: int) -> None:
+def test_a_sequence_does_not_depend_on_when_others_finish(
+    starts: list[int], max_length: int
+) -> None:
     start = torch.tensor(starts, dtype=torch.int64)
 
-    class Endless(Storyteller):
+    class Endless(PrefixModel):
         def reorder(self, rows: Tensor) -> None:
-            raise AssertionError("nobody ends")
+            raise AssertionError("no sequence is finished")
 
-    def tell(model: Storyteller, end_id: int | None) -> list[list[int]]:
+    def draw(model: PrefixModel, end_id: int | None) -> list[list[int]]:
         drawn = sample(model, start, end_id=end_id, max_length=max_length, generator=seeded())
         return [each.tokens for each in drawn]
 
     for short, long in zip(
-        tell(Storyteller(len(starts)), END),
-        tell(Endless(len(starts)), None),
+        draw(PrefixModel(len(starts)), END),
+        draw(Endless(len(starts)), None),
         strict=True,
     ):
         assert short == (long[: long.index(END)] if END in long else long)
 
 
-def test_the_likeliest_token_alone_is_greedy_and_scores_do_not_know_the_knobs() -> None:
+def test_sampling_from_the_most_probable_token_is_greedy_decoding_with_the_same_scores() -> None:
     start = torch.arange(1, 20)
-    greedy = greedy_search(Storyteller(19), start, end_id=END, max_length=6)
-    assert sample(Storyteller(19), start, end_id=END, max_length=6, top_k=1) == greedy
-    cold = sample(Storyteller(19), start, end_id=END, max_length=6, temperature=1e-3)
+    greedy = greedy_search(PrefixModel(19), start, end_id=END, max_length=6)
+    assert sample(PrefixModel(19), start, end_id=END, max_length=6, top_k=1) == greedy
+    cold = sample(PrefixModel(19), start, end_id=END, max_length=6, temperature=1e-3)
     assert cold == greedy
 
 
-def test_the_same_dice_give_the_same_sentences() -> None:
+def test_the_same_generator_state_gives_the_same_sequences() -> None:
     start = torch.arange(1, 20)
 
-    def tell(seed: int) -> list[list[int]]:
-        drawn = sample(Storyteller(19), start, end_id=END, max_length=6, generator=seeded(seed))
+    def draw(seed: int) -> list[list[int]]:
+        drawn = sample(PrefixModel(19), start, end_id=END, max_length=6, generator=seeded(seed))
         return [each.tokens for each in drawn]
 
-    assert tell(1) == tell(1) != tell(2)
+    assert draw(1) == draw(1) != draw(2)
 
 
-def test_a_forbidden_token_is_never_drawn() -> None:
+def test_a_token_of_probability_0_is_never_drawn() -> None:
     (drawn,) = sample(
-        Urn(torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])),
+        ConstantDistribution(torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])),
         torch.zeros(1, dtype=torch.int64),
         end_id=None,
         max_length=500,
@@ -147,7 +149,7 @@ def test_a_forbidden_token_is_never_drawn() -> None:
     assert set(drawn.tokens) == {1, 3}
 
 
-def test_what_makes_no_draw() -> None:
+def test_wrong_arguments_are_refused() -> None:
     start = torch.zeros(1, dtype=torch.int64)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"temperature": 0.0}, ValueError, r"^temperature must be above 0, finite, got temperat"),
@@ -163,22 +165,27 @@ def test_what_makes_no_draw() -> None:
     for options, error, message in cases:
         arguments: dict[str, Any] = {"start": start, "end_id": 0, "max_length": 3} | options
         with pytest.raises(error, match=message):
-            sample(Urn(), **arguments)
+            sample(ConstantDistribution(), **arguments)
 
 
 def test_logits_of_another_shape_are_refused() -> None:
-    class Wide(Urn):
+    class DoubledBatch(ConstantDistribution):
         def step(self, tokens: Tensor) -> Tensor:
             return super().step(torch.cat((tokens, tokens)))
 
     with pytest.raises(
         ValueError, match=r"^logits must have shape \(N, V\) = \(1, V\), got \(2, 5"
     ):
-        sample(Wide(), torch.zeros(1, dtype=torch.int64), end_id=0, max_length=3)
+        sample(DoubledBatch(), torch.zeros(1, dtype=torch.int64), end_id=0, max_length=3)
 
 
-def test_logits_that_are_not_numbers_name_the_step() -> None:
+def test_logits_that_are_not_finite_raise_an_error_that_names_the_step() -> None:
     for bad in (math.nan, math.inf):
-        odds = torch.tensor([0.5, bad, 0.5])
+        probabilities = torch.tensor([0.5, bad, 0.5])
         with pytest.raises(ValueError, match=r"^logits must be finite, got NaN or infinity at st"):
-            sample(Urn(odds), torch.zeros(1, dtype=torch.int64), end_id=0, max_length=3)
+            sample(
+                ConstantDistribution(probabilities),
+                torch.zeros(1, dtype=torch.int64),
+                end_id=0,
+                max_length=3,
+            )

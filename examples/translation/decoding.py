@@ -160,7 +160,7 @@ def look(
         end_id=EOS,
         max_length=[_most_tokens(model, source.shape[1] - 1)],
     )
-    said = [*written.tokens, EOS] if written.ended else written.tokens
+    said = [*written.tokens, EOS] if written.finished else written.tokens
     return look_along(model, source_tokenizer, target_tokenizer, sentence, said)
 
 

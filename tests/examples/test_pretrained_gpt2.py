@@ -131,13 +131,13 @@ def test_greedy_and_beam_search_generate_the_tokens_of_transformers(
             else:
                 options["beam_size"] = beams
                 several = beam_search(steps, tokens[:, -1], length_penalty=0.0, **options)
-                found = [hypotheses[0] for hypotheses in several if hypotheses[0].ended]
-                expected = expected[[hypotheses[0].ended for hypotheses in several]]
+                found = [hypotheses[0] for hypotheses in several if hypotheses[0].finished]
+                expected = expected[[hypotheses[0].finished for hypotheses in several]]
             for hypothesis, row in zip(found, expected.tolist(), strict=True):
-                generated = hypothesis.tokens + [seed] * hypothesis.ended
+                generated = hypothesis.tokens + [seed] * hypothesis.finished
                 assert generated == row[: len(generated)]
                 assert set(row[len(generated) :]) <= {seed}
-                ended += hypothesis.ended
+                ended += hypothesis.finished
     assert 0 < ended < 4 * 3 * 6
 
 

@@ -179,7 +179,7 @@ def translate(folder: Path, source: Tensor, *, prepared: bool = False) -> list[l
     ours = prepare(model) if prepared else model
     padding, end = model.padding_id, model.end_id
     found = write(ours, source, **read_search(folder, model))
-    assert all(sentence.ended for sentence in found)
+    assert all(sentence.finished for sentence in found)
     return [[padding, *sentence.tokens, end] for sentence in found]
 
 

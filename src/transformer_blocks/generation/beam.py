@@ -1,21 +1,26 @@
-r"""Beam search: several sentences side by side, of which the best wins.
+r"""Beam search: several hypotheses at once, and the best finished ones at the end.
 
-The likeliest first word need not begin the likeliest sentence. Beam search keeps the K likeliest
-beginnings of a sentence, its *beams*; continues each with every word of the vocabulary; and keeps
-the K likeliest of those. What ends is set aside, and once K sentences are, the search is over.
+Greedy decoding commits itself to the most probable token of each step, but the most probable
+sequence need not begin with the most probable token. Beam search keeps the K most probable
+*hypotheses* of a sequence, its *beams*. At each step it extends every hypothesis by every token of
+the vocabulary, and of these candidates keeps the K most probable. A candidate that ends with the
+end token is a *finished hypothesis*; it is no longer extended. The search is over once K hypotheses
+are finished.
 
-Every further word makes a sentence less likely, so plain probabilities favour short ones. Sentences
+Every further token lowers the log-probability, which therefore favours short sequences. Hypotheses
 are compared by their log-probability divided by a *length penalty* ("Google's Neural Machine
 Translation System", Wu et al. 2016, https://arxiv.org/abs/1609.08144, equation 14):
 
 .. math:: lp(Y) = \left(\frac{5 + |Y|}{6}\right)^\alpha
 
-where :math:`|Y|` counts the end token. With :math:`\alpha = 0` nothing is corrected. The paper of
-the Transformer takes 4 beams and 0.6 (section 6.1).
+where :math:`|Y|` is the length of the hypothesis, including the end token. With :math:`\alpha = 0`
+the log-probabilities are compared as they are. "Attention Is All You Need" uses 4 beams and
+:math:`\alpha = 0.6` (section 6.1).
 
-When K hypotheses have ended, one that is still running may yet become better than all of them. By
-default the search is over all the same; ``lookahead`` lets it go on while there is hope ("A Call
-for Clarity in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares both).
+Once K hypotheses are finished, an unfinished one may still reach a better score than theirs.
+Implementations differ in whether they stop all the same, as this one does by default, or continue
+("A Call for Clarity in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares
+both); the argument ``lookahead`` of :func:`beam_search` decides.
 """
 
 import math
@@ -26,6 +31,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._checks import check_callable, check_integer, check_number, check_size
+from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
     check_end,
@@ -33,7 +39,6 @@ from transformer_blocks.generation.stepping import (
     check_search,
     compact_rows,
     to_log_probabilities,
-    top_k,
 )
 
 
@@ -49,46 +54,47 @@ def beam_search(
     lookahead: int | None = None,
     n_best: int = 1,
 ) -> list[list[Generation]]:
-    """Write the best sentences that are found by following several beginnings at once.
+    """Generate the best sequences that a beam search finds.
 
-    A sentence never meets its neighbours in the batch, and leaves it when its search is over.
+    The sequences of a batch do not affect each other; one whose search is over is removed from it.
 
     Args:
-        model: What scores the next token; at its beginning. It is asked for ``beam_size`` rows
-            a sentence, which stand together.
-        start: First token of each sentence. Shape (N,).
-        beam_size: K, how many beginnings are followed; with 1 and no ``lookahead``, the search is
-            greedy (words that are equally likely may fall differently).
-        end_id: The token that ends a sentence; None if there is none.
-        max_length: Largest number of tokens to generate, the end token included; or a list with
-            one such number for each sentence.
-        length_penalty: The exponent alpha above, in [0, 10]; larger favours longer sentences. Or a
-            function from a length, the end token included, to the positive number by which the
-            log-probability is divided.
-        lookahead: When the search of a sentence is over. If not given, as soon as ``beam_size``
-            hypotheses have ended. Otherwise, once ``beam_size`` have ended and the likeliest
-            running hypothesis would not be better than the worst of the best ``beam_size`` if it
-            became longer by so many tokens, up to ``max_length``, at its present log-probability.
-            With 0 that is a heuristic; with ``max_length`` no better hypothesis is missed. Hugging
-            Face's transformers calls the three ``early_stopping=True``, ``False`` and ``"never"``.
-        n_best: How many sentences to return for each start; at most ``beam_size``.
+        model: Computes the logits of the next token. Its state must hold everything that precedes
+            ``start``: the source or the prompt. Its batch grows to ``beam_size`` rows per sequence,
+            which are adjacent.
+        start: First token of each sequence, of shape (N,).
+        beam_size: K, the number of hypotheses per sequence. With 1 and without ``lookahead``, the
+            search is greedy decoding, up to ties between equally probable tokens.
+        end_id: Id of the end token, which finishes a hypothesis; None if there is none.
+        max_length: Maximum number of tokens to generate, including the end token; or a list with
+            one such number for each sequence.
+        length_penalty: The exponent alpha above, in [0, 10]; larger values favour longer sequences.
+            Or a function from the length of a hypothesis, including the end token, to the positive
+            number by which its log-probability is divided.
+        lookahead: When the search of a sequence stops. If None, as soon as ``beam_size`` hypotheses
+            are finished. If a number, once the best unfinished hypothesis would score no better
+            than the worst of the best ``beam_size`` finished ones, even if it grew by that many
+            tokens (at most to ``max_length``) without losing log-probability. None, 0 and
+            ``max_length`` are what Hugging Face transformers calls ``early_stopping=True``,
+            ``False`` and ``"never"``; with the last, no better hypothesis can be missed.
+        n_best: Number of sequences to return for each start; at most ``beam_size``.
 
     Returns:
-        For each start, the best sentences, best first: those that ended before those that were cut
-        at ``max_length``, each kind by log-probability over length penalty. Fewer than ``n_best``
-        if there are no more.
+        For each start, the best sequences, best first: finished ones before those that were cut at
+        ``max_length``, and both by log-probability over length penalty. Fewer than ``n_best`` if
+        the search found no more.
 
     Raises:
-        TypeError: If ``start`` does not hold ids, or an argument is of the wrong kind.
+        TypeError: If ``start`` does not hold ids, or an argument is of the wrong type.
         ValueError: If an argument is out of range, ``end_id`` is not in the model's vocabulary, or
-            the model's logits are not numbers.
+            the model's logits are NaN or infinite.
 
     Example:
-        >>> class Garden:  # 1 looks best at first, but all that follows 2 is certain
+        >>> class Garden:  # token 1 is the more probable at first, but 2 leads to a certain 3
         ...     def step(self, tokens):
-        ...         odds = [[0, 0.6, 0.4, 0, 0], [0.3, 0, 0, 0.3, 0.4], [0, 0, 0, 1, 0]]
-        ...         odds = torch.tensor([*odds, [1, 0, 0, 0, 0], [1, 0, 0, 0, 0]])
-        ...         return odds[tokens].log()
+        ...         rows = [[0, 0.6, 0.4, 0, 0], [0.3, 0, 0, 0.3, 0.4], [0, 0, 0, 1, 0]]
+        ...         probabilities = torch.tensor([*rows, [1, 0, 0, 0, 0], [1, 0, 0, 0, 0]])
+        ...         return probabilities[tokens].log()
         ...
         ...     def reorder(self, rows): ...
         >>> start = torch.tensor([0])
@@ -107,56 +113,56 @@ def beam_search(
         check_integer(lookahead=lookahead)
         if lookahead < 0:
             raise ValueError(f"lookahead must be at least 0, got lookahead={lookahead}")
-    penalty = _penalty(length_penalty)
+    penalty = _penalty_function(length_penalty)
     searches = [_Search(beam_size, penalty, lookahead, limit) for limit in limits]
-    alive = searches
+    unfinished = searches
     tokens = start
     for step in range(max(limits, default=0)):
-        if not alive:
+        if not unfinished:
             break
-        log_probabilities = to_log_probabilities(model.step(tokens), len(tokens))
-        rows, vocabulary = log_probabilities.shape
-        check_end(end_id, vocabulary)
-        if beam_size > vocabulary:
+        log_probabilities = to_log_probabilities(model.step(tokens), len(tokens))  # (N, V)
+        rows, vocabulary_size = log_probabilities.shape
+        check_end(end_id, vocabulary_size)
+        if beam_size > vocabulary_size:
             raise ValueError(
                 f"beam_size must not exceed the vocabulary, got beam_size={beam_size} "
-                f"and {vocabulary} tokens"
+                f"and {vocabulary_size} tokens"
             )
-        so_far = [score for search in alive for score in search.scores]
-        log_probabilities += log_probabilities.new_tensor(so_far)[:, None]
-        candidates = log_probabilities.view(len(alive), -1)  # (sentences, beams * V)
-        # Of 2 K candidates at most K end a sentence, one of each beam: K others go on.
-        best, places = top_k(candidates, min(2 * beam_size, candidates.shape[1]))
-        parents, words = places // vocabulary, places % vocabulary
-        table = best.tolist(), parents.tolist(), words.tolist()
-        check_numbers([scores[0] for scores in table[0]], step)  # NaN would be the largest
-        for search, *found in zip(alive, *table, strict=True):
+        scores = [score for search in unfinished for score in search.scores]
+        log_probabilities += log_probabilities.new_tensor(scores)[:, None]
+        candidates = log_probabilities.view(len(unfinished), -1)  # (sequences, beams * V)
+        # At most K of the best 2 K candidates are finished, one per beam: at least K are not.
+        best, indices = top_k(candidates, min(2 * beam_size, candidates.shape[1]))
+        parents, next_tokens = indices // vocabulary_size, indices % vocabulary_size
+        columns = best.tolist(), parents.tolist(), next_tokens.tolist()
+        check_numbers([scores[0] for scores in columns[0]], step)  # NaN is the largest of a row
+        for search, *found in zip(unfinished, *columns, strict=True):
             search.extend(*found, end_id=end_id)
-        width = rows // len(alive)
-        order = compact_rows([not search.is_over for search in alive])
-        origins = [row * width + parent for row in order for parent in alive[row].parents]
-        alive = [alive[row] for row in order]
-        tokens = start.new_tensor([token for search in alive for _, token in search.paths])
-        if alive and origins != list(range(rows)):
+        beams = rows // len(unfinished)  # 1 in the first step, then K
+        order = compact_rows([not search.is_over for search in unfinished])
+        origins = [i * beams + parent for i in order for parent in unfinished[i].parents]
+        unfinished = [unfinished[i] for i in order]
+        tokens = start.new_tensor([token for each in unfinished for _, token in each.hypotheses])
+        if unfinished and origins != list(range(rows)):
             model.reorder(torch.tensor(origins))
     return [search.results()[:n_best] for search in searches]
 
 
-def _penalty(length_penalty: float | Callable[[int], float]) -> Callable[[int], float]:
-    """Make the function that ``length_penalty`` stands for."""
+def _penalty_function(length_penalty: float | Callable[[int], float]) -> Callable[[int], float]:
+    """Return the function from the length of a hypothesis to its length penalty."""
     if callable(length_penalty):
         check_callable(length_penalty=length_penalty)
-        divide_by = length_penalty
+        function = length_penalty
 
-        def divisor(length: int) -> float:
-            number = divide_by(length)
+        def checked(length: int) -> float:
+            number = function(length)
             if not 0.0 < number < math.inf:
                 raise ValueError(
                     f"length_penalty must return positive numbers, got {number} for length {length}"
                 )
             return number
 
-        return divisor
+        return checked
     check_number(length_penalty=length_penalty)
     if not 0.0 <= length_penalty <= 10.0:
         raise ValueError(f"length_penalty must be in [0, 10], got length_penalty={length_penalty}")
@@ -165,14 +171,15 @@ def _penalty(length_penalty: float | Callable[[int], float]) -> Callable[[int], 
 
 
 class _Search:
-    """The beams of one sentence.
+    """The beam search of one sequence.
 
     Attributes:
-        paths: What each beam has written, as (all but the last token, the last one), and so on.
+        hypotheses: The unfinished hypotheses, one per beam, each a linked list (prefix, last
+            token), whose prefix is None or again such a pair.
         scores: The log-probability of each.
-        parents: The beam of the step before that each goes on from.
-        length: How many tokens each has written; at most ``max_length``.
-        ended: The best hypotheses that have ended, at most ``beam_size``, best first.
+        parents: For each, the beam in which its prefix was, one step before.
+        length: The number of tokens of each; at most ``max_length``.
+        finished: The best finished hypotheses, at most ``beam_size``, best first.
     """
 
     def __init__(
@@ -184,86 +191,96 @@ class _Search:
     ) -> None:
         self.beam_size, self.penalty = beam_size, penalty
         self.lookahead, self.max_length = lookahead, max_length
-        self.paths: list[Any] = [None]
+        self.hypotheses: list[Any] = [None]
         self.scores = [0.0]
         self.parents = [0]
         self.length = 0
-        self.ended: list[Generation] = []
+        self.finished: list[Generation] = []
 
     @property
     def is_over(self) -> bool:
-        """Whether no beam goes on."""
+        """Whether no hypothesis will be extended any more."""
         return self.length == self.max_length or self.is_decided
 
     @property
     def is_decided(self) -> bool:
-        """Whether no running hypothesis counts any more."""
+        """Whether the stopping rule rejects all unfinished hypotheses, or there are none."""
         if not self.scores:
             return True
-        if len(self.ended) < self.beam_size:
+        if len(self.finished) < self.beam_size:
             return False
         if self.lookahead is None:
             return True
         length = min(self.length + self.lookahead, self.max_length)
-        return max(self.scores) / self.penalty(length) <= self.rank(self.ended[-1])[1]
+        return max(self.scores) / self.penalty(length) <= self.rank(self.finished[-1])[1]
 
     def extend(
         self, scores: list[float], parents: list[int], tokens: list[int], *, end_id: int | None
     ) -> None:
-        """Go on with the best of the candidates, which are given best first."""
+        """Replace the hypotheses by the best candidates, which are given best first.
+
+        Args:
+            scores: The log-probability of each candidate.
+            parents: The beam of the hypothesis that each one extends.
+            tokens: The token that it adds.
+            end_id: The token that finishes a hypothesis; None if there is none.
+        """
         candidates = list(zip(scores, parents, tokens, strict=True))
         if scores[-1] == -math.inf:
             candidates = [each for each in candidates if each[0] > -math.inf]
         if end_id in tokens:
             for score, parent, token in candidates[: self.beam_size]:
                 if token == end_id:
-                    self.ended.append(Generation(_spell(self.paths[parent]), score, ended=True))
-            self.ended = sorted(self.ended, key=self.rank, reverse=True)[: self.beam_size]
+                    sequence = _backtrack(self.hypotheses[parent])
+                    self.finished.append(Generation(sequence, score, finished=True))
+            self.finished = sorted(self.finished, key=self.rank, reverse=True)[: self.beam_size]
             candidates = [each for each in candidates if each[2] != end_id]
-        beams = _keep_places(candidates[: self.beam_size], self.beam_size) if candidates else []
-        self.paths = [(self.paths[parent], token) for _, parent, token in beams]
+        beams = _assign_beams(candidates[: self.beam_size], self.beam_size) if candidates else []
+        self.hypotheses = [(self.hypotheses[parent], token) for _, parent, token in beams]
         self.scores = [score for score, _, _ in beams]
         self.parents = [parent for _, parent, _ in beams]
         self.length += 1
 
     def results(self) -> list[Generation]:
-        """Return what was found, best first."""
-        found = list(self.ended)
+        """Return the finished hypotheses, and those cut at ``max_length``, best first."""
+        found = list(self.finished)
         if not self.is_decided:
-            beams = zip(self.paths, self.scores, strict=True)
-            found += [Generation(_spell(path), score, ended=False) for path, score in beams]
+            beams = zip(self.hypotheses, self.scores, strict=True)
+            found += [Generation(_backtrack(each), score, finished=False) for each, score in beams]
         return sorted(
             (each for each in found if each.score > -math.inf), key=self.rank, reverse=True
         )
 
-    def rank(self, sentence: Generation) -> tuple[bool, float]:
-        """Tell what hypotheses are compared by: those that ended win, then the score counts."""
-        length = len(sentence.tokens) + sentence.ended
-        return sentence.ended, sentence.score / self.penalty(length)
+    def rank(self, hypothesis: Generation) -> tuple[bool, float]:
+        """Return the sort key of a hypothesis: finished ones are larger, then the score counts."""
+        length = len(hypothesis.tokens) + hypothesis.finished
+        return hypothesis.finished, hypothesis.score / self.penalty(length)
 
 
-def _spell(path: Any) -> list[int]:
-    """List the tokens of a path, from the first."""
+def _backtrack(hypothesis: Any) -> list[int]:
+    """List the tokens of a hypothesis, from the first to the last."""
     tokens: list[int] = []
-    while path is not None:
-        path, token = path
+    while hypothesis is not None:
+        hypothesis, token = hypothesis
         tokens.append(token)
     return tokens[::-1]
 
 
-def _keep_places(
-    beams: list[tuple[float, int, int]], beam_size: int
+def _assign_beams(
+    candidates: list[tuple[float, int, int]], beam_size: int
 ) -> list[tuple[float, int, int]]:
-    """Put each beam where its parent stood, if nobody does yet: what stays need not be copied."""
-    places: list[tuple[float, int, int] | None] = [None] * beam_size
-    waiting = []
-    for beam in beams:
-        parent = beam[1]
-        if places[parent] is None:
-            places[parent] = beam
+    """Put one child of each parent into the parent's beam, whose cache need then not be copied.
+
+    If there are fewer candidates than beams, the best one is repeated with a probability of 0.
+    """
+    beams: list[tuple[float, int, int] | None] = [None] * beam_size
+    others = []
+    for candidate in candidates:
+        parent = candidate[1]
+        if beams[parent] is None:
+            beams[parent] = candidate
         else:
-            waiting.append(beam)
-    # Where too few candidates are left, one is repeated, without a chance to win.
-    waiting += [(-math.inf, *beams[0][1:])] * (beam_size - len(beams))
-    waiting.reverse()
-    return [waiting.pop() if beam is None else beam for beam in places]
+            others.append(candidate)
+    others += [(-math.inf, *candidates[0][1:])] * (beam_size - len(candidates))
+    others.reverse()
+    return [others.pop() if beam is None else beam for beam in beams]

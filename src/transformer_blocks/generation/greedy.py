@@ -1,51 +1,53 @@
-"""Greedy search: always the likeliest next word."""
+"""Greedy decoding: the most probable token at each step."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import top_k, write
+from transformer_blocks.generation.stepping import generate
 
 
 @torch.inference_mode()
 def greedy_search(
     model: StepModel, start: Tensor, *, end_id: int | None, max_length: int | Sequence[int]
 ) -> list[Generation]:
-    """Write sentences by taking the likeliest token again and again.
+    """Generate sequences by taking the most probable token at each step.
 
-    A sentence that has ended leaves the batch, so the model works only for those still growing.
+    A finished sequence is removed from the batch, so that no step is computed for it.
 
     Args:
-        model: What scores the next token; at its beginning.
-        start: First token of each sentence, usually "begin of sentence". Shape (N,).
-        end_id: The token that ends a sentence; None if there is none.
-        max_length: Largest number of tokens to generate, the end token included; or a list with
-            one such number for each sentence.
+        model: Computes the logits of the next token. Its state must hold everything that precedes
+            ``start``: the source or the prompt.
+        start: First token of each sequence, usually the begin-of-sequence token, of shape (N,).
+        end_id: Id of the end token, which finishes a sequence; None if there is none.
+        max_length: Maximum number of tokens to generate, including the end token; or a list with
+            one such number for each sequence.
 
     Returns:
-        N sentences, in the order of ``start``.
+        N generated sequences, in the order of ``start``.
 
     Raises:
-        TypeError: If ``start`` does not hold ids, or an argument is of the wrong kind.
+        TypeError: If ``start`` does not hold ids, or an argument is of the wrong type.
         ValueError: If an argument is out of range, ``end_id`` is not in the model's vocabulary, or
-            the model's logits are not numbers.
+            the model's logits are NaN or infinite.
 
     Example:
-        >>> class CountDown:  # after n comes n - 1, whatever was before
+        >>> class CountDown:  # n is followed by n - 1, whatever precedes it
         ...     def step(self, tokens):
         ...         return F.one_hot(tokens - 1, 10).float()
         ...
         ...     def reorder(self, rows): ...
         >>> start = torch.tensor([4, 9])
-        >>> for sentence in greedy_search(CountDown(), start, end_id=0, max_length=6):
-        ...     print(sentence.tokens, sentence.ended)
+        >>> for sequence in greedy_search(CountDown(), start, end_id=0, max_length=6):
+        ...     print(sequence.tokens, sequence.finished)
         [3, 2, 1] True
         [8, 7, 6, 5, 4, 3] False
     """
 
-    def choose(log_probabilities: Tensor, alive: list[int], step: int) -> Tensor:
-        return top_k(log_probabilities, 1)[1][:, 0]
+    def choose(log_probabilities: Tensor, unfinished: list[int], step: int) -> Tensor:
+        return top_k(log_probabilities, 1)[1][:, 0]  # the argmax, (M,)
 
-    return write(model, start, choose, end_id=end_id, max_length=max_length)
+    return generate(model, start, choose, end_id=end_id, max_length=max_length)

@@ -1,4 +1,4 @@
-"""Step models: what a search asks of a model, and what it returns."""
+"""The interface between a model and a search: what a decoding step takes and returns."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,41 +7,44 @@ from torch import Tensor
 
 
 class StepModel(Protocol):
-    """A model in the middle of writing N sentences.
+    """A model that decodes a batch of N sequences step by step.
 
-    It remembers what was written so far; the search only hands it the newest token of each row.
+    It holds the state of the prefixes decoded so far, such as a cache or the state of a recurrent
+    network; a step is given the newest tokens only.
     """
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Take the newest token of every row and score what may follow.
+        """Append the newest token of each sequence, and compute the logits of the next one.
 
         Args:
-            tokens: Token ids. Shape (N,).
+            tokens: Token ids, of shape (N,).
 
         Returns:
-            Logits. Shape (N, V).
+            Logits, of shape (N, V).
         """
         ...
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows only, in this order; a row may be named twice, or not at all.
+        """Reorder the state along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
         Args:
-            rows: Row numbers, int64, on the CPU. Shape (M,).
+            rows: Indices into the batch, int64, on the CPU, of shape (M,). An index may occur
+                several times, or not at all.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Generation:
-    """One written sentence.
+    """A generated sequence.
 
     Attributes:
-        tokens: The ids, without the start and end tokens.
-        score: Sum of the tokens' log-probabilities, the end token's included.
-        ended: Whether the model ended the sentence itself, within ``max_length``.
+        tokens: The token ids, without the start token and the end token.
+        score: Sum of the log-probabilities of the tokens, including that of the end token.
+        finished: Whether the model generated the end token; if not, the sequence was cut at
+            ``max_length``.
     """
 
     tokens: list[int]
     score: float
-    ended: bool
+    finished: bool

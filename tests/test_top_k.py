@@ -1,0 +1,55 @@
+"""Blockwise top-k: what ``torch.topk`` returns."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_blocks.fast.top_k import MIN_NUMBERS, top_k
+
+
+@given(
+    rows=st.integers(0, 3),
+    width=st.integers(1, 40),
+    count=st.integers(1, 9),
+    different=st.integers(2, 50),
+    seed=st.integers(0, 99),
+)
+def test_values_equal_those_of_torch_and_of_equal_ones_the_first_is_the_argmax(
+    rows: int, width: int, count: int, different: int, seed: int
+) -> None:
+    count = min(count, width)
+    generator = torch.Generator().manual_seed(seed)
+    # Few different values, so that many are equal; the logarithm of 0 is negative infinity.
+    scores = torch.randint(different, (rows, width), generator=generator).float().log()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformer_blocks.fast.top_k.MIN_NUMBERS", 0)
+        patch.setattr("transformer_blocks.fast.top_k.BLOCK_SIZE", 4)
+        values, indices = top_k(scores, count)
+    assert torch.equal(values, scores.topk(count).values)
+    assert torch.equal(scores.gather(1, indices), values)
+    assert all(len(set(row)) == count for row in indices.tolist())
+    if count == 1:
+        assert torch.equal(indices[:, 0], scores.argmax(-1))
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_values_and_indices_of_different_numbers_equal_those_of_torch(count: int) -> None:
+    scores = torch.randn(16, 4001)
+    assert scores.numel() > MIN_NUMBERS
+    expected = scores.topk(count)
+    for device in ("cpu", "meta"):  # whatever the default device is
+        with torch.device(device):
+            values, indices = top_k(scores, count)
+        assert torch.equal(values, expected.values)
+        assert torch.equal(indices, expected.indices)
+
+
+def test_nan_is_the_largest_number_as_in_torch() -> None:
+    scores = torch.randn(16, 4001)
+    scores[3, 17] = math.nan
+    values, indices = top_k(scores, 8)
+    assert torch.isnan(values[3, 0])
+    assert indices[3, 0] == scores.topk(8).indices[3, 0] == 17
