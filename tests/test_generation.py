@@ -244,10 +244,13 @@ def test_greedy_decoding_with_a_cache_takes_the_argmax_of_full_passes(
     assert [each.tokens for each in found] == tokens[:, 1:].tolist()
 
 
-def test_incremental_decoding_records_no_gradients() -> None:
+def test_prefill_and_searches_record_no_gradients() -> None:
     model = Transformer(build_encoder(**SIZES).eval()).incremental()
     model.prefill(torch.tensor([[1, 2]]))
-    assert not model.step(torch.tensor([3])).requires_grad
+    greedy_search(model, torch.tensor([3]), end_id=None, max_length=2)
+    assert model.cache.length == 4
+    with pytest.raises(RuntimeError, match=r"^a cache stores no gradients; decode inside `with "):
+        model.step(torch.tensor([3]))
 
 
 def test_an_incremental_decoder_names_the_argument_that_is_wrong() -> None:

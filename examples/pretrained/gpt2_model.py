@@ -30,6 +30,7 @@ from transformer_blocks import (
     PreNorm,
     SelfAttentionCache,
 )
+from transformer_blocks.generation import IncrementalDecoder
 
 INSIDE = {
     "self_attention_residual.norm": "ln_1",
@@ -113,9 +114,16 @@ class Gpt2(nn.Module):
         Returns:
             Hidden states, of shape (B, L, d_model).
         """
-        offset = 0 if cache is None else cache.length
-        x = self.positions(self.token_embedding(tokens), offset=offset)  # (B, L, d_model)
+        x = self.embed(tokens, 0 if cache is None else cache.length)
         return self.decoder(x, causal=True, cache=cache)
+
+    def embed(self, tokens: Tensor, offset: int) -> Tensor:
+        """Embed tokens, of shape (B, L), the first of them at position ``offset``.
+
+        Returns:
+            Vectors with positions, of shape (B, L, d_model).
+        """
+        return self.positions(self.token_embedding(tokens), offset=offset)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the logits of the token that follows each token of a text.
@@ -193,29 +201,22 @@ def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
                 yield name, origin(f"{there}.attn.c_attn.{kind}", part=part, parts=3)
 
 
-class Gpt2Steps:
-    """A GPT-2 in the middle of writing: what a search drives.
+class Gpt2Steps(IncrementalDecoder):
+    """Decodes texts with a GPT-2.
 
     Args:
-        model: In eval mode.
-        begun: Ids that stand before the first token of the search; may be none. Shape (N, L).
-        suppressed: Ids that are never written, as rows of the embedding beyond the vocabulary.
+        model: The model, in evaluation mode.
+        prompt: Token ids that precede the first step, of shape (N, L); L may be 0.
+        suppressed: Ids that are never generated: those of the embedding beyond the vocabulary.
     """
 
-    def __init__(self, model: Gpt2, begun: Tensor, *, suppressed: Sequence[int] = ()) -> None:
-        self.model = model
+    def __init__(self, model: Gpt2, prompt: Tensor, *, suppressed: Sequence[int] = ()) -> None:
         device = model.token_embedding.weight.device
-        self.suppressed = torch.tensor(suppressed, dtype=torch.int64, device=device)
-        self.cache = model.decoder.new_cache()
-        if begun.shape[1]:
-            model.hidden(begun, cache=self.cache)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
-        hidden = self.model.hidden(tokens[:, None], cache=self.cache)  # (N, 1, d_model)
-        logits = self.model.output(hidden[:, 0])
-        return logits.index_fill_(1, self.suppressed, -math.inf)
-
-    def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows, shape (M,), only."""
-        self.cache.reorder(rows)
+        ids = torch.tensor(suppressed, dtype=torch.int64, device=device)
+        super().__init__(
+            model.decoder,
+            model.decoder.new_cache(),
+            embed=model.embed,
+            output=lambda hidden: model.output(hidden).index_fill_(1, ids, -math.inf),
+        )
+        self.prefill(prompt)

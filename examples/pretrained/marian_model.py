@@ -28,6 +28,7 @@ from transformer_blocks import (
     build_encoder,
     padding_mask,
 )
+from transformer_blocks.generation import IncrementalDecoder
 
 SHARED = (
     *("model.shared.weight", "model.encoder.embed_tokens.weight"),
@@ -144,7 +145,7 @@ class Marian(nn.Module):
             The memory, shape (B, S, d_model), and its mask, shape (B, 1, 1, S).
         """
         mask = padding_mask(source, self.padding_id)
-        return self.encoder(self.positions(self.embedding(source)), mask=mask), mask
+        return self.encoder(self.embed(source), mask=mask), mask
 
     def decode(self, target: Tensor, cache: DecoderCache) -> Tensor:
         """Score what follows each of the newest target tokens.
@@ -156,8 +157,19 @@ class Marian(nn.Module):
         Returns:
             Logits. Shape (B, L, V).
         """
-        embedded = self.positions(self.embedding(target), offset=cache.length)  # (B, L, d_model)
-        return self.output(self.decoder(embedded, cache=cache)) + self.final_bias
+        return self.logits(self.decoder(self.embed(target, cache.length), cache=cache))
+
+    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
+        """Embed tokens, of shape (B, L), the first of them at position ``offset``.
+
+        Returns:
+            Vectors with positions, of shape (B, L, d_model).
+        """
+        return self.positions(self.embedding(tokens), offset=offset)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute logits, of shape (..., V), from hidden states, of shape (..., d_model)."""
+        return self.output(hidden) + self.final_bias
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Marian":
@@ -223,36 +235,31 @@ def origins(num_layers: tuple[int, int]) -> Iterator[tuple[str, Origin]]:
                     yield f"{side}.layers.{layer}.{ours}.{kind}", Origin((name,))
 
 
-class MarianSteps:
-    """A Marian in the middle of writing: what a search drives.
+class MarianSteps(IncrementalDecoder):
+    """Decodes translations with a Marian model.
 
     Args:
-        model: In eval mode.
-        source: Padded source ids. Shape (N, S).
-        max_length: Most tokens to write; the last of them is the end mark.
-        suppressed: Ids that are never written besides padding, as rows of the embedding beyond the
+        model: The model, in evaluation mode.
+        source: Source ids with padding, of shape (N, S).
+        max_length: Maximum number of tokens to generate; the last of them is the end token.
+        suppressed: Ids that are never generated besides padding: those of the embedding beyond the
             vocabulary.
     """
 
     def __init__(
         self, model: Marian, source: Tensor, *, max_length: int, suppressed: Sequence[int] = ()
     ) -> None:
-        self.model, self.max_length = model, max_length
-        device = model.embedding.weight.device
-        self.suppressed = torch.tensor([model.padding_id, *suppressed], device=device)
         memory, memory_mask = model.encode(source)
-        self.cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
+        cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
+        super().__init__(model.decoder, cache, embed=model.embed, output=model.logits)
+        self.end_id, self.max_length = model.end_id, max_length
+        self.suppressed = torch.tensor([model.padding_id, *suppressed], device=source.device)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
-        logits = self.model.decode(tokens[:, None], self.cache)[:, 0]
-        # Before the softmax, as in training: the row of padding means nothing, its score neither.
-        logits.index_fill_(1, self.suppressed, -math.inf)
+        """Append the newest tokens, of shape (N,); return the logits of the next, (N, V)."""
+        # Suppressed before the softmax, as in training: the weights of padding are not trained.
+        logits = super().step(tokens).index_fill_(1, self.suppressed, -math.inf)
         if self.cache.length == self.max_length:
             logits.fill_(-math.inf)
-            logits[:, self.model.end_id] = 0.0  # certain
+            logits[:, self.end_id] = 0.0  # a probability of 1
         return logits
-
-    def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows, shape (M,), only."""
-        self.cache.reorder(rows)

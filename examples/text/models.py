@@ -34,6 +34,7 @@ from transformer_blocks import (
     TokenEmbedding,
     build_encoder,
 )
+from transformer_blocks.generation import IncrementalDecoder
 
 
 class LanguageModel(nn.Module):
@@ -80,10 +81,23 @@ class LanguageModel(nn.Module):
         Returns:
             Shape (B, L, d_model).
         """
+        x = self.embed(tokens, 0 if cache is None else cache.length)
+        return self.encoder(x, causal=True, cache=cache)
+
+    def embed(self, tokens: Tensor, offset: int) -> Tensor:
+        """Embed tokens, of shape (B, L), the first of them at position ``offset``.
+
+        Returns:
+            Vectors, with positions unless the layers encode these, of shape (B, L, d_model).
+        """
         x = self.embedding(tokens)
         if self.positions is not None:
-            x = self.positions(x, offset=0 if cache is None else cache.length)
-        return self.encoder(self.dropout(x), causal=True, cache=cache)
+            x = self.positions(x, offset=offset)
+        return self.dropout(x)
+
+    def output(self, hidden: Tensor) -> Tensor:
+        """Compute logits, of shape (..., V), from hidden states, of shape (..., d_model)."""
+        return hidden @ self.embedding.weight.T
 
     def forward(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
         """Score every next token; the arguments are those of :meth:`hidden`.
@@ -91,7 +105,7 @@ class LanguageModel(nn.Module):
         Returns:
             Logits. Shape (B, L, V).
         """
-        return self.hidden(tokens, cache=cache) @ self.embedding.weight.T
+        return self.output(self.hidden(tokens, cache=cache))
 
 
 def build_2017(
@@ -152,15 +166,15 @@ def build_today(
 STYLES: dict[str, Callable[..., LanguageModel]] = {"2017": build_2017, "today": build_today}
 
 
-class TextSteps:
-    """A language model in the middle of writing: the ``StepModel`` that a search drives.
+class TextSteps(IncrementalDecoder):
+    """Decodes texts of any length with a language model, whose context is limited.
 
-    What was read is remembered in a cache. When the context is full, the model forgets all but the
-    later half of it, reads that again, and goes on: a text may be of any length.
+    When the cache holds as many positions as the context, it is replaced by that of the later half
+    of these tokens, which are then at the first positions of the context.
 
     Args:
-        model: In eval mode.
-        prompt: What has been written before the first step. Shape (N, P).
+        model: The language model, in evaluation mode.
+        prompt: Token ids that precede the first step, of shape (N, P); P may be 0.
 
     Example:
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
@@ -172,21 +186,34 @@ class TextSteps:
     """
 
     def __init__(self, model: LanguageModel, prompt: Tensor) -> None:
-        self.model, self.cache = model, model.encoder.new_cache()
-        self.written, self.unread = prompt, prompt
+        cache = model.encoder.new_cache()
+        super().__init__(model.encoder, cache, embed=model.embed, output=model.output)
+        self.model = model
+        self.tokens = prompt[:, :0]  # all tokens so far
+        self.prefill(prompt)
+
+    def prefill(self, tokens: Tensor) -> None:
+        """Append a prompt, of shape (N, L), to the cache in one pass, or the end of a long one."""
+        self.tokens = torch.cat((self.tokens, tokens), dim=1)
+        if self.cache.length + tokens.shape[1] < self.model.context:
+            super().prefill(tokens)
+        else:
+            self._shorten()
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
-        self.written = torch.cat((self.written, tokens[:, None]), dim=1)
-        fresh = torch.cat((self.unread, tokens[:, None]), dim=1)
-        if self.cache.length + fresh.shape[1] > self.model.context:
-            self.cache = self.model.encoder.new_cache()
-            fresh = self.written[:, -max(1, self.model.context // 2) :]
-        self.unread = fresh[:, :0]
-        return self.model.hidden(fresh, cache=self.cache)[:, -1] @ self.model.embedding.weight.T
+        """Append the newest tokens, of shape (N,); return the logits of the next, (N, V)."""
+        if self.cache.length == self.model.context:
+            self._shorten()
+        self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
+        return super().step(tokens)
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows, shape (M,), only."""
-        if self.cache.length:
-            self.cache.reorder(rows)
-        self.written, self.unread = self.written[rows], self.unread[rows]
+        """Reorder the cache and the tokens along the batch dimension by indices ``rows``, (M,)."""
+        super().reorder(rows)
+        self.tokens = self.tokens[rows]
+
+    def _shorten(self) -> None:
+        """Compute the cache anew, such that it holds half a context with the next token."""
+        length = max(1, self.model.context // 2) - 1
+        self.cache = self.model.encoder.new_cache()
+        super().prefill(self.tokens[:, self.tokens.shape[1] - length :])

@@ -18,6 +18,7 @@ from transformer_blocks import (
     build_encoder,
     padding_mask,
 )
+from transformer_blocks.generation import IncrementalDecoder
 from translation.translator import Attentions, Translator
 
 
@@ -127,35 +128,21 @@ class Transformer(Translator):
         Returns:
             What each position knows of the next token. Shape (B, L, d_model).
         """
-        written = 0 if cache is None else cache.length
-        embedded = self.positions(self.target_embedding(target), offset=written)  # (B, L, d_model)
-        return self.decoder(self.dropout(embedded), memory, memory_mask=memory_mask, cache=cache)
+        x = self.embed_target(target, 0 if cache is None else cache.length)
+        return self.decoder(x, memory, memory_mask=memory_mask, cache=cache)
+
+    def embed_target(self, target: Tensor, offset: int) -> Tensor:
+        """Embed target tokens, of shape (B, L), the first of them at position ``offset``.
+
+        Returns:
+            Vectors with positions, of shape (B, L, d_model).
+        """
+        return self.dropout(self.positions(self.target_embedding(target), offset=offset))
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:  # noqa: D102
         return self.decode(target, *self.encode(source))
 
-    def begin(self, source: Tensor) -> "TransformerSteps":  # noqa: D102
-        return TransformerSteps(self, source)
-
-
-class TransformerSteps:
-    """A Transformer in the middle of writing: the ``StepModel`` that a search drives.
-
-    Args:
-        model: In eval mode.
-        source: Padded source ids. Shape (N, S).
-    """
-
-    def __init__(self, model: Transformer, source: Tensor) -> None:
-        self.model = model
-        memory, memory_mask = model.encode(source)
-        self.cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
-        hidden = self.model.decode(tokens[:, None], cache=self.cache)  # (N, 1, d_model)
-        return self.model.output(hidden[:, 0])
-
-    def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows, shape (M,), only."""
-        self.cache.reorder(rows)
+    def begin(self, source: Tensor) -> IncrementalDecoder:  # noqa: D102
+        memory, memory_mask = self.encode(source)
+        cache = self.decoder.new_cache(memory, memory_mask=memory_mask)
+        return IncrementalDecoder(self.decoder, cache, embed=self.embed_target, output=self.output)

@@ -39,7 +39,8 @@ class IncrementalDecoder:
         >>> model = IncrementalDecoder(stack, stack.new_cache(), embed=embed, output=output)
         >>> prompt = torch.tensor([[3, 1, 4, 1, 5]])
         >>> model.prefill(prompt[:, :4])
-        >>> logits = model.step(prompt[:, 4])  # one new position gives ...
+        >>> with torch.no_grad():
+        ...     logits = model.step(prompt[:, 4])  # one new position gives ...
         >>> whole = output(stack(embed(prompt, 0), causal=True))  # ... what a full pass gives
         >>> torch.allclose(logits, whole[:, -1], atol=1e-5)
         True
@@ -79,18 +80,17 @@ class IncrementalDecoder:
         if tokens.dim() != 2:
             raise ValueError(f"tokens must have shape (N, L), got {tuple(tokens.shape)}")
         if tokens.shape[1]:
-            self._forward(tokens)
+            x = self.embed(tokens, self.cache.length)  # (N, L, d_model)
+            self.stack(x, causal=True, cache=self.cache)
 
-    @torch.no_grad()
     def step(self, tokens: Tensor) -> Tensor:
-        """Append the newest tokens, of shape (N,); return the logits of the next, (N, V)."""
-        return self.output(self._forward(tokens[:, None])[:, 0])
+        """Append the newest tokens, of shape (N,); return the logits of the next, (N, V).
+
+        Searches call it in inference mode; other callers need ``torch.no_grad()``.
+        """
+        x = self.embed(tokens[:, None], self.cache.length)  # (N, 1, d_model)
+        return self.output(self.stack(x, causal=True, cache=self.cache)[:, 0])
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache along the batch dimension by indices ``rows``, of shape (M,)."""
         self.cache.reorder(rows)
-
-    def _forward(self, tokens: Tensor) -> Tensor:
-        """Compute the hidden states of new tokens, of shape (N, L): (N, L, d_model)."""
-        x = self.embed(tokens, self.cache.length)
-        return self.stack(x, causal=True, cache=self.cache)
