@@ -772,14 +772,15 @@ def test_a_kernel_of_ones_own_need_not_check_masks(attention_function: Any) -> N
     ("name", "wrong"),
     [
         *(("model", each) for each in (nn.Linear(D, D), nn.Linear, None, "x")),
-        *(("sentences", each) for each in size(1).wrong),
-        *(("beams", each) for each in size(1).wrong),
+        *(("batch_size", each) for each in size(1).wrong),
+        *(("beam_size", each) for each in size(1).wrong),
     ],
 )
 def test_wrong_steps_to_compile_are_refused_before_anything_is_compiled(
     name: str, wrong: Any
 ) -> None:
-    right: dict[str, Any] = {"model": prepare(encoder(), compiled=True), "sentences": 1, "beams": 1}
+    model = prepare(encoder(), compiled=True)
+    right: dict[str, Any] = {"model": model, "batch_size": 1, "beam_size": 1}
     with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
         compile_steps(**right | {name: wrong})
 

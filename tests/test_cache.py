@@ -29,7 +29,7 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
-from transformer_blocks.inference.export import _Slot
+from transformer_blocks.inference.export import _UncheckedCache
 
 SOURCES = torch.tensor([[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [8, 1, 1, 2, 0]])  # 0 is padding
 MASK = padding_mask(SOURCES)
@@ -434,14 +434,14 @@ def test_a_step_that_is_interrupted_and_repeated_gives_what_an_undisturbed_step_
     assert 5 < operation < 500
 
 
-def run_eagerly(stack: Any, *, many: bool) -> Callable[[list[Tensor]], list[Tensor]]:
+def run_eagerly(stack: Any, *, autotune: bool) -> Callable[[list[Tensor]], list[Tensor]]:
     """Compute a step from its buffers by the modules, in place of compiled code."""
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
         x, length, *buffers = tensors
         depth = len(stack.layers)
-        caches = [_Slot(buffer, len(length) - 1) for buffer in buffers[:depth]]
-        memory = [_Slot(buffer, buffer.shape[3]) for buffer in buffers[depth:]]
+        caches = [_UncheckedCache(buffer, len(length) - 1) for buffer in buffers[:depth]]
+        memory = [_UncheckedCache(buffer, buffer.shape[3]) for buffer in buffers[depth:]]
         for number, layer in enumerate(stack.layers):
             x = layer(x, *memory[number : number + 1], cache=caches[number])
         return [x]

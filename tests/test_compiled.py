@@ -1,4 +1,4 @@
-"""A compiled model can be looked into as well: its hooks are called, and it is left as it was."""
+"""A compiled model can be inspected: its hooks are called, and it is not changed."""
 
 from typing import Any
 
@@ -29,11 +29,11 @@ def compiled(request: Any) -> nn.Module:
     return compiled
 
 
-def test_a_compiled_model_shows_its_weights_its_shapes_and_what_it_does_without(
+def test_a_compiled_model_can_be_recorded_traced_and_ablated(
     compiled: nn.Module,
 ) -> None:
     x = torch.randn(1, 3, 8)
-    whole = compiled(x)
+    expected = compiled(x)
     with record_attention(compiled) as maps:
         compiled(x)
     assert [len(weights) for weights in maps.values()] == [1, 1]
@@ -41,5 +41,5 @@ def test_a_compiled_model_shows_its_weights_its_shapes_and_what_it_does_without(
     assert any(name.endswith("layers.1.self_attention") for name in names)
     modules = [name for name, _ in compiled.named_modules() if name.endswith("feed_forward")]
     with ablate(compiled, modules=modules):
-        assert not torch.allclose(compiled(x), whole)
-    assert torch.equal(compiled(x), whole)
+        assert not torch.allclose(compiled(x), expected)
+    assert torch.equal(compiled(x), expected)

@@ -20,8 +20,9 @@ from transformer_blocks import (
     build_encoder,
     record_attention,
 )
+from transformer_blocks._contexts import eager_execution
 from transformer_blocks.inference import prepare
-from transformer_blocks.inference.compiled import CompiledEncoder, uncompiled
+from transformer_blocks.inference.compiled import CompiledEncoder
 from transformer_blocks.inference.linear import prepacking_when_compiled
 from transformer_blocks.inspection import ablate, trace_shapes
 from transformer_blocks.inspection.eager import run_eagerly
@@ -38,7 +39,7 @@ def make_model(residual: Any = PreNorm) -> nn.Module:
 
 
 def state_of(model: nn.Module) -> dict[str, Any]:
-    """Everything that the modules hold besides tensors, such as hooks, and the tensors' names."""
+    """Return the attributes of all modules, such as hooks, with the names of the tensors alone."""
     state: dict[str, Any] = dict.fromkeys(model.state_dict())
     for name, module in model.named_modules():
         for key, value in vars(module).items():
@@ -63,41 +64,41 @@ ABLATIONS: list[Callable[[nn.Module], Context]] = [
 ]
 
 
-@pytest.mark.parametrize("begin", [lambda work: work(), in_a_thread], ids=["here", "in threads"])
+@pytest.mark.parametrize("run", [lambda work: work(), in_a_thread], ids=["one thread", "threads"])
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
 @torch.no_grad()
-def test_ablations_that_end_in_any_order_last_until_their_end_and_leave_nothing(
-    begin: Callable[[Callable[[], object]], None], residual: Any
+def test_overlapping_ablations_have_effect_until_each_ends_and_then_restore_the_model(
+    run: Callable[[Callable[[], object]], None], residual: Any
 ) -> None:
     model, x = make_model(residual), torch.randn(2, 5, 16)
     before, numbers = state_of(model), range(len(ABLATIONS))
     expected: dict[tuple[int, ...], Tensor] = {}
     for size in range(len(ABLATIONS) + 1):
-        for lasting in itertools.combinations(numbers, size):
+        for active in itertools.combinations(numbers, size):
             with ExitStack() as nested:
-                for number in lasting:
+                for number in active:
                     nested.enter_context(ABLATIONS[number](model))
-                expected[lasting] = model(x)
-    for number in numbers:  # each has an effect, also beside the others
+                expected[active] = model(x)
+    for number in numbers:  # each has an effect, alone and together with the others
         others = tuple(other for other in numbers if other != number)
         assert not torch.equal(expected[number,], expected[()])
         assert not torch.equal(expected[others], expected[tuple(numbers)]) or number in (2, 3)
     for order in itertools.permutations(numbers):
-        contexts = [make(model) for make in ABLATIONS]
+        contexts = [ablation(model) for ablation in ABLATIONS]
         for context in contexts:
-            begin(context.__enter__)
-        lasting = tuple(numbers)
+            run(context.__enter__)
+        active = tuple(numbers)
         for number in order:
-            assert torch.equal(model(x), expected[lasting])
-            begin(partial(contexts[number].__exit__, None, None, None))
-            lasting = tuple(other for other in lasting if other != number)
+            assert torch.equal(model(x), expected[active])
+            run(partial(contexts[number].__exit__, None, None, None))
+            active = tuple(other for other in active if other != number)
         assert torch.equal(model(x), expected[()])
         assert state_of(model) == before
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 @torch.no_grad()
-def test_recordings_that_end_in_any_order_record_until_their_end_and_leave_nothing(
+def test_overlapping_recordings_record_until_each_ends_and_then_restore_the_model(
     order: tuple[int, ...],
 ) -> None:
     model, x = make_model(), torch.randn(2, 5, 16)
@@ -105,80 +106,83 @@ def test_recordings_that_end_in_any_order_record_until_their_end_and_leave_nothi
     contexts = [record_attention(model) for _ in order]
     maps = [context.__enter__() for context in contexts]
     calls = [0] * len(order)
-    lasting = set(order)
+    active = set(order)
     for number in order:
         model(x)
-        calls = [count + (each in lasting) for each, count in enumerate(calls)]
+        calls = [count + (each in active) for each, count in enumerate(calls)]
         assert [len(each[ATTENTION]) for each in maps] == calls
         contexts[number].__exit__(None, None, None)
-        lasting.remove(number)
+        active.remove(number)
     model(x)
     assert [len(each[ATTENTION]) for each in maps] == calls
     assert state_of(model) == before
 
 
-def runs_compiled() -> Callable[[], bool]:
-    """Make a function that tells whether what ``torch.compile`` made runs compiled."""
-    runs = []
+def torch_compiled_function() -> Callable[[], bool]:
+    """Return a check of whether a function of ``torch.compile`` executes its compiled graph."""
+    calls = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        def run(*given: Tensor) -> Any:
-            runs.append(given)
-            return graph(*given)
+        def call(*inputs: Tensor) -> Any:
+            calls.append(inputs)
+            return graph(*inputs)
 
-        return run
+        return call
 
     compiled = torch.compile(lambda x: x + 1, backend=backend)
 
-    def tell() -> bool:
-        runs.clear()
+    def is_compiled() -> bool:
+        calls.clear()
         compiled(torch.ones(1))
-        return bool(runs)
+        return bool(calls)
 
-    return tell
+    return is_compiled
 
 
-def steps_compiled() -> Callable[[], bool]:
-    """Make a function that tells whether a stack means to compile its steps."""
+def compiled_encoder() -> Callable[[], bool]:
+    """Return a check of whether a compiled encoder notes the signature of a decoding step."""
     encoder = prepare(build_encoder(**SIZES))
 
     @torch.no_grad()
-    def tell() -> bool:
+    def is_compiled() -> bool:
         stack, x = CompiledEncoder(encoder), torch.randn(2, 2, 16)
         cache = stack.new_cache()
-        for position in x.split(1, dim=1):
-            stack(position, causal=True, cache=cache)
-        return bool(stack._steps._runs)
+        for token in x.split(1, dim=1):
+            stack(token, causal=True, cache=cache)
+        return bool(stack._steps._programs)
 
-    return tell
+    return is_compiled
 
 
-@pytest.mark.parametrize("begin", [lambda work: work(), in_a_thread], ids=["here", "in threads"])
+@pytest.mark.parametrize("run", [lambda work: work(), in_a_thread], ids=["one thread", "threads"])
 @pytest.mark.parametrize(
-    ("make_tell", "makes"),
+    ("make_check", "make_contexts"),
     [
-        (runs_compiled, [run_eagerly, lambda: record_attention(nn.Linear(1, 1)), run_eagerly]),
-        (steps_compiled, [run_eagerly, uncompiled, lambda: ablate(nn.Linear(1, 1))]),
+        (
+            torch_compiled_function,
+            [run_eagerly, lambda: record_attention(nn.Linear(1, 1)), run_eagerly],
+        ),
+        (compiled_encoder, [run_eagerly, lambda: eager_execution, lambda: ablate(nn.Linear(1, 1))]),
     ],
 )
-def test_what_is_compiled_runs_uncompiled_until_the_last_context_has_ended(
-    begin: Callable[[Callable[[], object]], None],
-    make_tell: Callable[[], Callable[[], bool]],
-    makes: list[Callable[[], Context]],
+def test_compiled_models_are_executed_eagerly_until_the_last_context_has_ended(
+    run: Callable[[Callable[[], object]], None],
+    make_check: Callable[[], Callable[[], bool]],
+    make_contexts: list[Callable[[], Context]],
 ) -> None:
-    tell = make_tell()
-    assert tell()
+    is_compiled = make_check()
+    assert is_compiled()
     for order in itertools.permutations(range(3)):
-        contexts = [make() for make in makes]
+        contexts = [make() for make in make_contexts]
         for context in contexts:
-            begin(context.__enter__)
+            run(context.__enter__)
         for number in order:
-            assert not tell()
-            begin(partial(contexts[number].__exit__, None, None, None))
-        assert tell()
+            assert not is_compiled()
+            run(partial(contexts[number].__exit__, None, None, None))
+        assert is_compiled()
 
 
-def test_weights_are_sorted_in_compiled_code_until_the_last_context_has_ended() -> None:
+def test_weights_are_prepacked_in_compiled_programs_until_the_last_context_has_ended() -> None:
     x = torch.randn(9, 16)
     linear = prepare(FeedForward(16, 32))
 
@@ -191,26 +195,26 @@ def test_weights_are_sorted_in_compiled_code_until_the_last_context_has_ended() 
     for context in contexts:
         context.__enter__()
     for context in contexts:
-        assert any("sort" in name for name in operators())
+        assert any("prepack" in name for name in operators())
         context.__exit__(None, None, None)
-    assert not any("sort" in name for name in operators())
+    assert not any("prepack" in name for name in operators())
 
 
-def test_a_context_whose_block_fails_ends_alone() -> None:
+def test_a_context_that_ends_with_an_error_leaves_the_others_active() -> None:
     model, x = make_model(), torch.randn(2, 5, 16)
     before, expected = state_of(model), model(x)
-    lasting = ABLATIONS[0](model)
+    remaining = ABLATIONS[0](model)
     failing = ABLATIONS[1](model)
     failing.__enter__()
-    lasting.__enter__()
-    assert not failing.__exit__(KeyError, KeyError("inside"), None)
+    remaining.__enter__()
+    assert not failing.__exit__(KeyError, KeyError("in the block"), None)
     assert not torch.equal(model(x), expected)
-    lasting.__exit__(None, None, None)
+    remaining.__exit__(None, None, None)
     assert torch.equal(model(x), expected)
     assert state_of(model) == before
 
 
-def test_contexts_of_threads_that_run_at_once_leave_nothing() -> None:
+def test_contexts_of_concurrent_threads_restore_the_model() -> None:
     model, x = make_model(), torch.randn(1, 3, 16)
     before, expected = state_of(model), model(x)
     errors: list[BaseException] = []
@@ -238,11 +242,11 @@ def test_contexts_of_threads_that_run_at_once_leave_nothing() -> None:
     assert state_of(model) == before
 
 
-def test_a_trace_shows_the_calls_of_its_own_thread_alone() -> None:
+def test_a_trace_contains_the_calls_of_its_own_thread_alone() -> None:
     inner = make_model()
 
-    class Busy(nn.Module):
-        """Runs the same parts in another thread, as another user of a model would."""
+    class Concurrent(nn.Module):
+        """Calls the same module in another thread too, as a second user of a model would."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -253,7 +257,7 @@ def test_a_trace_shows_the_calls_of_its_own_thread_alone() -> None:
             return inner(x)
 
     x = torch.randn(2, 5, 16)
-    trace, alone = trace_shapes(Busy(), x), trace_shapes(nn.Sequential(inner), x)
+    trace, expected = trace_shapes(Concurrent(), x), trace_shapes(nn.Sequential(inner), x)
     assert trace.error is None
-    assert len(trace.calls) == len(alone.calls)
-    assert [call.flops for call in trace.calls] == [call.flops for call in alone.calls]
+    assert len(trace.calls) == len(expected.calls)
+    assert [call.flops for call in trace.calls] == [call.flops for call in expected.calls]

@@ -1,7 +1,7 @@
-"""A model leaves for another runtime: an encoder with its padding, and a decoder's step.
+"""Export to ONNX: an encoder with a padding mask, and a decoding step of a decoder.
 
-What is exported runs in onnxruntime, with other batches and lengths than it was exported with, and
-gives the same numbers.
+The exported programs run in onnxruntime, with other batch sizes and lengths than those of the
+export, and compute the same outputs.
 """
 
 import re
@@ -29,8 +29,13 @@ from transformer_blocks import (
 )
 
 onnxruntime = pytest.importorskip("onnxruntime")
-HEADS, WIDTH, LAYERS = 2, 8, 2
-STACK: dict[str, Any] = {"num_layers": LAYERS, "d_model": WIDTH, "num_heads": HEADS, "d_ff": 12}
+NUM_HEADS, D_MODEL, NUM_LAYERS = 2, 8, 2
+STACK: dict[str, Any] = {
+    "num_layers": NUM_LAYERS,
+    "d_model": D_MODEL,
+    "num_heads": NUM_HEADS,
+    "d_ff": 12,
+}
 BATCH, LENGTH = Dim("B"), Dim("L")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning"),  # torch's own
@@ -38,8 +43,8 @@ pytestmark = [
 ]
 
 
-class Reads(nn.Module):
-    """An encoder that is told where the padding is."""
+class MaskedEncoder(nn.Module):
+    """An encoder as a function of its input and a padding mask."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -60,95 +65,102 @@ def load(path: Path) -> Any:
     names = [each.name for each in session.get_inputs()]
 
     def run(*inputs: Tensor) -> list[Tensor]:
-        given = {name: np.asarray(x) for name, x in zip(names, inputs, strict=True)}
-        return [torch.from_numpy(each) for each in session.run(None, given)]
+        arrays = {name: np.asarray(x) for name, x in zip(names, inputs, strict=True)}
+        return [torch.from_numpy(output) for output in session.run(None, arrays)]
 
     return run
 
 
-def recipe() -> dict[str, Any]:
-    """Run the code of the page about caches, and give what it defines."""
+def code_of_cache_page() -> dict[str, Any]:
+    """Execute the code of the documentation page on caches and return the names it defines."""
     page = Path(__file__).parent.parent / "docs" / "blocks" / "cache.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    defined: dict[str, Any] = {}
-    exec(compile(code, str(page), "exec"), defined)
-    return defined
+    names: dict[str, Any] = {}
+    exec(compile(code, str(page), "exec"), names)
+    return names
 
 
-def padding(batch: int, length: int) -> Tensor:
-    lengths = torch.arange(batch) % length + 1
+def padding(batch_size: int, length: int) -> Tensor:
+    lengths = torch.arange(batch_size) % length + 1
     return (torch.arange(length) >= lengths[:, None])[:, None, None]
 
 
 @torch.no_grad()
-def test_an_encoder_runs_elsewhere(tmp_path: Path) -> None:
-    model = Reads(build_encoder(**STACK, residual=PreNorm)).eval()
-    inputs = torch.randn(2, 5, WIDTH), padding(2, 5)
+def test_an_exported_encoder_computes_the_same_for_other_sizes(tmp_path: Path) -> None:
+    model = MaskedEncoder(build_encoder(**STACK, residual=PreNorm)).eval()
+    inputs = torch.randn(2, 5, D_MODEL), padding(2, 5)
     shapes = {0: BATCH, 1: LENGTH}, {0: BATCH, 3: LENGTH}
     program = torch.export.export(model, inputs, dynamic_shapes=shapes)
     run = to_onnx(program, tmp_path / "encoder.onnx")
-    for batch, length in ((2, 5), (3, 9), (5, 2)):
-        inputs = torch.randn(batch, length, WIDTH), padding(batch, length)
+    for batch_size, length in ((2, 5), (3, 9), (5, 2)):
+        inputs = torch.randn(batch_size, length, D_MODEL), padding(batch_size, length)
         expected = model(*inputs)
         torch.testing.assert_close(program.module()(*inputs), expected)
         torch.testing.assert_close(run(*inputs)[0], expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_a_decoder_steps_elsewhere_as_its_page_says(tmp_path: Path) -> None:
+def test_the_decoding_step_that_the_documentation_exports_decodes_a_sequence(
+    tmp_path: Path,
+) -> None:
     layers = [
         DecoderLayer(
-            GroupedQueryAttention(WIDTH, 4, 2),
-            MultiHeadAttention(WIDTH, HEADS),
-            FeedForward(WIDTH, 12),
-            residual=lambda: PreNorm(WIDTH),
+            GroupedQueryAttention(D_MODEL, 4, 2),
+            MultiHeadAttention(D_MODEL, NUM_HEADS),
+            FeedForward(D_MODEL, 12),
+            residual=lambda: PreNorm(D_MODEL),
         )
-        for _ in range(LAYERS)
+        for _ in range(NUM_LAYERS)
     ]
-    page, decoder = recipe(), Decoder(layers, norm=nn.LayerNorm(WIDTH)).eval()
+    page, decoder = code_of_cache_page(), Decoder(layers, norm=nn.LayerNorm(D_MODEL)).eval()
     path = tmp_path / "step.onnx"
-    examples = torch.randn(2, 3, WIDTH), torch.randn(2, 5, WIDTH), padding(2, 5)
+    examples = torch.randn(2, 3, D_MODEL), torch.randn(2, 5, D_MODEL), padding(2, 5)
     page["export_step"](decoder, *examples, str(path))
     run = load(path)
-    for batch, source in ((2, 5), (3, 7), (1, 1)):
-        memory, mask = torch.randn(batch, source, WIDTH), padding(batch, source)
-        x = torch.randn(batch, 6, WIDTH)
-        projected = page["read"](decoder.new_cache(memory, memory_mask=mask).memory)
-        past, words = torch.zeros(LAYERS, 2, batch, 2, 0, WIDTH // 4), []
-        for word in x.split(1, dim=1):
-            y, past = run(word, past, projected, mask)
-            words.append(y)
-        whole = decoder(x, memory, memory_mask=mask)
-        torch.testing.assert_close(torch.cat(words, dim=1), whole, rtol=0, atol=1e-5)
+    for batch_size, source_length in ((2, 5), (3, 7), (1, 1)):
+        memory = torch.randn(batch_size, source_length, D_MODEL)
+        mask = padding(batch_size, source_length)
+        x = torch.randn(batch_size, 6, D_MODEL)
+        memory_cache = page["read"](decoder.new_cache(memory, memory_mask=mask).memory)
+        cache, outputs = torch.zeros(NUM_LAYERS, 2, batch_size, 2, 0, D_MODEL // 4), []
+        for token in x.split(1, dim=1):
+            output, cache = run(token, cache, memory_cache, mask)
+            outputs.append(output)
+        expected = decoder(x, memory, memory_mask=mask)
+        torch.testing.assert_close(torch.cat(outputs, dim=1), expected, rtol=0, atol=1e-5)
 
 
-def test_a_cache_is_made_without_values() -> None:
+def test_a_cache_on_the_meta_device_can_be_decoded_with() -> None:
     decoder = build_decoder(**STACK).to("meta")
     with torch.no_grad():
-        memory, mask = torch.randn(2, 5, WIDTH, device="meta"), padding(2, 5).to("meta")
+        memory, mask = torch.randn(2, 5, D_MODEL, device="meta"), padding(2, 5).to("meta")
         cache = decoder.new_cache(memory, memory_mask=mask)
-        assert decoder(torch.randn(2, 1, WIDTH, device="meta"), cache=cache).shape == (2, 1, WIDTH)
-    assert cache.memory_mask is mask  # what it hides is not known
+        assert decoder(torch.randn(2, 1, D_MODEL, device="meta"), cache=cache).shape == (
+            2,
+            1,
+            D_MODEL,
+        )
+    assert cache.memory_mask is mask  # whether it masks anything is unknown
 
 
 @torch.no_grad()
-def test_as_many_sentences_as_words_are_no_special_case() -> None:
+def test_equal_batch_size_and_length_are_no_special_case_of_an_exported_model() -> None:
     class Windowed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.encoder = build_encoder(**STACK).eval()
 
         def forward(self, x: Tensor, mask: Tensor, documents: Tensor) -> Tensor:
-            near = sliding_window_mask(x.shape[1], window=3)
-            return self.encoder(x, mask=mask | document_mask(documents) | near)
+            window = sliding_window_mask(x.shape[1], window=3)
+            return self.encoder(x, mask=mask | document_mask(documents) | window)
 
-    def inputs(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        documents = torch.randint(2, (batch, length))
-        return torch.randn(batch, length, WIDTH), padding(batch, length), documents
+    def make_inputs(batch_size: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        documents = torch.randint(2, (batch_size, length))
+        return torch.randn(batch_size, length, D_MODEL), padding(batch_size, length), documents
 
     model = Windowed()
     shapes = {0: BATCH, 1: LENGTH}, {0: BATCH, 3: LENGTH}, {0: BATCH, 1: LENGTH}
-    program = torch.export.export(model, inputs(3, 5), dynamic_shapes=shapes).module()
+    program = torch.export.export(model, make_inputs(3, 5), dynamic_shapes=shapes).module()
     for size in ((4, 4), (3, 5), (5, 3)):
-        given = inputs(*size)
-        torch.testing.assert_close(program(*given), model(*given))
+        inputs = make_inputs(*size)
+        torch.testing.assert_close(program(*inputs), model(*inputs))

@@ -1,12 +1,17 @@
-"""Packing: the copy computes what the model does, and the model stays as it is."""
+"""A prepared copy computes what the model computes, and the model does not change."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import transformer_blocks
 from transformer_blocks import (
     Decoder,
     DecoderLayer,
@@ -29,204 +34,213 @@ from transformer_blocks.inference.layers import FusedQKVAttention, InferenceDeco
 from transformer_blocks.inference.linear import PrepackedFeedForward
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
-CLOSE: dict[str, Any] = {"rtol": 0, "atol": 2e-5}
-LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}
+TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 2e-5}
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}
 
 
-@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 1), (3, 7), (0, 2)])
 @torch.no_grad()
-def test_a_packed_stack_computes_the_same(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+def test_a_prepared_stack_computes_the_same_outputs(
+    dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
     encoder = build_encoder(**SIZES).to(dtype).eval()
     decoder = build_decoder(**SIZES, residual=PreNorm).to(dtype).eval()
     x, y = torch.randn(*shape, 16, dtype=dtype), torch.randn(shape[0], 4, 16, dtype=dtype)
-    limits: dict[str, Any] = {"rtol": 0, "atol": LIMITS[dtype]}
-    torch.testing.assert_close(prepare(encoder)(x, causal=True), encoder(x, causal=True), **limits)
-    torch.testing.assert_close(prepare(decoder)(y, x), decoder(y, x), **limits)
+    tolerance: dict[str, Any] = {"rtol": 0, "atol": TOLERANCES[dtype]}
+    expected = encoder(x, causal=True)
+    torch.testing.assert_close(prepare(encoder)(x, causal=True), expected, **tolerance)
+    torch.testing.assert_close(prepare(decoder)(y, x), decoder(y, x), **tolerance)
 
 
 @pytest.mark.parametrize("part", [FusedQKVAttention, PrepackedFeedForward, InferenceDecoderLayer])
-def test_a_usual_decoder_gets_every_fast_part(part: type[nn.Module]) -> None:
-    kinds = [type(module) for module in prepare(build_decoder(**SIZES)).modules()]
-    assert kinds.count(part) == SIZES["num_layers"]
+def test_every_layer_of_a_standard_decoder_gets_every_faster_part(part: type[nn.Module]) -> None:
+    types = [type(module) for module in prepare(build_decoder(**SIZES)).modules()]
+    assert types.count(part) == SIZES["num_layers"]
 
 
 @torch.no_grad()
-def test_a_packed_decoder_steps_and_shows_its_weights_as_the_model_does() -> None:
+def test_a_prepared_decoder_computes_and_records_its_steps_as_the_model_does() -> None:
     decoder = build_decoder(**SIZES).eval()
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
     prepared = prepare(decoder)
     cache = prepared.new_cache(memory)
     with record_attention(prepared) as steps:
-        parts = [prepared(part, cache=cache) for part in x.split(1, dim=1)]
+        outputs = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
     with record_attention(decoder) as whole:
         expected = decoder(x, memory)
-    torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), expected, rtol=0, atol=1e-5)
     assert steps.keys() == whole.keys()
-    for name, (table,) in whole.items():
-        torch.testing.assert_close(steps[name][-1][:, :, 0], table[:, :, -1], rtol=0, atol=1e-5)
+    for name, (weights,) in whole.items():
+        torch.testing.assert_close(steps[name][-1][:, :, 0], weights[:, :, -1], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("chosen", ["self_attention", "cross_attention"])
 @torch.no_grad()
-def test_a_step_shows_the_weights_of_one_kind_of_attention_alone(chosen: str) -> None:
+def test_one_attention_alone_of_a_step_is_recorded(chosen: str) -> None:
     decoder = build_decoder(**SIZES).eval()
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 4, 16)
     prepared = prepare(decoder)
     cache = prepared.new_cache(memory)
     with record_attention(prepared, only=lambda name: name.endswith(chosen)) as steps:
-        for part in x.split(1, dim=1):
-            prepared(part, cache=cache)
+        for token in x.split(1, dim=1):
+            prepared(token, cache=cache)
     with record_attention(decoder) as whole:
         decoder(x, memory)
     assert [len(weights) for weights in steps.values()] == [4] * SIZES["num_layers"]
     for name, weights in steps.items():
-        torch.testing.assert_close(weights[-1][:, :, 0], whole[name][0][:, :, -1], **CLOSE)
+        torch.testing.assert_close(weights[-1][:, :, 0], whole[name][0][:, :, -1], **TOLERANCE)
 
 
 @pytest.fixture(params=["small", "large"])
 def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Call every product small, which is multiplied as usual, then every product large."""
+    """Treat every matrix product as small, which F.linear computes, then every one as large."""
     limit = 10**6 if request.param == "small" else 0
     monkeypatch.setattr("transformer_blocks.inference.linear.SMALL_PRODUCT", limit)
 
 
 @pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("widths", [(16, 48), (48, 16), (16, 16)])
+@pytest.mark.parametrize("sizes", [(16, 48), (48, 16), (16, 16)])
 @torch.no_grad()
-def test_a_linear_map_of_any_form_is_packed(bias: bool, widths: tuple[int, int]) -> None:
-    linear = nn.Linear(*widths, bias=bias)
+def test_a_prepacked_linear_layer_equals_the_layer(bias: bool, sizes: tuple[int, int]) -> None:
+    linear = nn.Linear(*sizes, bias=bias)
     prepared = PrepackedLinear(linear)
-    assert (prepared.in_features, prepared.out_features) == widths
+    assert (prepared.in_features, prepared.out_features) == sizes
     for shape in ((1,), (3,), (2, 5), (1, 1), (0, 4)):
-        x = torch.randn(*shape, widths[0])
+        x = torch.randn(*shape, sizes[0])
         torch.testing.assert_close(prepared(x), linear(x), rtol=0, atol=1e-5)
 
 
 @pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize("dtype", TOLERANCES)
 @torch.no_grad()
-def test_a_residual_and_a_relu_are_part_of_the_product(relu: bool, dtype: torch.dtype) -> None:
+def test_a_prepacked_linear_layer_applies_relu_and_adds_a_residual(
+    relu: bool, dtype: torch.dtype
+) -> None:
     linear = nn.Linear(16, 24, dtype=dtype)
     prepared = PrepackedLinear(linear, relu=relu)
     for shape in ((1, 1), (3, 1), (2, 5), (0, 4)):
-        x, added = torch.randn(*shape, 16, dtype=dtype), torch.randn(*shape, 24, dtype=dtype)
-        product = linear(x).relu() if relu else linear(x)
-        torch.testing.assert_close(prepared(x), product, rtol=0, atol=LIMITS[dtype])
-        torch.testing.assert_close(prepared(x, added), added + product, rtol=0, atol=LIMITS[dtype])
+        x, residual = torch.randn(*shape, 16, dtype=dtype), torch.randn(*shape, 24, dtype=dtype)
+        output = linear(x).relu() if relu else linear(x)
+        tolerance: dict[str, Any] = {"rtol": 0, "atol": TOLERANCES[dtype]}
+        torch.testing.assert_close(prepared(x), output, **tolerance)
+        torch.testing.assert_close(prepared(x, residual), residual + output, **tolerance)
 
 
 @pytest.mark.usefixtures("any_size")
-@pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @torch.no_grad()
-def test_a_packed_relu_keeps_what_is_not_finite(fault: float) -> None:
+def test_the_relu_of_a_prepacked_layer_preserves_values_that_are_not_finite(value: float) -> None:
     linear, x = nn.Linear(16, 24), torch.randn(3, 16)
-    linear.weight[5, 7], linear.weight[6, 7] = fault, -fault  # one of two infinities becomes 0
-    for rows in (x[:1], x, torch.full_like(x, fault)):
-        product = linear(rows).relu()
-        assert not product.isfinite().all()
-        assert torch.equal(PrepackedLinear(linear, relu=True)(rows).isfinite(), product.isfinite())
+    linear.weight[5, 7], linear.weight[6, 7] = value, -value  # one of two infinities becomes 0
+    for rows in (x[:1], x, torch.full_like(x, value)):
+        is_finite = linear(rows).relu().isfinite()
+        assert not is_finite.all()
+        assert torch.equal(PrepackedLinear(linear, relu=True)(rows).isfinite(), is_finite)
 
 
-@pytest.mark.parametrize("fault", [torch.nan, torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize(
-    "place", [name for name, _ in build_decoder(**SIZES | {"num_layers": 1}).named_parameters()]
+    "parameter", [name for name, _ in build_decoder(**SIZES | {"num_layers": 1}).named_parameters()]
 )
 @torch.no_grad()
-def test_a_weight_that_is_not_finite_shows_in_the_same_outputs_of_every_form_of_a_model(
-    place: str, fault: float
+def test_a_weight_that_is_not_finite_affects_the_same_outputs_of_every_form_of_a_model(
+    parameter: str, value: float
 ) -> None:
     sizes = SIZES | {"num_layers": 1}
     fused = build_decoder(**sizes).eval()
-    fused.get_parameter(place).flatten()[5] = fault
-    readable = build_decoder(**sizes, attention_function=scaled_dot_product_attention).eval()
-    readable.load_state_dict(fused.state_dict())
+    fused.get_parameter(parameter).flatten()[5] = value
+    explicit = build_decoder(**sizes, attention_function=scaled_dot_product_attention).eval()
+    explicit.load_state_dict(fused.state_dict())
     x, memory = torch.randn(2, 4, 16), torch.randn(2, 5, 16)
-    expected = readable(x, memory).isfinite()
+    expected = explicit(x, memory).isfinite()
     assert not expected.all()
-    for model in (fused, prepare(fused), prepare(readable)):
+    for model in (fused, prepare(fused), prepare(explicit)):
         assert torch.equal(model(x, memory).isfinite(), expected)
-        cache, of_readable = model.new_cache(memory), readable.new_cache(memory)
-        for word in x.split(1, dim=1):
-            step = model(word, cache=cache)
-            assert torch.equal(step.isfinite(), readable(word, cache=of_readable).isfinite())
+        caches = model.new_cache(memory), explicit.new_cache(memory)
+        for token in x.split(1, dim=1):
+            steps = [
+                each(token, cache=cache)
+                for each, cache in zip((model, explicit), caches, strict=True)
+            ]
+            assert torch.equal(steps[0].isfinite(), steps[1].isfinite())
 
 
 @torch.no_grad()
-def test_attention_without_bias_is_joined_too() -> None:
+def test_the_projections_of_attention_without_bias_are_fused_too() -> None:
     attention = MultiHeadAttention(16, 4, bias=False)
-    joined = FusedQKVAttention(attention, linear=PrepackedLinear)
+    fused = FusedQKVAttention(attention, linear=PrepackedLinear)
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
     expected = attention(x, x, x)
-    products: list[str] = []
-    for name, part in joined.named_children():
-        part.register_forward_hook(lambda *_, name=name: products.append(name))
-    torch.testing.assert_close(joined(x, x, x), expected, rtol=0, atol=1e-5)
-    assert products == ["fused_projection", "output_projection"]
-    looked_up = joined(x, memory, memory)
-    torch.testing.assert_close(looked_up, attention(x, memory, memory), rtol=0, atol=1e-5)
+    calls: list[str] = []
+    for name, part in fused.named_children():
+        part.register_forward_hook(lambda *_, name=name: calls.append(name))
+    torch.testing.assert_close(fused(x, x, x), expected, rtol=0, atol=1e-5)
+    assert calls == ["fused_projection", "output_projection"]
+    output = fused(x, memory, memory)  # different keys and values are projected one by one
+    torch.testing.assert_close(output, attention(x, memory, memory), rtol=0, atol=1e-5)
 
 
-def test_the_model_stays_as_it_is_and_what_changes_in_it_later_stays_out_of_the_copy() -> None:
+def test_neither_preparing_a_model_changes_it_nor_a_later_change_of_it_the_copy() -> None:
     model = build_encoder(**SIZES, dropout=0.5).train()
-    names = [type(module) for module in model.modules()]
+    types = [type(module) for module in model.modules()]
     state = {name: value.clone() for name, value in model.state_dict().items()}
     prepared, x = prepare(model), torch.randn(2, 5, 16)
     assert model.training
-    assert [type(module) for module in model.modules()] == names
+    assert [type(module) for module in model.modules()] == types
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     with torch.no_grad():
         before = prepared(x)
         for weight in model.parameters():
             weight.zero_()
-        assert torch.equal(prepared(x), before)  # nothing is dropped, and nothing is shared
+        assert torch.equal(prepared(x), before)  # without dropout, and without shared weights
 
 
-def test_only_what_has_a_fast_form_is_exchanged() -> None:
-    made: list[nn.Linear] = []
+def test_only_parts_with_a_faster_equivalent_are_replaced() -> None:
+    replaced: list[nn.Linear] = []
 
     def linear(part: nn.Linear) -> nn.Module:
-        made.append(part)
+        replaced.append(part)
         return PrepackedLinear(part)
 
     class Scaled(nn.Linear):
-        """A linear map that does something else besides."""
+        """A linear layer that may compute something else."""
 
     model = nn.ModuleDict(
         {
-            "known": nn.Linear(16, 4),
-            "other": Scaled(16, 4),
-            "odd": MultiHeadAttention(16, 4, key_width=6),
+            "linear": nn.Linear(16, 4),
+            "subclass": Scaled(16, 4),
+            "attention": MultiHeadAttention(16, 4, key_width=6),
             "norm": nn.LayerNorm(16),
             "dropout": nn.Dropout(0.5),
         }
     )
     prepared = prepare(model, linear=linear)
-    kinds: list[tuple[str, Callable[..., object]]] = [
-        ("known", PrepackedLinear),
-        ("other", Scaled),
-        ("odd", MultiHeadAttention),
+    expected: list[tuple[str, Callable[..., object]]] = [
+        ("linear", PrepackedLinear),
+        ("subclass", Scaled),
+        ("attention", MultiHeadAttention),
         ("norm", nn.LayerNorm),
         ("dropout", nn.Identity),
     ]
-    assert [(name, type(part)) for name, part in prepared.named_children()] == kinds
-    assert len(made) == 5
+    assert [(name, type(part)) for name, part in prepared.named_children()] == expected
+    assert len(replaced) == 5
     assert isinstance(prepare(nn.Linear(3, 2), linear=linear), PrepackedLinear)
 
 
 class Halved(nn.Dropout):
-    """Does something in eval mode too."""
+    """A dropout that changes its input in evaluation mode too."""
 
     def forward(self, input: Tensor) -> Tensor:
         return input / 2
 
 
 @torch.no_grad()
-def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
+def test_only_a_decoder_layer_with_standard_residuals_gets_the_shorter_step() -> None:
     class Doubled(PostNorm):
-        """Adds twice what the sublayer finds."""
+        """Adds the output of the sublayer twice."""
 
         def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
             return self.norm(x + 2 * sublayer(x))
@@ -236,57 +250,61 @@ def test_a_layer_with_parts_of_its_own_keeps_its_step() -> None:
         residual.add_module("dropout", Halved())
         return residual
 
-    makers: list[Callable[[], Residual]] = [lambda: Doubled(16), with_dropout, lambda: PreNorm(16)]
+    factories: list[Callable[[], Residual]] = [
+        lambda: Doubled(16),
+        with_dropout,
+        lambda: PreNorm(16),
+    ]
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 4, 16)
-    for make in makers:
+    for residual in factories:
         layer = DecoderLayer(
             MultiHeadAttention(16, 4),
             MultiHeadAttention(16, 4),
             FeedForward(16, 24),
-            residual=make,
+            residual=residual,
         )
         decoder = Decoder([layer]).eval()
         prepared = prepare(decoder)
-        written_out = isinstance(prepared.layers[0], InferenceDecoderLayer)
-        assert written_out == (type(make()) is PreNorm)
+        has_shorter_step = isinstance(prepared.layers[0], InferenceDecoderLayer)
+        assert has_shorter_step == (type(residual()) is PreNorm)
         cache = prepared.new_cache(memory)
-        steps = [prepared(part, cache=cache) for part in x.split(1, dim=1)]
+        steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
         expected = decoder(x, memory)
         torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_linear_maps_of_ones_own_take_the_steps_too() -> None:
+def test_other_replacements_of_linear_layers_compute_the_steps_too() -> None:
     decoder = build_decoder(**SIZES).eval()
     prepared = prepare(decoder, linear=lambda part: part)
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 4, 16)
     cache = prepared.new_cache(memory)
-    steps = [prepared(part, cache=cache) for part in x.split(1, dim=1)]
+    steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
     expected = decoder(x, memory)
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_an_empty_batch_takes_a_step() -> None:
+def test_an_empty_batch_can_be_decoded() -> None:
     prepared = prepare(build_decoder(**SIZES))
     cache = prepared.new_cache(torch.randn(0, 5, 16))
     assert prepared(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
 
 
 class Doubling(nn.Linear):
-    """A projection that does more than its weights say."""
+    """A projection whose output is doubled."""
 
     def forward(self, input: Tensor) -> Tensor:
         return 2 * super().forward(input)
 
 
-def window(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """A kernel that sees three keys back, if it is told to be causal."""
+def local_attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    """Attend to the last three keys alone, if ``causal`` is set."""
     queries, keys = query.shape[2], key.shape[2]
-    near = causal_mask(queries, keys)
+    mask = causal_mask(queries, keys)
     if options["causal"]:
-        near = near | causal_mask(queries, keys).logical_not().tril(keys - queries - 3)
-    return fused_attention(query, key, value, **options | {"mask": near, "causal": False})
+        mask = mask | causal_mask(queries, keys).logical_not().tril(keys - queries - 3)
+    return fused_attention(query, key, value, **options | {"mask": mask, "causal": False})
 
 
 def double_output(_: nn.Module, __: object, output: Tensor) -> Tensor:
@@ -303,27 +321,27 @@ def remove_one_bias(layer: DecoderLayer) -> None:
     layer.self_attention.query_projection.register_parameter("bias", None)
 
 
-def bend_otherwise(layer: DecoderLayer) -> None:
+def change_activation(layer: DecoderLayer) -> None:
     cast(FeedForward, layer.feed_forward).activation = torch.tanh
 
 
-def widen_otherwise(layer: DecoderLayer) -> None:
+def change_up_projection(layer: DecoderLayer) -> None:
     layer.feed_forward.up_projection = Doubling(16, 24)
 
 
-def narrow_otherwise(layer: DecoderLayer) -> None:
+def change_down_projection(layer: DecoderLayer) -> None:
     layer.feed_forward.down_projection = Doubling(24, 16)
 
 
-def halve_hidden(layer: DecoderLayer) -> None:
+def change_hidden_dropout(layer: DecoderLayer) -> None:
     layer.feed_forward.dropout = Halved()
 
 
-def look_back_three(layer: DecoderLayer) -> None:
-    layer.self_attention.attention_function = window
+def use_local_attention(layer: DecoderLayer) -> None:
+    layer.self_attention.attention_function = local_attention
 
 
-def other_heads(layer: DecoderLayer) -> None:
+def change_number_of_heads(layer: DecoderLayer) -> None:
     layer.cross_attention = MultiHeadAttention(16, 8)
 
 
@@ -331,7 +349,7 @@ def share_residual(layer: DecoderLayer) -> None:
     layer.cross_attention_residual = layer.self_attention_residual
 
 
-def hook(name: str) -> Callable[[DecoderLayer], None]:
+def add_hook(name: str) -> Callable[[DecoderLayer], None]:
     return lambda layer: cast(None, layer.get_submodule(name).register_forward_hook(double_output))
 
 
@@ -340,26 +358,28 @@ def hook(name: str) -> Callable[[DecoderLayer], None]:
     [
         change_projection,
         remove_one_bias,
-        look_back_three,
-        other_heads,
-        bend_otherwise,
-        widen_otherwise,
-        narrow_otherwise,
-        halve_hidden,
+        use_local_attention,
+        change_number_of_heads,
+        change_activation,
+        change_up_projection,
+        change_down_projection,
+        change_hidden_dropout,
         share_residual,
-        hook("self_attention.value_projection"),
-        hook("self_attention"),
-        hook("cross_attention"),
-        hook("feed_forward.up_projection"),
-        hook("feed_forward.dropout"),
-        hook("feed_forward"),
-        hook("feed_forward_residual"),
-        hook("feed_forward_residual.norm"),
-        hook(""),
+        add_hook("self_attention.value_projection"),
+        add_hook("self_attention"),
+        add_hook("cross_attention"),
+        add_hook("feed_forward.up_projection"),
+        add_hook("feed_forward.dropout"),
+        add_hook("feed_forward"),
+        add_hook("feed_forward_residual"),
+        add_hook("feed_forward_residual.norm"),
+        add_hook(""),
     ],
 )
 @torch.no_grad()
-def test_what_is_special_about_a_layer_is_kept(change: Callable[[DecoderLayer], None]) -> None:
+def test_a_prepared_layer_computes_what_a_changed_layer_computes(
+    change: Callable[[DecoderLayer], None],
+) -> None:
     decoder = build_decoder(**SIZES).eval()
     change(decoder.get_submodule("layers.0"))  # type: ignore[arg-type]
     prepared = prepare(decoder)
@@ -367,19 +387,19 @@ def test_what_is_special_about_a_layer_is_kept(change: Callable[[DecoderLayer], 
     expected = decoder(x, memory)
     torch.testing.assert_close(prepared(x, memory), expected, rtol=0, atol=1e-5)
     cache = prepared.new_cache(memory)
-    steps = [prepared(part, cache=cache) for part in x.split(1, dim=1)]
+    steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-def test_autocast_gives_what_it_gives_the_model(gradients: bool) -> None:
+def test_autocast_has_the_effect_that_it_has_on_the_model(gradients: bool) -> None:
     encoder = build_encoder(**SIZES).eval()
     prepared, x = prepare(encoder), torch.randn(2, 5, 16)
     with torch.set_grad_enabled(gradients), torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(prepared(x), encoder(x), rtol=0, atol=0.05)
 
 
-def test_a_packed_model_is_not_packed_again() -> None:
+def test_a_prepared_model_cannot_be_prepared_again() -> None:
     prepared = prepare(build_encoder(**SIZES))
     with pytest.raises(
         ValueError, match=r"^model must be one that was trained, got a prepared one$"
@@ -399,30 +419,30 @@ PADDED_MASKS = {
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("padding", PADDED_MASKS.values(), ids=PADDED_MASKS)
-def test_a_packed_encoder_leaves_out_padding_and_nothing_else(
+def test_a_prepared_encoder_computes_every_token_and_no_padding(
     residual: Any, causal: bool, padding: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24, residual=residual)
     encoder.eval()
     prepared = prepare(encoder)
     x, mask = torch.randn(4, 9, 16), padding[:, None, None]
-    rows: list[int] = []
+    positions: list[int] = []
     feed_forward = prepared.get_submodule("layers.0.feed_forward")
     forward = feed_forward.forward
 
-    def spy(x: Tensor, *more: Tensor) -> Tensor:
-        rows.append(x[..., 0].numel())
-        return forward(x, *more)
+    def count_positions(x: Tensor, *residual: Tensor) -> Tensor:
+        positions.append(x[..., 0].numel())
+        return forward(x, *residual)
 
-    monkeypatch.setattr(feed_forward, "forward", spy)
-    found = prepared(x, mask=mask, causal=causal)
-    assert rows == [int((~padding).sum())]
+    monkeypatch.setattr(feed_forward, "forward", count_positions)
+    output = prepared(x, mask=mask, causal=causal)
+    assert positions == [int((~padding).sum())]
     expected = encoder(x, mask=mask, causal=causal).masked_fill(padding[..., None], 0.0)
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+    torch.testing.assert_close(output, expected, **TOLERANCE)
 
 
 @torch.no_grad()
-def test_a_packed_encoder_takes_the_usual_way_where_there_is_nothing_to_leave_out() -> None:
+def test_a_prepared_encoder_computes_the_same_where_no_padding_can_be_removed() -> None:
     encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval()
     prepared = prepare(encoder)
     x = torch.randn(4, 9, 16)
@@ -439,7 +459,7 @@ def test_a_packed_encoder_takes_the_usual_way_where_there_is_nothing_to_leave_ou
 
 
 @torch.no_grad()
-def test_a_mask_that_hides_nothing_is_left_out() -> None:
+def test_a_mask_that_masks_nothing_is_not_passed_to_attention() -> None:
     masks: list[Tensor | None] = []
 
     def attention_function(*inputs: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
@@ -451,12 +471,12 @@ def test_a_mask_that_hides_nothing_is_left_out() -> None:
         layer.self_attention.attention_function = attention_function
     mask = torch.zeros(2, 1, 1, 3, dtype=torch.bool)
     expected = prepared(x)
-    torch.testing.assert_close(prepared(x, mask=mask), expected, **CLOSE)
+    torch.testing.assert_close(prepared(x, mask=mask), expected, **TOLERANCE)
     assert masks == [None] * 4
 
 
 @torch.no_grad()
-def test_a_packed_encoder_refuses_what_the_model_refuses() -> None:
+def test_a_prepared_encoder_rejects_what_the_model_rejects() -> None:
     prepared = prepare(build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval())
     mask = PADDED_MASKS["at the end"][:, None, None]
     with pytest.raises(TypeError, match="mask must be bool"):
@@ -466,7 +486,7 @@ def test_a_packed_encoder_refuses_what_the_model_refuses() -> None:
 
 
 @torch.no_grad()
-def test_a_packed_encoder_that_is_watched_shows_every_weight() -> None:
+def test_every_attention_weight_of_a_prepared_encoder_is_recorded() -> None:
     encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval()
     x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]
     with record_attention(encoder) as expected:
@@ -480,29 +500,33 @@ def test_a_packed_encoder_that_is_watched_shows_every_weight() -> None:
 
 
 @torch.no_grad()
-def test_a_kernel_that_knows_positions_sees_them_with_the_padding_between() -> None:
-    def by_place(
+def test_an_attention_function_that_depends_on_positions_receives_the_padding() -> None:
+    def by_position(
         query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, **_: Any
     ) -> Tensor:
-        place = torch.arange(key.shape[2], dtype=key.dtype)[:, None]
-        return fused_attention(query, key + place, value * place, mask=mask)
+        position = torch.arange(key.shape[2], dtype=key.dtype)[:, None]
+        return fused_attention(query, key + position, value * position, mask=mask)
 
     encoder = build_encoder(
-        num_layers=1, d_model=16, num_heads=4, d_ff=24, attention_function=by_place
+        num_layers=1, d_model=16, num_heads=4, d_ff=24, attention_function=by_position
     ).eval()
     x, padding = torch.randn(4, 9, 16), PADDED_MASKS["anywhere"]
-    found, expected = (each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder))
-    torch.testing.assert_close(found[~padding], expected[~padding], rtol=0, atol=2e-5)
+    output, expected = (
+        each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder)
+    )
+    torch.testing.assert_close(output[~padding], expected[~padding], **TOLERANCE)
 
 
-def test_an_encoder_with_layers_of_ones_own_is_packed_layer_by_layer() -> None:
-    class Mine(EncoderLayer):
-        """Says twice as much."""
+def test_an_encoder_with_custom_layers_is_prepared_layer_by_layer() -> None:
+    class DoublingLayer(EncoderLayer):
+        """A layer whose output is doubled."""
 
         def forward(self, x: Tensor, **options: Any) -> Tensor:
             return 2 * super().forward(x, **options)
 
-    layer = Mine(MultiHeadAttention(16, 4), FeedForward(16, 24), residual=lambda: PreNorm(16))
+    layer = DoublingLayer(
+        MultiHeadAttention(16, 4), FeedForward(16, 24), residual=lambda: PreNorm(16)
+    )
     encoder = Encoder([layer]).eval()
     x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]
     with torch.no_grad():
@@ -512,109 +536,113 @@ def test_an_encoder_with_layers_of_ones_own_is_packed_layer_by_layer() -> None:
 
 
 @torch.no_grad()
-def test_a_feed_forward_that_looks_around_is_not_laid_end_to_end() -> None:
+def test_an_encoder_whose_feed_forward_is_not_position_wise_receives_the_padding() -> None:
     class Convolution(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.map = nn.Conv1d(16, 16, 3, padding=1)
+            self.convolution = nn.Conv1d(16, 16, 3, padding=1)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.map(x.transpose(1, 2)).transpose(1, 2)
+            return self.convolution(x.transpose(1, 2)).transpose(1, 2)
 
     layer = EncoderLayer(MultiHeadAttention(16, 4), Convolution(), residual=lambda: PreNorm(16))
     encoder = Encoder([layer]).eval()
     x, padding = torch.randn(4, 9, 16), PADDED_MASKS["at the end"]
-    found, expected = (each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder))
-    torch.testing.assert_close(found[~padding], expected[~padding], rtol=0, atol=2e-5)
+    output, expected = (
+        each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder)
+    )
+    torch.testing.assert_close(output[~padding], expected[~padding], **TOLERANCE)
 
 
-class OverPositions(nn.Module):
-    """Takes from each number its mean over the positions."""
+class CentreOverPositions(nn.Module):
+    """Subtracts the mean over the positions."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x - x.mean(1, keepdim=True)
 
 
 class ProjectionOfNext(nn.Linear):
-    """A projection of the next position."""
+    """A projection of the next position instead of the current one."""
 
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input.roll(-1, 1))
 
 
-class RunningMean(nn.RMSNorm):
-    """A norm of torch's, and more."""
+class CumulativeNorm(nn.RMSNorm):
+    """RMSNorm of the cumulative sum over the positions."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.cumsum(1))
 
 
-def norm_each_over_positions(encoder: Encoder) -> None:
-    cast(EncoderLayer, encoder.layers[1]).self_attention_residual.norm = OverPositions()
+def change_residual_norm(encoder: Encoder) -> None:
+    cast(EncoderLayer, encoder.layers[1]).self_attention_residual.norm = CentreOverPositions()
 
 
-def norm_over_a_running_mean(encoder: Encoder) -> None:
-    cast(EncoderLayer, encoder.layers[0]).feed_forward_residual.norm = RunningMean(16)
+def use_subclass_of_norm(encoder: Encoder) -> None:
+    cast(EncoderLayer, encoder.layers[0]).feed_forward_residual.norm = CumulativeNorm(16)
 
 
-def norm_whole_sequences(encoder: Encoder) -> None:
+def norm_over_whole_sequences(encoder: Encoder) -> None:
     cast(EncoderLayer, encoder.layers[0]).feed_forward_residual.norm = nn.LayerNorm((9, 16))
 
 
-def norm_the_result_over_positions(encoder: Encoder) -> None:
-    encoder.norm = OverPositions()
+def change_final_norm(encoder: Encoder) -> None:
+    encoder.norm = CentreOverPositions()
 
 
-def drop_over_positions(encoder: Encoder) -> None:
+def change_residual_dropout(encoder: Encoder) -> None:
     residual: Any = cast(EncoderLayer, encoder.layers[0]).self_attention_residual
-    residual.dropout = OverPositions()
+    residual.dropout = CentreOverPositions()
 
 
-def project_over_positions(encoder: Encoder) -> None:
+def change_value_projection(encoder: Encoder) -> None:
     attention: Any = cast(EncoderLayer, encoder.layers[0]).self_attention
     attention.value_projection = ProjectionOfNext(16, 16)
 
 
-def widen_over_positions(encoder: Encoder) -> None:
+def change_up_projection_of_encoder(encoder: Encoder) -> None:
     feed_forward: Any = cast(EncoderLayer, encoder.layers[0]).feed_forward
     feed_forward.up_projection = ProjectionOfNext(16, 24)
 
 
-def activate_over_positions(encoder: Encoder) -> None:
+def change_activation_of_encoder(encoder: Encoder) -> None:
     feed_forward: Any = cast(EncoderLayer, encoder.layers[0]).feed_forward
-    feed_forward.activation = OverPositions()
+    feed_forward.activation = CentreOverPositions()
 
 
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
 @pytest.mark.parametrize(
     "change",
     [
-        norm_each_over_positions,
-        norm_over_a_running_mean,
-        norm_whole_sequences,
-        norm_the_result_over_positions,
-        drop_over_positions,
-        project_over_positions,
-        widen_over_positions,
-        activate_over_positions,
+        change_residual_norm,
+        use_subclass_of_norm,
+        norm_over_whole_sequences,
+        change_final_norm,
+        change_residual_dropout,
+        change_value_projection,
+        change_up_projection_of_encoder,
+        change_activation_of_encoder,
     ],
 )
 @torch.no_grad()
-def test_parts_that_mix_positions_see_them_as_they_stand(
+def test_parts_that_are_not_position_wise_receive_the_padding(
     change: Callable[[Encoder], None], residual: Any
 ) -> None:
     encoder = build_encoder(**SIZES, residual=residual).eval()
     change(encoder)
     x, padding = torch.randn(4, 9, 16), PADDED_MASKS["at the end"]
-    found, expected = (each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder))
-    torch.testing.assert_close(found[~padding], expected[~padding], **CLOSE)
+    output, expected = (
+        each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder)
+    )
+    torch.testing.assert_close(output[~padding], expected[~padding], **TOLERANCE)
 
 
 @pytest.mark.parametrize(
     ("activation", "norm"), [(nn.GELU(), nn.LayerNorm), (torch.tanh, nn.RMSNorm)]
 )
 @torch.no_grad()
-def test_usual_norms_and_activations_leave_out_padding(activation: Any, norm: Any) -> None:
+def test_standard_norms_and_activations_compute_no_padding(activation: Any, norm: Any) -> None:
     layer = EncoderLayer(
         MultiHeadAttention(16, 4),
         FeedForward(16, 24, activation=activation, dropout=0.1),
@@ -626,9 +654,41 @@ def test_usual_norms_and_activations_leave_out_padding(activation: Any, norm: An
 
 
 @torch.no_grad()
-def test_a_packed_model_works_under_autocast() -> None:
+def test_a_prepared_encoder_can_be_decoded_under_autocast() -> None:
     encoder, x = prepare(build_encoder(**SIZES).eval()), torch.randn(1, 4, 16)
     whole, cache = encoder(x, causal=True), encoder.new_cache()
     with torch.autocast("cpu", torch.bfloat16):
-        steps = [encoder(part, causal=True, cache=cache) for part in x.split([3, 1], dim=1)]
+        steps = [encoder(chunk, causal=True, cache=cache) for chunk in x.split([3, 1], dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1).float(), whole, rtol=0, atol=0.1)
+
+
+WITHOUT_INFERENCE = """
+import importlib, pkgutil, sys
+sys.modules["transformer_blocks.inference"] = None  # importing it raises ModuleNotFoundError
+import torch, transformer_blocks as blocks
+for module in pkgutil.walk_packages(blocks.__path__, "transformer_blocks."):
+    if not module.name.startswith("transformer_blocks.inference"):
+        importlib.import_module(module.name)
+from transformer_blocks.inspection import ablate, record_attention
+
+decoder = blocks.build_decoder(num_layers=1, d_model=8, num_heads=2, d_ff=8).eval()
+x, memory = torch.randn(1, 3, 8), torch.randn(1, 4, 8)
+with torch.no_grad(), record_attention(decoder), ablate(decoder, silent=["layers.0.feed_forward"]):
+    cache = decoder.new_cache(memory)
+    steps = [decoder(token, cache=cache) for token in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory))
+assert not [name for name in sys.modules if name.startswith("transformer_blocks.inference.")]
+"""
+
+
+def test_everything_else_works_without_the_inference_package() -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_INFERENCE], check=True)
+
+
+def test_no_other_file_imports_the_inference_package() -> None:
+    home = Path(transformer_blocks.__file__).parent
+    others = [path for path in home.rglob("*.py") if path.parent.name != "inference"]
+    assert len(others) > 20
+    for path in others:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(from|import) \S*\binference\b", text), path

@@ -1,4 +1,4 @@
-"""A prepared model is for inference alone: nothing is random, and what would change it is refused."""
+"""A prepared model is for inference alone: it applies no dropout and rejects every change."""
 
 import copy
 import pickle
@@ -38,7 +38,7 @@ TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
 
 
 class Case(NamedTuple):
-    """A model with one probability for all its dropout, and how it is called."""
+    """A model with the same dropout probability everywhere, and a call of it."""
 
     build: Callable[[float], nn.Module]
     call: Callable[..., Any]
@@ -69,7 +69,7 @@ def decoder_layer(dropout: float, build: Callable[[float], MultiHeadAttention]) 
     )
 
 
-def both(dropout: float) -> nn.Module:
+def encoder_decoder(dropout: float) -> nn.Module:
     encoder, decoder = build_encoder(**SIZES, dropout=dropout), build_decoder(**SIZES)
     for module in (*encoder.modules(), *decoder.modules()):
         if isinstance(module, MultiHeadAttention):
@@ -77,65 +77,65 @@ def both(dropout: float) -> nn.Module:
     return EncoderDecoder(encoder, decoder)
 
 
-def of_torch(kind: Callable[..., Any], **options: Any) -> Callable[[float], nn.Module]:
+def torch_layer(layer: Callable[..., Any], **options: Any) -> Callable[[float], nn.Module]:
     sizes = {"d_model": 16, "nhead": 4, "dim_feedforward": 24, "batch_first": True}
-    return lambda dropout: from_torch(kind(**sizes, dropout=dropout, **options))
+    return lambda dropout: from_torch(layer(**sizes, dropout=dropout, **options))
 
 
-def alone(model: Any, x: Tensor, _: Tensor) -> Any:
+def encode(model: Any, x: Tensor, _: Tensor) -> Any:
     return model(x)
 
 
-def thrice(model: Any, x: Tensor, _: Tensor) -> Any:
+def self_attend(model: Any, x: Tensor, _: Tensor) -> Any:
     return model(x, x, x)
 
 
-def across(model: Any, x: Tensor, memory: Tensor) -> Any:
+def decode(model: Any, x: Tensor, memory: Tensor) -> Any:
     return model(x, memory)
 
 
 @torch.no_grad()
-def step_by_step(model: Any, x: Tensor, memory: Tensor) -> Tensor:
+def decode_in_steps(model: Any, x: Tensor, memory: Tensor) -> Tensor:
     if isinstance(model, Decoder):
         cache, options = model.new_cache(memory), {}
     else:
         cache, options = model.new_cache(), {"causal": True}
-    return torch.cat([model(part, cache=cache, **options) for part in x.split(1, dim=1)], dim=1)
+    return torch.cat([model(token, cache=cache, **options) for token in x.split(1, dim=1)], dim=1)
 
 
 MODELS = {
-    "attention": Case(attention, thrice),
-    "attention to a memory": Case(attention, lambda model, x, memory: model(x, memory, memory)),
-    "attention of other widths": Case(
+    "attention": Case(attention, self_attend),
+    "cross-attention": Case(attention, lambda model, x, memory: model(x, memory, memory)),
+    "attention with key and value sizes": Case(
         lambda dropout: attention(
             dropout, key_width=16, value_width=16, attention_function=ALiBi(4)
         ),
-        thrice,
+        self_attend,
     ),
-    "grouped attention": Case(grouped, thrice),
-    "encoder layer": Case(lambda dropout: encoder_layer(dropout, attention), alone),
-    "encoder layer, grouped": Case(lambda dropout: encoder_layer(dropout, grouped), alone),
-    "decoder layer": Case(lambda dropout: decoder_layer(dropout, attention), across),
-    "decoder layer, grouped": Case(lambda dropout: decoder_layer(dropout, grouped), across),
-    "encoder": Case(lambda dropout: Encoder([encoder_layer(dropout, attention)]), alone),
-    "encoder, grouped": Case(lambda dropout: Encoder([encoder_layer(dropout, grouped)]), alone),
+    "grouped attention": Case(grouped, self_attend),
+    "encoder layer": Case(lambda dropout: encoder_layer(dropout, attention), encode),
+    "encoder layer, grouped": Case(lambda dropout: encoder_layer(dropout, grouped), encode),
+    "decoder layer": Case(lambda dropout: decoder_layer(dropout, attention), decode),
+    "decoder layer, grouped": Case(lambda dropout: decoder_layer(dropout, grouped), decode),
+    "encoder": Case(lambda dropout: Encoder([encoder_layer(dropout, attention)]), encode),
+    "encoder, grouped": Case(lambda dropout: Encoder([encoder_layer(dropout, grouped)]), encode),
     "encoder, steps": Case(
-        lambda dropout: Encoder([encoder_layer(dropout, attention)]), step_by_step
+        lambda dropout: Encoder([encoder_layer(dropout, attention)]), decode_in_steps
     ),
-    "decoder": Case(lambda dropout: Decoder([decoder_layer(dropout, attention)]), across),
+    "decoder": Case(lambda dropout: Decoder([decoder_layer(dropout, attention)]), decode),
     "decoder, steps": Case(
-        lambda dropout: Decoder([decoder_layer(dropout, attention)]), step_by_step
+        lambda dropout: Decoder([decoder_layer(dropout, attention)]), decode_in_steps
     ),
     "decoder, grouped steps": Case(
-        lambda dropout: Decoder([decoder_layer(dropout, grouped)]), step_by_step
+        lambda dropout: Decoder([decoder_layer(dropout, grouped)]), decode_in_steps
     ),
-    "encoder-decoder": Case(both, lambda model, x, memory: model(memory, x)),
+    "encoder-decoder": Case(encoder_decoder, lambda model, x, memory: model(memory, x)),
     "torch's attention": Case(
         lambda dropout: from_torch(nn.MultiheadAttention(16, 4, dropout=dropout, batch_first=True)),
-        thrice,
+        self_attend,
     ),
-    "torch's encoder layer": Case(of_torch(nn.TransformerEncoderLayer), alone),
-    "torch's decoder layer": Case(of_torch(nn.TransformerDecoderLayer, norm_first=True), across),
+    "torch's encoder layer": Case(torch_layer(nn.TransformerEncoderLayer), encode),
+    "torch's decoder layer": Case(torch_layer(nn.TransformerDecoderLayer, norm_first=True), decode),
 }
 every_model = pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
 
@@ -143,17 +143,17 @@ every_model = pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
 @every_model
 @pytest.mark.parametrize(("dropout", "training"), [(0.1, False), (0.1, True), (0.9, True)])
 @torch.no_grad()
-def test_a_packed_model_drops_nothing(case: Case, dropout: float, training: bool) -> None:
+def test_a_prepared_model_applies_no_dropout(case: Case, dropout: float, training: bool) -> None:
     model = case.build(dropout).train(training)
     prepared, inputs = prepare(model), (torch.randn(2, 5, 16), torch.randn(2, 7, 16))
     assert not [name for name, part in prepared.named_modules() if part.training]
-    once, again = (case.call(prepared, *inputs) for _ in range(2))
-    assert torch.equal(once, again)
-    torch.testing.assert_close(once, case.call(model.eval(), *inputs), **TOLERANCE)
+    first, second = (case.call(prepared, *inputs) for _ in range(2))
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first, case.call(model.eval(), *inputs), **TOLERANCE)
 
 
-class Sentences(nn.Module):
-    """A model of one's own, with parts that have no prepared form before those that have one."""
+class TextEncoder(nn.Module):
+    """A user's model, in which parts without a prepared form precede those with one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Sentences(nn.Module):
         return self.dropout(self.encoder(self.positions(self.embedding(tokens))))
 
 
-REFUSED: dict[str, tuple[str, Callable[[Any], object]]] = {
+REJECTED: dict[str, tuple[str, Callable[[Any], object]]] = {
     "train": ("trained", lambda model: model.train()),
     "bfloat16": ("moved or converted", lambda model: model.to(torch.bfloat16)),
     "half": ("moved or converted", lambda model: model.half()),
@@ -190,19 +190,19 @@ REFUSED: dict[str, tuple[str, Callable[[Any], object]]] = {
 }
 
 
-@pytest.mark.parametrize("within", ["alone", "part of another"])
+@pytest.mark.parametrize("is_nested", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize(("what", "do"), REFUSED.values(), ids=REFUSED)
-def test_a_packed_model_refuses_what_would_change_it(
-    what: str, do: Callable[[Any], object], compiled: bool, within: str
+@pytest.mark.parametrize(("participle", "operation"), REJECTED.values(), ids=REJECTED)
+def test_a_prepared_model_rejects_every_operation_that_would_change_it(
+    participle: str, operation: Callable[[Any], object], compiled: bool, is_nested: bool
 ) -> None:
-    prepared, tokens = prepare(Sentences(), compiled=compiled), torch.tensor([[1, 2, 3]])
+    prepared, tokens = prepare(TextEncoder(), compiled=compiled), torch.tensor([[1, 2, 3]])
     with torch.no_grad():
         before = prepared(tokens)
-    rule = f"a prepared model cannot be {what}; do that with the model it was prepared from, "
-    with pytest.raises(RuntimeError) as refused:
-        do(prepared if within == "alone" else nn.Sequential(prepared))
-    assert str(refused.value) == rule + "then pack that model again"
+    rule = f"a prepared model cannot be {participle}; do that with the model it was prepared from, "
+    with pytest.raises(RuntimeError) as error:
+        operation(nn.Sequential(prepared) if is_nested else prepared)
+    assert str(error.value) == rule + "then prepare that model again"
     assert not any(part.training for part in prepared.modules())
     assert {value.dtype for value in prepared.state_dict().values()} == {torch.float32}
     with torch.no_grad():
@@ -211,18 +211,18 @@ def test_a_packed_model_refuses_what_would_change_it(
 
 @every_model
 @pytest.mark.parametrize("name", ["train", "bfloat16", "deepcopy"])
-def test_every_packed_part_refuses_by_itself(case: Case, name: str) -> None:
-    what, do = REFUSED[name]
+def test_every_prepared_part_rejects_changes_by_itself(case: Case, name: str) -> None:
+    participle, operation = REJECTED[name]
     prepared = prepare(case.build(0.1))
     for part in prepared.modules():
         if any(isinstance(inner, PrepackedLinear) for inner in part.modules()):
-            with pytest.raises(RuntimeError, match=what):
-                do(part)
+            with pytest.raises(RuntimeError, match=participle):
+                operation(part)
 
 
-def test_what_leaves_a_packed_model_as_it_is_is_allowed() -> None:
-    prepared = prepare(Sentences())
-    for same in (
+def test_operations_that_change_nothing_are_allowed() -> None:
+    prepared = prepare(TextEncoder())
+    for result in (
         prepared.eval(),
         prepared.train(False),
         prepared.to("cpu"),
@@ -230,15 +230,15 @@ def test_what_leaves_a_packed_model_as_it_is_is_allowed() -> None:
         prepared.cpu(),
         prepared.float(),
     ):
-        assert same is prepared
-    assert isinstance(prepared, Sentences)
-    assert type(prepared).__name__ == "Sentences"
+        assert result is prepared
+    assert isinstance(prepared, TextEncoder)
+    assert type(prepared).__name__ == "TextEncoder"
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in MODELS.values() if case.call is not step_by_step]
+    "case", [case for case in MODELS.values() if case.call is not decode_in_steps]
 )
-def test_a_packed_model_is_differentiated_neither_by_its_weights_nor_by_its_inputs(
+def test_a_prepared_model_gives_gradients_neither_of_its_weights_nor_of_its_inputs(
     case: Case,
 ) -> None:
     prepared, memory = prepare(case.build(0.1)), torch.randn(2, 7, 16)
@@ -251,12 +251,12 @@ def test_a_packed_model_is_differentiated_neither_by_its_weights_nor_by_its_inpu
         assert x.grad is None
 
 
-def test_a_packed_map_is_vectorised_though_gradients_are_recorded() -> None:
+def test_a_prepacked_layer_can_be_vectorised_while_gradients_are_recorded() -> None:
     prepared, x = PrepackedLinear(nn.Linear(8, 4)), torch.randn(3, 1, 8)
     torch.testing.assert_close(vmap(prepared)(x), prepared(x), **TOLERANCE)
 
 
-def test_weights_are_not_loaded_into_a_packed_model() -> None:
+def test_weights_cannot_be_loaded_into_a_prepared_model() -> None:
     model = build_encoder(**SIZES)
     prepared = prepare(model)
     with pytest.raises((RuntimeError, ValueError)):
@@ -265,19 +265,19 @@ def test_weights_are_not_loaded_into_a_packed_model() -> None:
         load_weights(prepared, prepared.state_dict())
 
 
-def test_a_model_is_packed_again_once_it_has_changed() -> None:
+def test_a_changed_model_can_be_prepared_again() -> None:
     model = build_encoder(**SIZES).eval()
     prepared, x = prepare(model), torch.randn(2, 5, 16)
     model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()})
     with torch.no_grad():
         assert not torch.allclose(prepared(x), model(x), atol=1e-2)
         torch.testing.assert_close(prepare(model)(x), model(x), **TOLERANCE)
-    whole = prepare(cast(nn.Module, model.double()))
-    assert {value.dtype for value in whole.state_dict().values()} == {torch.float64}
+    in_float64 = prepare(cast(nn.Module, model.double()))
+    assert {value.dtype for value in in_float64.state_dict().values()} == {torch.float64}
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-def test_a_model_that_is_packed_in_inference_mode_is_used_anywhere() -> None:
+def test_a_model_that_was_prepared_in_inference_mode_can_be_used_outside_of_it() -> None:
     encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32)
     x = torch.randn(2, 5, 16)
     with torch.inference_mode():
@@ -288,7 +288,7 @@ def test_a_model_that_is_packed_in_inference_mode_is_used_anywhere() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_packed_stack_refuses_what_the_stack_refuses(compiled: bool) -> None:
+def test_a_prepared_stack_rejects_what_the_stack_rejects(compiled: bool) -> None:
     sizes: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 32}
     wrong: Any
     encoder = prepare(build_encoder(**sizes), compiled=compiled)

@@ -1,4 +1,4 @@
-"""Shared contexts: global settings that several parts of a program may hold at once."""
+"""Shared contexts: process-wide settings that several ``with`` blocks may hold at once."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -6,17 +6,18 @@ from threading import Lock
 
 
 class SharedContext:
-    """A context manager that holds a global setting while any of its ``with`` blocks lasts.
+    """A re-entrant context manager that holds a process-wide setting until its last block ends.
 
-    Blocks may end in any order, and in any thread: the first one to begin enters the setting, the
-    last one to end leaves it. To restore "what was there before" in each block would leave the
-    setting on for good where two blocks do not end innermost first.
+    Its ``with`` blocks may end in any order and in any thread: the first block to begin enters the
+    setting, and the last block to end leaves it. If each block restored the value that it found
+    instead, two blocks that do not end innermost first would leave the setting on forever.
 
     Args:
-        make: Makes the context to enter; without it, only the blocks are counted.
+        make: Function that returns the context manager to enter. The default enters nothing, so
+            that only the number of open blocks is counted.
 
     Attributes:
-        holders: Number of blocks that last.
+        holders: Number of blocks that have begun and not ended.
 
     Example:
         >>> from transformer_blocks._contexts import SharedContext
@@ -46,3 +47,11 @@ class SharedContext:
             self.holders -= 1
             if not self.holders:
                 self._context.__exit__(None, None, None)
+
+
+eager_execution = SharedContext()
+"""While it is held, prepared models execute every step eagerly, through their modules.
+
+Inspection holds it, because compiled steps call no hooks; the inference package consults it. It is
+here so that neither package imports the other.
+"""

@@ -1,18 +1,35 @@
-"""Packing: a finished model, laid out for speed.
+"""Inference: a copy of a trained model that computes the same outputs in less time.
 
-A step of decoding multiplies a few rows with all the weights of the model. Its time goes less into
-arithmetic than into fetching weights, so it matters how they lie in memory: a processor with wide
-registers wants them in blocks, not in rows. Training, which rewrites the weights at each update,
-cannot afford to sort them; a finished model can, once.
+Decoding with a cache has two phases. The *prefill* computes the keys and values of the whole source
+or prompt at once; its matrix products have many rows, and arithmetic dominates their cost. Each
+*decoding step* then adds one position to every sequence: a few rows are multiplied with all weights
+of the model, so that the time goes into reading the weights, and into the overhead of hundreds of
+small operator calls. (See "Efficiently Scaling Transformer Inference", Pope et al. 2022,
+https://arxiv.org/abs/2211.05102.)
 
-:func:`pack` copies a model and exchanges parts for equal but faster ones, which is what modules are
-for. It computes the same numbers, up to rounding.
+:func:`prepare` copies a trained model and replaces its parts by faster ones. Each of them equals a
+plain computation, up to rounding:
 
-What is left of a step's time goes into the calls themselves, hundreds of them for one word. A
-compiler makes one call of them: with ``prepare(model, compiled=True)``, ``torch.export`` writes down
-the steps that encoders and decoders take, through the same modules that one reads here, and torch's
-AOTInductor makes machine code of what is written. That takes half a minute for each kind of step;
-:func:`compile_steps` does it before the first request of a server, not within it.
+- **Prepacked weights.** :class:`PrepackedLinear` computes ``torch.nn.functional.linear`` from a
+  weight that is stored in the blocked layout in which oneDNN's matrix product reads it. Training
+  changes the weights at each update and would have to reorder them each time; a trained model
+  reorders them once.
+- **Fused projections.** The query, key and value projections of a self-attention are one matrix
+  product with their concatenated weights. A feed-forward network applies its ReLU to the output of
+  the first product in place, and adds the residual within the second.
+- **Decoding steps with little overhead.** The step of a standard
+  :class:`~transformer_blocks.DecoderLayer` is one function that calls the layer's parts directly;
+  it computes what the layer's ``forward`` does.
+- **No computation for padding.** An :class:`~transformer_blocks.Encoder` applies everything except
+  attention to the tokens of the batch alone. Its outputs at the tokens are those of the plain
+  encoder, and zero at padding positions.
+- **Ahead-of-time compiled steps.** With ``prepare(model, compiled=True)``, ``torch.export`` traces
+  a decoding step of an encoder or decoder through the modules above, and AOTInductor compiles the
+  traced program: one call of the program equals one eager call of the stack. Compilation takes
+  about half a minute for each step signature (one row, a few or many; beam size; memory masked or
+  not). A server calls :func:`compile_steps` before its first request.
+
+Nothing outside this package imports it: models are built, trained and decoded without it.
 
 Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
 """

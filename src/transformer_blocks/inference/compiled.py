@@ -1,9 +1,8 @@
-"""Compiled steps: one call for one word, made of the modules by a compiler.
+"""Stacks whose decoding steps are compiled ahead of time.
 
-``torch.export`` writes down what a step computes, for whatever lengths; AOTInductor makes machine
-code of it, which takes tensors, gives a tensor, and checks nothing on its way. So all is checked
-here, before: what signature of step it is, and whether there is code for it. What is no plain step takes
-the usual way, through the modules.
+A compiled program receives tensors, returns a tensor, and checks no sizes. All checks are therefore
+made before it is called: :class:`CompiledSteps` determines the signature of a step and whether a
+program for it exists. Every other call falls back to eager execution, through the modules.
 """
 
 import logging
@@ -14,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_module, check_size
-from transformer_blocks._contexts import SharedContext
+from transformer_blocks._contexts import eager_execution
 from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache, undo_on_error
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.inference.export import (
     FEW_ROWS,
-    Run,
+    CompiledProgram,
     StepSignature,
     compile_ahead_of_time,
     export_step,
@@ -31,13 +30,15 @@ log = logging.getLogger(__name__)
 
 
 class CompiledEncoder(InferenceModule, Encoder):
-    """An encoder whose steps of one position are compiled.
+    """An encoder whose decoding steps of one position are compiled.
 
-    Prompts, the first step of a signature, and whatever else is no plain step, take the usual way. Hooks
-    are not called in a step, but :func:`~transformer_blocks.record_attention` sees it.
+    The output is that of the given encoder, up to rounding. The prefill of a prompt, the first step
+    of each signature, and every call that is not a decoding step are executed eagerly. Compiled
+    steps call no hooks; within :func:`~transformer_blocks.record_attention` all steps are executed
+    eagerly, so that their attention weights are recorded.
 
     Args:
-        encoder: The stack to replace, with prepared parts.
+        encoder: Stack to replace, whose parts have been prepared.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -55,19 +56,19 @@ class CompiledEncoder(InferenceModule, Encoder):
         causal: bool = False,
         cache: SelfAttentionCache | None = None,
     ) -> Tensor:
-        stepped = None
+        output = None
         if isinstance(cache, SelfAttentionCache) and mask is None:
-            stepped = self._steps.take(x, cache.layers, causal=causal)
-        if stepped is not None:
-            return stepped
+            output = self._steps.try_step(x, cache.layers, causal=causal)
+        if output is not None:
+            return output
         return self._eager_forward(x, mask=mask, causal=causal, cache=cache)
 
 
 class CompiledDecoder(InferenceModule, Decoder):
-    """A decoder whose steps of one position are compiled; like :class:`CompiledEncoder`.
+    """A decoder whose decoding steps of one position are compiled; see :class:`CompiledEncoder`.
 
     Args:
-        decoder: The stack to replace, with prepared parts.
+        decoder: Stack to replace, whose parts have been prepared.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -87,35 +88,37 @@ class CompiledDecoder(InferenceModule, Decoder):
         causal: bool = True,
         cache: DecoderCache | None = None,
     ) -> Tensor:
-        stepped = None
+        output = None
         if isinstance(cache, DecoderCache) and memory is mask is memory_mask is None:
-            stepped = self._steps.take(
+            output = self._steps.try_step(
                 x, cache.layers, cache.memory, cache.memory_mask, causal=causal
             )
-        if stepped is not None:
-            return stepped
+        if output is not None:
+            return output
         return self._eager_forward(
             x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
         )
 
 
 @torch.no_grad()
-def compile_steps(model: nn.Module, *, sentences: int = 1, beams: int = 1) -> None:
-    """Compile the decoding steps of a prepared model before it is used.
+def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) -> None:
+    """Compile the decoding steps of a prepared model before its first use.
 
-    Otherwise the second step of each signature is compiled while a search waits for it. A server calls
-    this once, with the largest batch and the beams that it searches with. Half a minute each, it
-    compiles the steps of one sentence, of several with up to eight rows in all, and of more rows;
-    for a decoder, each with a masked memory and without.
+    Otherwise the second step of each signature is compiled while a search waits for it. A server
+    calls this function once, with the largest batch size and the beam size that it will use. It
+    compiles the steps of one sequence, of a batch with up to eight rows in all, and of a batch with
+    more rows; for a decoder, each of them with and without a mask of the memory. Each compilation
+    takes about half a minute.
 
     Args:
-        model: What ``prepare(model, compiled=True)`` returned.
-        sentences: Largest number of sentences in a batch.
-        beams: Rows of a sentence: the beam size, or 1 for greedy search and for sampling.
+        model: Model that ``prepare(model, compiled=True)`` returned.
+        batch_size: Largest number of sequences in a batch.
+        beam_size: Number of hypotheses per sequence in beam search; 1 for greedy decoding and for
+            sampling.
 
     Raises:
-        TypeError: If a number is no whole number.
-        ValueError: If a number is not positive, or the model has no steps to compile.
+        TypeError: If ``model`` is not a module, or a size is not an integer.
+        ValueError: If a size is not positive, or the model has no steps to compile.
 
     Example:
         >>> model = prepare(build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32))
@@ -124,7 +127,7 @@ def compile_steps(model: nn.Module, *, sentences: int = 1, beams: int = 1) -> No
         ValueError: model must be prepared with compiled=True, got no encoder or decoder that is
     """
     check_module(model=model)
-    check_size(sentences=sentences, beams=beams)
+    check_size(batch_size=batch_size, beam_size=beam_size)
     stacks = [
         part for part in model.modules() if isinstance(part, CompiledEncoder | CompiledDecoder)
     ]
@@ -133,151 +136,158 @@ def compile_steps(model: nn.Module, *, sentences: int = 1, beams: int = 1) -> No
             "model must be prepared with compiled=True, got no encoder or decoder that is"
         )
     for stack in stacks:
-        for batch in sorted({1, min(2, sentences), sentences}):
-            _take_steps(stack, batch, beams)
+        for size in sorted({1, min(2, batch_size), batch_size}):
+            _warm_up(stack, size, beam_size)
 
 
-def _take_steps(stack: CompiledEncoder | CompiledDecoder, sentences: int, beams: int) -> None:
-    """Take three steps of zeros: one begins the past, one is noted, and one is compiled."""
+def _warm_up(stack: CompiledEncoder | CompiledDecoder, batch_size: int, beam_size: int) -> None:
+    """Run three steps on zeros: the first of a cache, the first of a signature, a compiled one."""
     layer: Any = stack.layers[0]
-    width = layer.self_attention.query_projection.in_features
-    dtypes = [each.dtype for each in (*stack.parameters(), *stack.buffers())]
+    d_model = layer.self_attention.query_projection.in_features
+    dtypes = [tensor.dtype for tensor in (*stack.parameters(), *stack.buffers())]
     dtype = next((each for each in dtypes if each.is_floating_point), torch.get_default_dtype())
-    rows = torch.arange(sentences).repeat_interleave(beams)
+    rows = torch.arange(batch_size).repeat_interleave(beam_size)
     caches: list[Any] = []
     if isinstance(stack, CompiledEncoder):
         caches.append(stack.new_cache())
     else:
         memory_width = layer.cross_attention.key_projection.in_features
-        memory = torch.zeros(sentences, 2, memory_width, dtype=dtype)
-        mask = torch.zeros(sentences, 1, 1, 2, dtype=torch.bool)
+        memory = torch.zeros(batch_size, 2, memory_width, dtype=dtype)
+        mask = torch.zeros(batch_size, 1, 1, 2, dtype=torch.bool)
         mask[-1, ..., -1] = True
         caches += [stack.new_cache(memory), stack.new_cache(memory, memory_mask=mask)]
     for cache in caches:
         if isinstance(stack, CompiledDecoder):
             cache.reorder(rows)
         for _ in range(3):
-            stack(torch.zeros(len(rows), 1, width, dtype=dtype), causal=True, cache=cache)
-
-
-_uncompiled = SharedContext()
-
-
-def uncompiled() -> SharedContext:
-    """Have all stacks take their steps through the modules, as long as the context lasts."""
-    return _uncompiled
+            stack(torch.zeros(len(rows), 1, d_model, dtype=dtype), causal=True, cache=cache)
 
 
 class CompiledSteps:
-    """The steps of a stack: machine code for each signature of them.
+    """The decoding steps of a stack: one compiled program for each step signature.
 
     Args:
-        stack: An encoder or a decoder, with prepared parts.
+        stack: Encoder or decoder whose parts have been prepared.
     """
 
     def __init__(self, stack: Encoder | Decoder) -> None:
         self.stack = stack
         layers: Sequence[Any] = list(stack.layers)
-        self.width = layers[0].self_attention.query_projection.in_features if layers else 0
-        self._runs: dict[StepSignature, Run | None] = {}
+        self.d_model = layers[0].self_attention.query_projection.in_features if layers else 0
+        self._programs: dict[StepSignature, CompiledProgram | None] = {}
 
-    def take(
+    def try_step(
         self,
         x: Tensor,
-        past: Sequence[KeyValueCache],
-        memory: Sequence[KeyValueCache] = (),
+        caches: Sequence[KeyValueCache],
+        memory_caches: Sequence[KeyValueCache] = (),
         memory_mask: Tensor | None = None,
         *,
         causal: bool,
     ) -> Tensor | None:
-        """Take a step, if it is a plain one, of a signature that was met before.
+        """Run a compiled decoding step, if the call is one and its signature has occurred before.
 
-        The first of a signature goes the usual way, which tells if something is wrong with it. The
-        second is compiled before it is taken, as the log says (level INFO).
+        The first step of a signature must be executed eagerly, which raises the error if its
+        arguments are wrong. The second is compiled before it runs, which is logged at level INFO.
 
         Args:
-            x: The newest position. Shape (N, 1, d_model).
-            past: What each layer keeps of the earlier ones; the newest is added.
-            memory: What each layer of a decoder looks up in the source.
-            memory_mask: Hides source positions. Shape (B, 1, 1, S).
-            causal: As the stack takes it.
+            x: Embedded new tokens, of shape (N, 1, d_model).
+            caches: Self-attention cache of each layer; the new keys and values are appended.
+            memory_caches: Keys and values of the memory for each decoder layer; empty for an
+                encoder.
+            memory_mask: Mask of the memory, of shape (B, 1, 1, S).
+            causal: The stack's argument ``causal``.
 
         Returns:
-            What the stack gives, shape (N, 1, d_model), or None.
+            The output of the stack, of shape (N, 1, d_model), or None if the step must be executed
+            eagerly.
         """
-        signature = (
-            None if _uncompiled.holders else self._kind(x, past, memory, memory_mask, causal)
-        )
-        if signature is None or signature not in self._runs:
+        signature = None
+        if not eager_execution.holders:
+            signature = self._signature(x, caches, memory_caches, memory_mask, causal)
+        if signature is None or signature not in self._programs:
             if signature is not None:
-                self._runs[signature] = None
+                self._programs[signature] = None
             return None
-        run = self._runs[signature]
-        if run is None:
-            log.info("compiling the steps of %s: half a minute, once", signature)
-            run = self._runs[signature] = compile_ahead_of_time(
-                export_step(self.stack, signature), many=signature.many
+        program = self._programs[signature]
+        if program is None:
+            log.info("compiling the decoding steps for %s, once: about half a minute", signature)
+            program = self._programs[signature] = compile_ahead_of_time(
+                export_step(self.stack, signature), autotune=not signature.is_prepacked
             )
-        tensors = [x.contiguous(), x.new_empty(past[0].length + 1)]
-        tensors += [each.reserve(1) for each in past]
-        tensors += [cast(Tensor, each.buffer) for each in memory]
+        tensors = [x.contiguous(), x.new_empty(caches[0].length + 1)]
+        tensors += [cache.reserve(1) for cache in caches]
+        tensors += [cast(Tensor, cache.buffer) for cache in memory_caches]
         if memory_mask is not None:
             tensors.append(memory_mask.contiguous())
-        return run(tensors)[0]
+        return program(tensors)[0]
 
-    def _kind(
+    def _signature(
         self,
         x: Tensor,
-        past: Sequence[KeyValueCache],
-        memory: Sequence[KeyValueCache],
+        caches: Sequence[KeyValueCache],
+        memory_caches: Sequence[KeyValueCache],
         memory_mask: Tensor | None,
         causal: bool,
     ) -> StepSignature | None:
-        """Find out what signature of step this is; None if it is no plain one, or wrong.
+        """Return the signature of a step, or None if it must be executed eagerly.
 
-        Nothing is checked after this: a size that is wrong here is read beyond the end of memory.
+        Nothing is checked after this method. If it accepted a wrong size, the compiled program
+        would read or write beyond the end of a buffer.
         """
         if (
             not isinstance(x, Tensor)
             or x.dim() != 3
-            or x.shape[1:] != (1, self.width)
+            or x.shape[1:] != (1, self.d_model)
             or x.device.type != "cpu"
-            or not len(past) == len(self.stack.layers) > 0
+            or not len(caches) == len(self.stack.layers) > 0
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled("cpu")
             or torch.compiler.is_compiling()
         ):
             return None
-        rows, length = x.shape[0], past[0].length
-        sentences, source = (memory[0].rows, memory[0].length) if memory else (rows, 2)
-        # To a compiler, sizes of 0 and 1 are cases of their own.
-        if rows == 0 or length == 0 or source < 2 or sentences == 0 or rows % sentences:
-            return None
-        if memory_mask is not None and (
-            memory_mask.shape != (sentences, 1, 1, source) or memory_mask.dtype != torch.bool
+        rows, length = x.shape[0], caches[0].length
+        batch_size, source_length = rows, 2
+        if memory_caches:
+            batch_size, source_length = memory_caches[0].rows, memory_caches[0].length
+        # The compiler treats dimensions of size 0 and 1 as constants.
+        if (
+            rows == 0
+            or length == 0
+            or source_length < 2
+            or batch_size == 0
+            or rows % batch_size != 0
         ):
             return None
-        layouts = []
-        for caches, count, positions in ((past, rows, length), (memory, sentences, source)):
-            for each in caches:
-                buffer = each.buffer
+        if memory_mask is not None and (
+            memory_mask.shape != (batch_size, 1, 1, source_length)
+            or memory_mask.dtype != torch.bool
+        ):
+            return None
+        head_sizes = []
+        for group, expected_rows, expected_length in (
+            (caches, rows, length),
+            (memory_caches, batch_size, source_length),
+        ):
+            for cache in group:
+                buffer = cache.buffer
                 if (
                     buffer is None
-                    or each.length != positions
-                    or buffer.shape[0] != count
+                    or cache.length != expected_length
+                    or buffer.shape[0] != expected_rows
                     or buffer.dtype != x.dtype
                     or not buffer.is_contiguous()
-                    or (caches is memory and buffer.shape[3] != source)
+                    or (group is memory_caches and buffer.shape[3] != source_length)
                 ):
                     return None
-                layouts.append((buffer.shape[2], buffer.shape[4]))
+                head_sizes.append((buffer.shape[2], buffer.shape[4]))
         return StepSignature(
-            several=sentences > 1,
-            beams=rows // sentences,
-            many=rows > FEW_ROWS,
-            masked=memory_mask is not None,
+            is_batch=batch_size > 1,
+            beam_size=rows // batch_size,
+            is_prepacked=rows > FEW_ROWS,
+            is_masked=memory_mask is not None,
             causal=causal,
             dtype=x.dtype,
-            width=x.shape[2],
-            layouts=tuple(layouts),
+            d_model=x.shape[2],
+            head_sizes=tuple(head_sizes),
         )

@@ -1,4 +1,4 @@
-"""Programs: a step written down by ``torch.export``, and machine code of it by AOTInductor."""
+"""Ahead-of-time compiled steps: traced by ``torch.export``, compiled by AOTInductor."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,128 +15,151 @@ from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.inference.linear import prepacking_when_compiled
 
-FEW_ROWS = 8  # up to so many, a compiler's own product is faster than oneDNN's
+FEW_ROWS = 8
+"""Number of rows up to which Inductor's own matrix products are faster than oneDNN's."""
 
-Run = Callable[[list[Tensor]], list[Tensor]]
+CompiledProgram = Callable[[list[Tensor]], list[Tensor]]
+"""A compiled step: takes the inputs of the exported program in one list and returns its outputs."""
 
 
 class StepSignature(NamedTuple):
-    """What is fixed in a compiled step.
+    """Everything about a decoding step that is constant in its compiled program.
+
+    Batch size, source length, number of earlier positions and capacity of the caches may change
+    between calls of one program, except that a single sequence has a program of its own.
 
     Attributes:
-        several: Whether it is of several sentences; their number may change.
-        beams: Rows of a sentence that share its memory.
-        many: Whether there are more than a few rows.
-        masked: Whether source positions are hidden.
-        causal: As the stack takes it.
-        dtype: Of all numbers.
-        width: d_model.
-        layouts: Heads and their width, of the past of each layer, and of its memory.
+        is_batch: Whether the step is for more than one sequence.
+        beam_size: Number of rows per sequence, which share its memory; 1 without beam search.
+        is_prepacked: Whether linear layers use prepacked weights, which are faster for more than
+            :data:`FEW_ROWS` rows.
+        is_masked: Whether there is a mask of the memory.
+        causal: The stack's argument ``causal``, which its attention functions receive.
+        dtype: Data type of inputs, weights and caches.
+        d_model: Size of the input vectors.
+        head_sizes: Number of heads and size of each head, for the self-attention of every layer,
+            then for the cross-attention of every layer.
     """
 
-    several: bool
-    beams: int
-    many: bool
-    masked: bool
+    is_batch: bool
+    beam_size: int
+    is_prepacked: bool
+    is_masked: bool
     causal: bool
     dtype: torch.dtype
-    width: int
-    layouts: tuple[tuple[int, int], ...]
+    d_model: int
+    head_sizes: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        """Name the rows it is for, as the log shows it."""
-        if self.many:
+        """Return the number of rows that the step is for, as the log shows it."""
+        if self.is_prepacked:
             return f"more than {FEW_ROWS} rows"
-        return f"2 to {FEW_ROWS} rows" if self.several or self.beams > 1 else "a single row"
+        return f"2 to {FEW_ROWS} rows" if self.is_batch or self.beam_size > 1 else "a single row"
 
 
-def export_step(stack: Encoder | Decoder, kind: StepSignature) -> ExportedProgram:
-    """Write down what a step computes, whatever its lengths.
+def export_step(stack: Encoder | Decoder, signature: StepSignature) -> ExportedProgram:
+    """Trace a decoding step of a stack, with dynamic batch size and lengths.
 
     Args:
-        stack: An encoder or a decoder, with prepared parts.
-        kind: Of the step.
+        stack: Encoder or decoder whose parts have been prepared.
+        signature: What is constant in the step.
 
     Returns:
-        A program of the inputs of :class:`_Step`, which writes into ``past``.
+        The program, whose inputs are those of :class:`_Step`. It writes the new keys and values
+        into the buffers of the self-attention caches.
     """
-    # Sizes that may change are made up, all different: equal ones would be taken for one.
-    depth, length, source, many = len(stack.layers), 13, 11, 61
-    rooms = [room for room in range(101, 103 + 2 * depth) if room % many]
-    sentences, several, rows_of_several = 1, {}, {}
-    if kind.several:
-        sentences = many if kind.many else FEW_ROWS // kind.beams
-        number = Dim("B")
-        several = {0: number}
-        rows_of_several = {0: kind.beams * number if kind.beams > 1 else number}
-    rows = sentences * kind.beams
-    past = [
-        torch.zeros(rows, 2, heads, room, width, dtype=kind.dtype, device="cpu")
-        for (heads, width), room in zip(kind.layouts[:depth], rooms, strict=False)
+    # Example sizes of dynamic dimensions must differ: torch.export would take equal ones for one.
+    depth, length, source_length, large_batch = len(stack.layers), 13, 11, 61
+    capacities = [size for size in range(101, 103 + 2 * depth) if size % large_batch]
+    batch_size, dynamic_batch, dynamic_rows = 1, {}, {}
+    beam_size = signature.beam_size
+    if signature.is_batch:
+        batch_size = large_batch if signature.is_prepacked else FEW_ROWS // beam_size
+        dimension = Dim("B")
+        dynamic_batch = {0: dimension}
+        dynamic_rows = {0: beam_size * dimension if beam_size > 1 else dimension}
+    rows = batch_size * beam_size
+    buffers = [
+        torch.zeros(rows, 2, num_heads, capacity, d_k, dtype=signature.dtype, device="cpu")
+        for (num_heads, d_k), capacity in zip(
+            signature.head_sizes[:depth], capacities, strict=False
+        )
     ]
-    memory = [
-        torch.zeros(sentences, 2, heads, source, width, dtype=kind.dtype, device="cpu")
-        for heads, width in kind.layouts[depth:]
+    memory_buffers = [
+        torch.zeros(
+            batch_size, 2, num_heads, source_length, d_k, dtype=signature.dtype, device="cpu"
+        )
+        for num_heads, d_k in signature.head_sizes[depth:]
     ]
-    x = torch.zeros(rows, 1, kind.width, dtype=kind.dtype, device="cpu")
-    written = torch.empty(length, device="cpu")
-    inputs: list[Any] = [x, written, past, memory]
-    changes: list[Any] = [
-        rows_of_several,
+    x = torch.zeros(rows, 1, signature.d_model, dtype=signature.dtype, device="cpu")
+    inputs: list[Any] = [x, torch.empty(length, device="cpu"), buffers, memory_buffers]
+    dynamic_shapes: list[Any] = [
+        dynamic_rows,
         {0: Dim.DYNAMIC},
-        [rows_of_several | {3: Dim.DYNAMIC} for _ in past],
-        [several | {3: Dim.DYNAMIC} for _ in memory],
+        [dynamic_rows | {3: Dim.DYNAMIC} for _ in buffers],
+        [dynamic_batch | {3: Dim.DYNAMIC} for _ in memory_buffers],
     ]
-    if kind.masked:
-        inputs.append(torch.zeros(sentences, 1, 1, source, dtype=torch.bool, device="cpu"))
-        changes.append(several | {3: Dim.DYNAMIC})
-    with _undisturbed(), prepacking_when_compiled() if kind.many else nullcontext():
+    if signature.is_masked:
+        shape = batch_size, 1, 1, source_length
+        inputs.append(torch.zeros(shape, dtype=torch.bool, device="cpu"))
+        dynamic_shapes.append(dynamic_batch | {3: Dim.DYNAMIC})
+    prepacking = prepacking_when_compiled() if signature.is_prepacked else nullcontext()
+    with _compiler_settings(), prepacking:
         return torch.export.export(
-            _Step(stack, beams=kind.beams, causal=kind.causal),
+            _Step(stack, beam_size=beam_size, causal=signature.causal),
             tuple(inputs),
-            dynamic_shapes=tuple(changes),
+            dynamic_shapes=tuple(dynamic_shapes),
             prefer_deferred_runtime_asserts_over_guards=True,
         )
 
 
 class _Step(nn.Module):
-    """A step as a function of tensors alone, which is what can be exported."""
+    """A decoding step as a function of tensors alone, which ``torch.export`` can trace."""
 
-    def __init__(self, stack: Encoder | Decoder, *, beams: int, causal: bool) -> None:
+    def __init__(self, stack: Encoder | Decoder, *, beam_size: int, causal: bool) -> None:
         super().__init__()
-        self.stack, self.beams, self.causal = stack, beams, causal
+        self.stack, self.beam_size, self.causal = stack, beam_size, causal
 
     def forward(
         self,
         x: Tensor,
-        written: Tensor,
-        past: list[Tensor],
-        memory: list[Tensor],
+        length_tensor: Tensor,
+        buffers: list[Tensor],
+        memory_buffers: list[Tensor],
         memory_mask: Tensor | None = None,
     ) -> Tensor:
-        """Take the newest position of each row.
+        """Compute the output of the stack for one new position per row.
 
         Args:
-            x: Shape (N, 1, d_model).
-            written: Anything with one number more than positions are written: a program takes
-                sizes from tensors.
-            past: The buffers of each layer, into which the newest keys and values are written.
-                Shape (N, 2, H, room, d_k).
-            memory: The same of the source. Shape (B, 2, H, S, d_k).
-            memory_mask: Shape (B, 1, 1, S).
+            x: Embedded new tokens, of shape (N, 1, d_model).
+            length_tensor: Any tensor of shape (length + 1,), where length is the number of earlier
+                positions: a program obtains dynamic sizes from the shapes of tensors.
+            buffers: Buffer of each layer's self-attention cache, of shape (N, 2, H, capacity, d_k);
+                the new keys and values are written into it.
+            memory_buffers: Keys and values of the memory for each decoder layer, of shape
+                (B, 2, H, S, d_k); empty for an encoder.
+            memory_mask: Mask of the memory, of shape (B, 1, 1, S).
+
+        Returns:
+            The output of the stack, of shape (N, 1, d_model).
         """
-        slots: list[KeyValueCache] = [_Slot(each, written.shape[0] - 1) for each in past]
-        if not memory:
-            own = SelfAttentionCache(len(past))
-            own.layers = slots
+        layers: list[KeyValueCache] = [
+            _UncheckedCache(buffer, length_tensor.shape[0] - 1) for buffer in buffers
+        ]
+        if not memory_buffers:
+            own = SelfAttentionCache(len(buffers))
+            own.layers = layers
             return self.stack(x, causal=self.causal, cache=own)
-        cache = DecoderCache([_Slot(each, each.shape[3]) for each in memory])
-        cache.layers, cache.memory_mask, cache._rows_per_memory = slots, memory_mask, self.beams
+        cache = DecoderCache(
+            [_UncheckedCache(buffer, buffer.shape[3]) for buffer in memory_buffers]
+        )
+        cache.layers, cache.memory_mask = layers, memory_mask
+        cache._rows_per_memory = self.beam_size
         return self.stack(x, causal=self.causal, cache=cache)
 
 
-class _Slot(KeyValueCache):
-    """A cache in a buffer with room enough, of which nothing is checked: its sizes are symbols."""
+class _UncheckedCache(KeyValueCache):
+    """A cache over a buffer with sufficient capacity, which checks no sizes: they are symbols."""
 
     def __init__(self, buffer: Tensor, length: int) -> None:
         super().__init__()
@@ -144,31 +167,33 @@ class _Slot(KeyValueCache):
         self._length = length
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        newest = torch.stack((keys, values), dim=1)
-        self._buffer[..., self._length : self._length + 1, :] = newest
+        new = torch.stack((keys, values), dim=1)
+        self._buffer[..., self._length : self._length + 1, :] = new
         self._length += 1
         return self.read()
 
 
-def compile_ahead_of_time(program: ExportedProgram, *, many: bool) -> Run:
-    """Make machine code of a program.
+def compile_ahead_of_time(program: ExportedProgram, *, autotune: bool) -> CompiledProgram:
+    """Compile a program with AOTInductor.
 
     Args:
-        program: What to translate.
-        many: Whether it works on more than a few rows.
+        program: Exported program to compile; its weights become constants of the result.
+        autotune: Whether Inductor also generates matrix products of its own, and keeps the faster
+            ones. That pays for few rows.
 
     Returns:
-        A function of the program's inputs, in one list, to its outputs.
+        A function that takes the program's input tensors in one list and returns its outputs. It
+        does not check their sizes.
     """
-    options: dict[str, Any] = {"freezing": True}  # weights become part of the code
-    if not many:  # it tries products of its own, and keeps those that are faster
+    options: dict[str, Any] = {"freezing": True}
+    if autotune:
         options |= {
             "max_autotune_gemm": True,
             "max_autotune_gemm_backends": "CPP,ATEN",
             "autotune_num_choices_displayed": 0,
             "max_autotune_report_choices_stats": False,
         }
-    with TemporaryDirectory() as folder, _undisturbed():
+    with TemporaryDirectory() as folder, _compiler_settings():
         path = torch._inductor.aot_compile(
             program.module(check_guards=False),
             *program.example_inputs,
@@ -178,8 +203,8 @@ def compile_ahead_of_time(program: ExportedProgram, *, many: bool) -> Run:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Compile for good, whatever the caller's mode is, and without torch's warnings of itself."""
+def _compiler_settings() -> Iterator[None]:
+    """Leave the caller's inference mode and record no gradients; silence torch's own warnings."""
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""Packed maps: weights that lie as the processor reads them."""
+"""Prepacked linear layers: weights in the blocked layout in which oneDNN reads them."""
 
 import torch
 import torch.nn.functional as F
@@ -15,48 +15,57 @@ from transformer_blocks._contexts import SharedContext
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.module import InferenceModule, without_gradients
 
-SMALL_PRODUCT = 10**6  # rows times weights; a smaller product is done faster than oneDNN is called
-BLOCK_ROWS = 64  # for how many rows of input oneDNN is asked to choose its blocks; any number works
+SMALL_PRODUCT = 10**6
+"""Number of multiplications below which ``F.linear`` is faster than a call of oneDNN."""
 
-_sorting = SharedContext()
+EXPECTED_ROWS = 64
+"""Number of input rows for which oneDNN chooses its block sizes; any number of rows works."""
+
+_prepacking = SharedContext()
 
 
 def prepacking_when_compiled() -> SharedContext:
-    """Let code that is compiled meanwhile sort the weights once, when it is made, and keep them.
+    """Return a context in which linear layers are compiled with prepacked weights.
 
-    Other compiled code asks for the weights at each call, and multiplies as ``nn.Linear`` does.
+    The compiler then prepacks each weight once, when it compiles a program, and stores it in the
+    program. Outside the context, compiled linear layers read their weights at each call and compute
+    what ``nn.Linear`` does.
+
+    Returns:
+        The context manager; several blocks may hold it at once.
     """
-    return _sorting
+    return _prepacking
 
 
-def _sort(weight: Tensor) -> Tensor:
-    """Sort a weight into oneDNN's blocks."""
-    whole = weight.clone(memory_format=torch.contiguous_format)
-    return torch.ops.mkldnn._reorder_linear_weight(whole, BLOCK_ROWS)
+def _prepack(weight: Tensor) -> Tensor:
+    """Reorder a weight (out_features, in_features) into oneDNN's blocked layout."""
+    contiguous = weight.clone(memory_format=torch.contiguous_format)
+    return torch.ops.mkldnn._reorder_linear_weight(contiguous, EXPECTED_ROWS)
 
 
-# An operator, so that a compiler need not look into it: to oneDNN's own it knows no shapes.
-if not hasattr(torch.ops.transformer_blocks, "sort"):  # it outlives a module that is loaded anew
-    torch.library.define("transformer_blocks::sort", "(Tensor weight) -> Tensor")
-    torch.library.impl("transformer_blocks::sort", "cpu", _sort)
-    torch.library.register_fake("transformer_blocks::sort", torch.empty_like)
+# A custom operator, because the compiler cannot infer the output shape of oneDNN's own operator.
+if not hasattr(torch.ops.transformer_blocks, "prepack"):  # it survives a reload of this module
+    torch.library.define("transformer_blocks::prepack", "(Tensor weight) -> Tensor")
+    torch.library.impl("transformer_blocks::prepack", "cpu", _prepack)
+    torch.library.register_fake("transformer_blocks::prepack", torch.empty_like)
 
 
 class PrepackedLinear(InferenceModule):
-    """A linear map whose weights lie as the processor reads them.
+    """Compute a linear layer from a weight that is stored in oneDNN's blocked layout.
 
-    Float32 weights on a CPU are sorted into blocks by oneDNN, the library behind many of torch's
-    own kernels. For a product of fewer than a million multiplications the call would cost more than
-    it saves, and so it would for a single row in a single thread: these are multiplied as usual, by
-    weights that lie along their longer side. In other dtypes and on other devices it computes what
-    ``nn.Linear`` does.
+    The output is ``torch.nn.functional.linear(x, weight, bias)``, up to rounding. oneDNN is the
+    library behind many of torch's CPU kernels; it multiplies fastest if a float32 weight has been
+    reordered into blocks beforehand, which is called prepacking. Products with fewer than a million
+    multiplications, and those of a single row in a single thread, take ``F.linear`` instead,
+    because calling oneDNN would cost more than it saves; their weight is stored contiguously along
+    its longer dimension. Other dtypes and devices always take ``F.linear``.
 
     Args:
-        linear: The map to pack; it is copied, and left as it is.
-        relu: Whether negative results become 0.
+        linear: Trained layer whose weight and bias are copied; it is not changed.
+        relu: Whether to apply a ReLU to the output.
 
     Raises:
-        TypeError: If ``linear`` is no ``nn.Linear``.
+        TypeError: If ``linear`` is not an ``nn.Linear``, or ``relu`` is not a boolean.
 
     Example:
         >>> linear, x = nn.Linear(16, 64), torch.randn(2, 5, 16)
@@ -76,84 +85,92 @@ class PrepackedLinear(InferenceModule):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.relu = relu
         weight = linear.weight.detach()
-        blocks: Tensor | None = None
-        in_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
-        if in_float32 and torch.backends.mkldnn.is_available():
-            blocks = torch.ops.transformer_blocks.sort(weight)
+        prepacked_weight: Tensor | None = None
+        is_cpu_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
+        if is_cpu_float32 and torch.backends.mkldnn.is_available():
+            prepacked_weight = torch.ops.transformer_blocks.prepack(weight)
         if self.out_features > self.in_features:
             weight = weight.t().clone(memory_format=torch.contiguous_format).t()
         else:
             weight = weight.clone(memory_format=torch.contiguous_format)
         self.register_buffer("weight", weight)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
-        self.blocks = blocks  # no buffer: torch cannot export one that lies in blocks
+        self.prepacked_weight = prepacked_weight  # not a buffer: torch cannot export its layout
 
-    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        """Map the last dimension, and add a residual while the result is still at hand.
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Apply the linear layer to the last dimension, then add a residual if one is given.
 
         Args:
-            x: Shape (..., in_features).
-            added: What to add to the result, in its shape.
+            x: Input vectors, of shape (..., in_features).
+            residual: Tensor to add to the output, of shape (..., out_features). oneDNN adds it
+                within the matrix product.
 
         Returns:
-            Shape (..., out_features).
+            Output vectors, of shape (..., out_features).
 
         Raises:
-            TypeError: If ``x`` is no tensor, or differs from the weights in dtype.
-            ValueError: If its last dimension is not in_features.
+            TypeError: If ``x`` is not a tensor, or differs from the weight in dtype.
+            ValueError: If the last dimension of ``x`` is not in_features, or ``residual`` does not
+                have the shape of the output.
         """
         check_tensor("x", x)
-        if added is not None:
-            check_tensor("added", added)
-            if added.shape != (*x.shape[:-1], self.out_features) or not added.is_floating_point():
+        if residual is not None:
+            check_tensor("residual", residual)
+            shape = (*x.shape[:-1], self.out_features)
+            if residual.shape != shape or not residual.is_floating_point():
                 raise ValueError(
-                    f"added must hold real numbers in the output's shape (..., "
-                    f"{self.out_features}), got {added.dtype} and {tuple(added.shape)}"
+                    "residual must be a floating-point tensor of the output's shape (..., "
+                    f"{self.out_features}), got {residual.dtype} and {tuple(residual.shape)}"
                 )
-        return without_gradients(self._forward, x, added)
+        return without_gradients(self._forward, x, residual)
 
-    def _forward(self, x: Tensor, added: Tensor | None) -> Tensor:
-        compiling = torch.compiler.is_compiling()
+    def _forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        is_compiling = torch.compiler.is_compiling()
         if (
-            self.blocks is None
-            or (not compiling and self._is_small(x))
+            self.prepacked_weight is None
+            or (not is_compiling and self._is_small(x))
             or x.dtype != torch.float32
             or not x.is_cpu
             or torch.is_autocast_enabled("cpu")
             or not x.shape
-            or x.shape[-1] != self.in_features  # which torch will tell
-            or (added is not None and self.relu)
-            or (compiling and not _sorting.holders)
+            or x.shape[-1] != self.in_features  # F.linear raises the error
+            or (residual is not None and self.relu)
+            or (is_compiling and not _prepacking.holders)
         ):
             try:
                 y = F.linear(x, self.weight, self.bias)
             except RuntimeError:
-                check_vectors("x", x, self.in_features, leading=None)  # and say what was wrong
+                check_vectors("x", x, self.in_features, leading=None)  # names what was wrong
                 check_match("x", x, self.weight, self)
                 raise
             y = y.relu() if self.relu else y
-            return y if added is None else added + y
-        if added is not None and not compiling:  # a compiler joins the sum with what follows
-            sum_up = torch.ops.mkldnn._linear_pointwise.binary
-            return sum_up(x, added, self.blocks, self.bias, "add")
-        blocks = torch.ops.transformer_blocks.sort(self.weight) if compiling else self.blocks
-        y = torch.ops.mkldnn._linear_pointwise(x, blocks, self.bias, "none", [], "")
-        # Not oneDNN's own ReLU, nor one that a compiler replaces by it: they turn NaN into zero.
+            return y if residual is None else residual + y
+        if residual is not None and not is_compiling:  # the compiler fuses the sum by itself
+            linear_and_sum = torch.ops.mkldnn._linear_pointwise.binary
+            return linear_and_sum(x, residual, self.prepacked_weight, self.bias, "add")
+        weight = self.prepacked_weight
+        if is_compiling:
+            weight = torch.ops.transformer_blocks.prepack(self.weight)
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, self.bias, "none", [], "")
+        # Neither oneDNN's ReLU nor one that the compiler replaces by it: they turn NaN into zero.
         y = y.clamp_min_(0.0) if self.relu else y
-        return y if added is None else added + y
+        return y if residual is None else residual + y
 
     def _is_small(self, x: Tensor) -> bool:
-        """Tell whether oneDNN would need longer, as measured with one thread and with two."""
+        """Return whether ``F.linear`` is faster, as measured with one thread and with two."""
         count = x.numel()  # rows times in_features
         is_small = count * self.out_features < SMALL_PRODUCT
         return is_small or (count <= self.in_features and torch.get_num_threads() == 1)
 
 
 class PrepackedFeedForward(InferenceModule):
-    """A feed-forward network whose ReLU is part of the first product.
+    """Compute a feed-forward network with ReLU from two prepacked linear layers.
+
+    The output is that of :class:`~transformer_blocks.FeedForward` in evaluation mode, up to
+    rounding.
 
     Args:
-        feed_forward: The network to pack; its activation is ReLU.
+        feed_forward: Trained network with a ReLU activation; its weights are copied.
     """
 
     def __init__(self, feed_forward: FeedForward) -> None:
@@ -161,7 +178,15 @@ class PrepackedFeedForward(InferenceModule):
         self.up_projection = PrepackedLinear(feed_forward.up_projection, relu=True)
         self.down_projection = PrepackedLinear(feed_forward.down_projection)
 
-    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        """Apply both maps, (..., d_model) to the same, and add a residual of that shape."""
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Apply the network to every position, then add a residual if one is given.
+
+        Args:
+            x: Input vectors, of shape (..., d_model).
+            residual: Tensor to add to the output, of shape (..., d_model).
+
+        Returns:
+            Output vectors, of shape (..., d_model).
+        """
         hidden = self.up_projection(x)  # (..., d_ff)
-        return self.down_projection(hidden, added)
+        return self.down_projection(hidden, residual)

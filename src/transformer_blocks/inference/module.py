@@ -1,4 +1,4 @@
-"""The base class of prepared modules: what they refuse, because it would do nothing or half of it."""
+"""The base class of prepared modules, which rejects operations that need the original weights."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn, Self, cast
@@ -8,76 +8,89 @@ from torch import Tensor, nn
 
 
 class InferenceModule(nn.Module):
-    """A module for inference, whose weights are laid out once, when it is made.
+    """A module for inference only, whose weights were prepared when it was constructed.
 
-    A prepared weight is held in more than one layout, so training, moving, converting and loading
-    would change one of them and not the others. Each raises a ``RuntimeError`` instead, before
-    anything is changed; so do copying and saving. Whatever holds a prepared module refuses with it.
+    A prepared module may store the same weight in several layouts. Training, moving, converting or
+    loading weights would change one of them and not the others; copying and saving would lose the
+    layouts. Each of these operations raises a ``RuntimeError`` before it changes anything. A module
+    that contains a prepared one rejects them too.
+
+    Attributes:
+        is_prepared_for_inference: Always True. Code that does not import this package recognises
+            prepared modules by this attribute.
     """
 
+    is_prepared_for_inference = True
+
     def train(self, mode: bool = True) -> Self:
-        """Stay in evaluation mode.
+        """Keep the module in evaluation mode.
 
         Args:
-            mode: False; it changes nothing.
+            mode: Must be False, which changes nothing.
+
+        Returns:
+            The module itself.
 
         Raises:
             RuntimeError: If ``mode`` is True.
         """
         if mode:
-            raise refusal("trained")
+            raise unsupported_operation("trained")
         return super().train(False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Refuse another device or dtype; what changes nothing is applied as ever."""
+        """Reject a change of device or dtype; a conversion that changes nothing is allowed."""
         for tensor in (*self.parameters(), *self.buffers()):
             probe = tensor.new_empty(0)
             if fn(probe) is not probe:
-                raise refusal("moved or converted")
+                raise unsupported_operation("moved or converted")
         return cast(Self, super()._apply(fn, recurse))  # type: ignore[no-untyped-call]
 
     def _load_from_state_dict(self, *_: object) -> NoReturn:
-        raise refusal("given other weights")
+        raise unsupported_operation("given other weights")
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be copied or pickled."""
-        raise refusal("copied or pickled")
+        """Reject copying and pickling."""
+        raise unsupported_operation("copied or pickled")
 
 
-def seal(model: Any) -> Any:
-    """Make a module refuse as a whole what its prepared parts refuse.
+def as_inference_module(model: Any) -> Any:
+    """Add :class:`InferenceModule` to the base classes of a module, in place.
 
-    Its parts alone would refuse only after those before them had been changed. The module keeps
-    what it is and gets another base class.
+    A whole model must reject an operation before any of its parts is changed. If only the prepared
+    parts rejected it, the parts before them would have been changed already.
 
     Args:
-        model: The result of packing.
+        model: A module with prepared parts.
 
     Returns:
-        The same module.
+        The same module. Its class is a subclass of its former class, with the same name.
     """
     if not isinstance(model, InferenceModule):
-        kind: Any = type(model)
-        namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__}
-        metaclass: Any = type(kind)
-        model.__class__ = metaclass(kind.__name__, (InferenceModule, kind), namespace)
+        original: Any = type(model)
+        namespace = {"__module__": original.__module__, "__doc__": original.__doc__}
+        metaclass: Any = type(original)
+        model.__class__ = metaclass(original.__name__, (InferenceModule, original), namespace)
     return model
 
 
-def refusal(done: str) -> RuntimeError:
-    """Make the error for an operation that a prepared model does not have.
+def unsupported_operation(participle: str) -> RuntimeError:
+    """Create the error for an operation that prepared models do not support.
 
     Args:
-        done: What it cannot be, a participle.
+        participle: What cannot be done with the model, such as "trained".
+
+    Returns:
+        The error to raise.
     """
     return RuntimeError(
-        f"a prepared model cannot be {done}; do that with the model it was prepared from, "
-        "then pack that model again"
+        f"a prepared model cannot be {participle}; do that with the model it was prepared from, "
+        "then prepare that model again"
     )
 
 
-class _Undifferentiable(torch.autograd.Function):
-    """A function whose result raises a readable error where gradients would be computed."""
+class _NonDifferentiable(torch.autograd.Function):
+    """Call a function whose output raises a readable error when gradients are computed from it."""
 
     generate_vmap_rule = True
 
@@ -91,22 +104,28 @@ class _Undifferentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> NoReturn:
-        raise refusal("differentiated")
+        raise unsupported_operation("differentiated")
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> NoReturn:
-        raise refusal("differentiated")
+        raise unsupported_operation("differentiated")
 
 
 def without_gradients(function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
-    """Call a function; if gradients are recorded, make its result refuse to be differentiated.
+    """Call a function and make its output raise an error if it is differentiated.
+
+    Where no gradients are recorded, the function is called directly.
 
     Args:
-        function: What computes a new tensor.
-        inputs: Its arguments.
+        function: Function that returns a new tensor.
+        *inputs: Positional arguments of ``function``.
+
+    Returns:
+        What the function returns.
     """
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        mark = torch.empty(0, requires_grad=True, device="cpu")  # so that autograd notes the call
-        apply: Any = _Undifferentiable.apply
-        return cast(Tensor, apply(mark, function, *inputs))
+        # autograd records the call only if an input requires a gradient
+        requires_grad = torch.empty(0, requires_grad=True, device="cpu")
+        apply: Any = _NonDifferentiable.apply
+        return cast(Tensor, apply(requires_grad, function, *inputs))
     return function(*inputs)

@@ -1,4 +1,4 @@
-"""Packing itself: which parts of a model have a faster form, and their exchange."""
+"""Preparation of a model for inference: finding parts with a faster equivalent, replacing them."""
 
 import copy
 from collections.abc import Callable
@@ -21,19 +21,22 @@ from transformer_blocks.inference.layers import (
     UnpaddedEncoder,
 )
 from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
-from transformer_blocks.inference.module import InferenceModule, seal
+from transformer_blocks.inference.module import InferenceModule, as_inference_module
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
 
 Model = TypeVar("Model", bound=nn.Module)
-KERNELS = (fused_attention, scaled_dot_product_attention)
-BY_POSITION = {
+
+CONTENT_BASED_ATTENTION = (fused_attention, scaled_dot_product_attention)
+"""Attention functions whose weights depend on queries and keys alone, not on their positions."""
+
+POSITION_WISE = {
     *(FeedForward, GatedFeedForward, PreNorm, PostNorm, Dropout),
     *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity),
     *(nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh),
 }
-"""Modules that compute each position from that position alone."""
+"""Modules whose output at each position depends on their input at that position alone."""
 
 
 def prepare(
@@ -42,35 +45,40 @@ def prepare(
     linear: Callable[[nn.Linear], nn.Module] = PrepackedLinear,
     compiled: bool = False,
 ) -> Model:
-    """Copy a finished model into one that computes the same faster, without gradients.
+    """Copy a trained model into one that computes the same outputs faster, for inference only.
 
-    Linear maps are prepared, the self-attention of every layer makes its queries, keys and values in
-    one product, ReLU belongs to the product before it, and dropout, which does nothing any more, is
-    left out. The step of a decoder layer with the usual parts takes the shortest way; an encoder of
-    usual layers computes nothing for padding, and gives zeros there. The copy is in evaluation mode
-    and takes twice the memory. Keep the model: the copy cannot be trained, differentiated, moved,
-    converted, given other weights, copied or pickled, and raises a ``RuntimeError`` if it is asked
-    to. Do that with the model, and pack it again.
+    In the copy, linear layers have prepacked weights; each self-attention projects queries, keys
+    and values in one matrix product; ReLU activations are applied in place; dropout is removed,
+    since it does nothing in evaluation mode; the decoding step of a standard decoder layer calls
+    its parts directly; and an encoder of standard layers computes nothing for padding positions,
+    where its output is zero. :mod:`transformer_blocks.inference` describes each of them.
+
+    The copy is in evaluation mode and takes twice the memory of the model. It cannot be trained,
+    differentiated, moved, converted, given other weights, copied or pickled: each of these raises a
+    ``RuntimeError``. Keep the model, do that with it, and prepare it again.
 
     Args:
-        model: Any module; it is left as it is.
-        linear: Called with each trained ``nn.Linear``; returns what replaces it. It needs an
-            attribute ``in_features``, which inputs are checked against.
-        compiled: Also compile the steps that encoders and decoders take with a cache, on a CPU. It
-            needs a C++ compiler. The second step of a kind (of one row, of up to eight, of more;
-            so many rows to a sentence; a mask of the memory or none) then takes half a minute, more
-            for a deep model. Every later one, whatever its length, takes about a third of its time
-            for one row, half for up to eight, and 0.7 to 0.8 for more; a server calls
-            :func:`compile_steps` first, so that no request waits. What modules hold is taken
-            to stay as it was. Their hooks are not called, but
-            :func:`~transformer_blocks.record_attention` and its like see every step.
+        model: Any trained module; it is not changed.
+        linear: Function that receives each trained ``nn.Linear`` and returns the module that
+            replaces it, for example one with quantised weights. The module needs an attribute
+            ``in_features``, which inputs are checked against.
+        compiled: Whether to compile the decoding steps of encoders and decoders on a CPU, which
+            needs a C++ compiler. The second step of each signature (one row, up to eight rows, or
+            more; beam size; memory masked or not) is then delayed by a compilation of about half a
+            minute, longer for a deep model. Every later step takes, whatever its length, about a
+            third of the eager time for one row, half for up to eight rows, and 0.7 to 0.8 for more.
+            A server calls :func:`compile_steps` before its first request, so that no request is
+            delayed. Compiled steps contain the modules as they were at compilation and do not call
+            hooks, but :func:`~transformer_blocks.record_attention` and the other tools of
+            :mod:`transformer_blocks.inspection` observe every step.
 
     Returns:
         The prepared copy.
 
     Raises:
-        TypeError: If an argument is of the wrong kind.
-        ValueError: If the model is prepared already.
+        TypeError: If ``model`` is not a module, ``linear`` cannot be called, or ``compiled`` is not
+            a boolean.
+        ValueError: If the model, or a part of it, is prepared already.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -85,17 +93,17 @@ def prepare(
     check_flag(compiled=compiled)
     if any(isinstance(part, InferenceModule) for part in model.modules()):
         raise ValueError("model must be one that was trained, got a prepared one")
-    # Parts that are made meanwhile start in training mode, as every module does.
-    with torch.inference_mode(False):  # whose tensors could not be used outside of it
-        prepared: Any = _exchange(copy.deepcopy(model).eval(), linear).eval()
-    return seal(_compile_steps(prepared).eval() if compiled else prepared)
+    # The second `eval` is for the new parts: every module is constructed in training mode.
+    with torch.inference_mode(False):  # tensors that are made in it cannot be used outside of it
+        prepared: Any = _replace_parts(copy.deepcopy(model).eval(), linear).eval()
+    return as_inference_module(_compile_stacks(prepared).eval() if compiled else prepared)
 
 
-def _compile_steps(module: nn.Module) -> Any:
-    """Give back a module whose stacks, or which itself if it is one, have compiled steps."""
+def _compile_stacks(module: nn.Module) -> Any:
+    """Replace all encoders and decoders in a module, or the module itself, by compiled ones."""
     for name, part in list(module._modules.items()):
         if part is not None:
-            setattr(module, name, _compile_steps(part))
+            setattr(module, name, _compile_stacks(part))
     if _has_hooks(module):
         return module
     if type(module) in (Encoder, UnpaddedEncoder):
@@ -103,34 +111,35 @@ def _compile_steps(module: nn.Module) -> Any:
     return CompiledDecoder(module) if type(module) is Decoder else module
 
 
-def _exchange(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
-    """Give back the fast form of a module: another one, or itself with fast parts."""
+def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
+    """Return the faster equivalent of a module, or the module itself with faster parts."""
     has_hooks = _has_hooks(module)
     if type(module) is nn.Linear and not has_hooks:
         return linear(module)
     if type(module) in (Dropout, nn.Dropout) and not has_hooks:
         return nn.Identity()
-    watched = any(map(_has_hooks, module.modules()))  # before the parts are exchanged
-    needs_no_padding = _needs_no_padding(module)
-    if linear is PrepackedLinear and _bends_by_relu(module) and not watched:
+    # Both are determined before any part is replaced.
+    any_hooks = any(map(_has_hooks, module.modules()))
+    can_remove_padding = _is_encoder_of_standard_layers(module)
+    if linear is PrepackedLinear and _is_relu_feed_forward(module) and not any_hooks:
         return PrepackedFeedForward(module)
     for name, part in list(module._modules.items()):
         if part is None:
             continue
-        of_layer = isinstance(module, EncoderLayer | DecoderLayer) and name == "self_attention"
-        if of_layer and _can_fuse_projections(part):
+        is_layer = isinstance(module, EncoderLayer | DecoderLayer)
+        if is_layer and name == "self_attention" and _can_fuse_projections(part):
             setattr(module, name, FusedQKVAttention(part, linear=linear))
         else:
-            setattr(module, name, _exchange(part, linear))
-    if type(module) is DecoderLayer and _has_usual_parts(module) and not watched:
+            setattr(module, name, _replace_parts(part, linear))
+    if type(module) is DecoderLayer and _has_standard_parts(module) and not any_hooks:
         return InferenceDecoderLayer(module)
-    if type(module) is Encoder and needs_no_padding and not watched:
+    if type(module) is Encoder and can_remove_padding and not any_hooks:
         return UnpaddedEncoder(module)
     return module
 
 
-def _bends_by_relu(module: nn.Module) -> TypeGuard[FeedForward]:
-    """Tell whether :class:`PrepackedFeedForward` can take the place of a module."""
+def _is_relu_feed_forward(module: nn.Module) -> TypeGuard[FeedForward]:
+    """Return whether :class:`PrepackedFeedForward` computes the same as a module."""
     return (
         type(module) is FeedForward
         and module.activation in (F.relu, torch.relu)
@@ -139,24 +148,23 @@ def _bends_by_relu(module: nn.Module) -> TypeGuard[FeedForward]:
     )
 
 
-def _has_usual_parts(layer: DecoderLayer) -> bool:
-    """Tell whether the step of :class:`InferenceDecoderLayer` is the layer's own."""
+def _has_standard_parts(layer: DecoderLayer) -> bool:
+    """Return whether :class:`InferenceDecoderLayer` computes the same step as a prepared layer."""
     residuals = (
         layer.self_attention_residual,
         layer.cross_attention_residual,
         layer.feed_forward_residual,
     )
-    kinds = {type(residual) for residual in residuals}
     return (
         type(layer.self_attention) is FusedQKVAttention
         and type(layer.cross_attention) is MultiHeadAttention
-        and kinds in ({PreNorm}, {PostNorm})
+        and {type(residual) for residual in residuals} in ({PreNorm}, {PostNorm})
         and all(isinstance(residual.dropout, nn.Identity) for residual in residuals)
     )
 
 
-def _needs_no_padding(module: nn.Module) -> bool:
-    """Tell whether a module is an encoder in which attention alone mixes positions."""
+def _is_encoder_of_standard_layers(module: nn.Module) -> bool:
+    """Return whether all parts of an encoder except content-based attention are position-wise."""
     if type(module) is not Encoder or not len(module.layers):
         return False
     parts: list[nn.Module] = [] if module.norm is None else [module.norm]
@@ -164,26 +172,30 @@ def _needs_no_padding(module: nn.Module) -> bool:
         if type(layer) is not EncoderLayer:
             return False
         attention = layer.self_attention
-        if type(attention) is not MultiHeadAttention or attention.attention_function not in KERNELS:
+        if (
+            type(attention) is not MultiHeadAttention
+            or attention.attention_function not in CONTENT_BASED_ATTENTION
+        ):
             return False
         parts += (part for part in layer.modules() if part not in (layer, attention))
-    return all(map(_works_on_each_position, parts))
+    return all(map(_is_position_wise, parts))
 
 
-def _works_on_each_position(part: nn.Module) -> bool:
-    """Tell whether a part of an encoder computes each position from that position alone."""
+def _is_position_wise(part: nn.Module) -> bool:
+    """Return whether a part's output at each position depends on that position alone."""
     if isinstance(part, nn.LayerNorm | nn.RMSNorm) and len(part.normalized_shape) > 1:
         return False
-    return type(part) in BY_POSITION
+    return type(part) in POSITION_WISE
 
 
 def _has_hooks(module: nn.Module) -> bool:
+    """Return whether forward or backward hooks are registered on a module itself."""
     hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
     return any(getattr(module, name) for name in hooks)
 
 
 def _can_fuse_projections(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
-    """Tell whether one product can do the work of the three projections."""
+    """Return whether one matrix product computes the same as the three input projections."""
     if type(attention) is not MultiHeadAttention or any(map(_has_hooks, attention.modules())):
         return False
     parts = attention.query_projection, attention.key_projection, attention.value_projection

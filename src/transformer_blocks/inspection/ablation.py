@@ -19,14 +19,10 @@ from torch import Tensor, nn
 from transformer_blocks._checks import check_module
 from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
-from transformer_blocks.inference.layers import FusedQKVAttention, InferenceDecoderLayer
-from transformer_blocks.inference.linear import PrepackedLinear
 from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
-
-PACKED = PrepackedLinear, FusedQKVAttention, InferenceDecoderLayer
 
 
 @contextmanager
@@ -75,7 +71,7 @@ def ablate(
     """
     check_module(model=model)
     _check_arguments(heads, modules, residuals, positions=positions, scale=scale)
-    if any(isinstance(part, PACKED) for part in model.modules()):
+    if any(getattr(part, "is_prepared_for_inference", False) for part in model.modules()):
         raise ValueError("model must not be prepared; ablate the one that was trained")
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())

@@ -6,8 +6,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
-from transformer_blocks._contexts import SharedContext
-from transformer_blocks.inference.compiled import uncompiled
+from transformer_blocks._contexts import SharedContext, eager_execution
 
 _force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
 
@@ -20,5 +19,5 @@ def run_eagerly() -> Iterator[None]:
     """
     # Without it nothing has been compiled by torch.compile; and its import takes a second.
     has_dynamo = "torch._dynamo" in sys.modules
-    with uncompiled(), _force_eager if has_dynamo else nullcontext():
+    with eager_execution, _force_eager if has_dynamo else nullcontext():
         yield
