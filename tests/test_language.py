@@ -37,8 +37,8 @@ LEFT_OUT = {
     r"\b(kept|keeps) apart\b": "separate",
     r"\btells? (apart|how|whether|what|the rest)\b": "shows, describes, returns",
 }
-EXCEPTIONS = {
-    # (file, text): why the word is right there
+EXCEPTIONS: set[tuple[str, str]] = {
+    # (file, text)
 }
 
 

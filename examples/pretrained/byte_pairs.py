@@ -23,6 +23,8 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
+from common.errors import UserError
+from common.text_files import read_lines
 from pretrained.loading import (
     check_vocabulary,
     class_name,
@@ -31,8 +33,6 @@ from pretrained.loading import (
     read_tokenizer,
     shown,
 )
-from common.text_files import read_lines
-from common.errors import UserError
 
 FILES = ("vocab.json", "merges.txt", "tokenizer.json")
 END = "<|endoftext|>"

@@ -22,9 +22,9 @@ from tokenizers.models import WordPiece as WordPieceModel
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from pretrained.loading import class_name, expect, read_json, read_tokenizer, shown
-from common.text_files import read_lines
 from common.errors import UserError
+from common.text_files import read_lines
+from pretrained.loading import class_name, expect, read_json, read_tokenizer, shown
 
 MAX_WORD_LENGTH = 100
 """Characters; a longer word becomes [UNK]."""
