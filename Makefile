@@ -1,11 +1,11 @@
-# Everything a person runs here. `make demo` needs Python 3.11+ and nothing else.
+# All commands of the project. `make demo` needs Python 3.11+ and nothing else.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help:  ## say what there is
+help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: demo
@@ -14,7 +14,7 @@ demo: $(VENV)/.examples  ## train the toy translator and show what it learnt (3 
 	$(BIN)/python examples/translate.py evaluate --run runs/demo
 
 .PHONY: ladder
-ladder: $(VENV)/.examples  ## climb from one dot product to heads and positions (half a minute)
+ladder: $(VENV)/.examples  ## run eight short lessons, from one dot product to a tokenizer (half a minute)
 	@for step in examples/ladder/step*.py; do echo; echo "== $$step"; $(BIN)/python $$step || exit 1; done
 
 .PHONY: test
@@ -36,7 +36,7 @@ bench: $(VENV)/.bench  ## time decoding beside other libraries (5 minutes, with 
 	$(BIN)/python benchmarks/decoding.py
 
 .PHONY: bench-blocks
-bench-blocks: $(VENV)/.bench  ## time the blocks and weigh their memory beside other libraries (15 minutes)
+bench-blocks: $(VENV)/.bench  ## time the blocks and measure their memory beside other libraries (15 minutes)
 	$(BIN)/python benchmarks/blocks.py
 
 .PHONY: bench-training
@@ -44,11 +44,11 @@ bench-training: $(VENV)/.bench  ## time the training beside other loops (5 minut
 	$(BIN)/python benchmarks/training.py
 
 .PHONY: bench-pretrained
-bench-pretrained: $(VENV)/.bench  ## time published models beside the library they come from (5 minutes)
+bench-pretrained: $(VENV)/.bench  ## time published models beside transformers (5 minutes)
 	$(BIN)/python benchmarks/published.py
 
 .PHONY: kill
-kill: $(VENV)/.examples  ## kill a training twenty times and see that not a bit is lost (2 minutes)
+kill: $(VENV)/.examples  ## kill a training twenty times and compare its result bit by bit (2 minutes)
 	$(BIN)/python examples/kill_training.py
 
 .PHONY: format
@@ -61,7 +61,7 @@ docs: $(VENV)/.docs  ## render the docstrings as pages: docs/_build/html/index.h
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
 .PHONY: clean
-clean:  ## remove the environment and what was built; runs/ and data/ stay
+clean:  ## remove the environment and build outputs; runs/ and data/ remain
 	rm -rf $(VENV) docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # An install leaves a stamp: it is done again only when what it depends on changes.

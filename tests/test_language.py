@@ -37,9 +37,9 @@ LEFT_OUT = {
     r"\b(kept|keeps) apart\b": "separate",
     r"\btells? (apart|how|whether|what|the rest)\b": "shows, describes, returns",
 }
-EXCEPTIONS: set[tuple[str, str]] = {
+EXCEPTIONS: list[tuple[str, str]] = [
     # (file, text)
-}
+]
 
 
 def texts() -> list[Path]:
