@@ -20,7 +20,7 @@ are large it lets torch compute the same result in blocks, and never holds a who
 
 Shapes: B sentences, H heads, L queries, S keys, d_k the width of a head.
 
-Next chapter: :mod:`transformer_blocks.kernels`, attention that can be exchanged.
+Next chapter: :mod:`transformer_blocks.multi_head`, learned projections and several heads.
 """
 
 import math

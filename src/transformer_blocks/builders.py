@@ -5,7 +5,7 @@ one wants the usual parts: here they are composed, with the base model of the pa
 (table 3: 6 layers, d_model 512, 8 heads, d_ff 2048, dropout 0.1, post-norm). To change what no
 argument names, copy the few lines of a builder and pass other parts.
 
-Next chapter: :mod:`transformer_blocks.loss`, what such a stack learns from.
+Next chapter: :mod:`transformer_blocks.loss`, which training minimises.
 """
 
 from collections.abc import Callable

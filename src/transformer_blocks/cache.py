@@ -19,7 +19,7 @@ interrupted leaves the caches of all layers at the length that they had, and can
 Reordering is done in place and cannot be undone; if it is interrupted, the cache refuses further
 use.
 
-Next chapter: :mod:`transformer_blocks.variants.rotary`, positions as today's models know them.
+Next chapter: :mod:`transformer_blocks.variants`, parts that take the place of the paper's.
 """
 
 from collections.abc import Callable, Iterator, Sequence

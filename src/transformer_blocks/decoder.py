@@ -11,7 +11,7 @@ pass; the causal mask ensures that each is computed from earlier tokens only (*t
 During generation there is one new position at a time; the argument ``cache`` is for that, and can
 be ignored until then.
 
-Next chapter: :mod:`transformer_blocks.encoder_decoder`, both halves together.
+Next chapter: :mod:`transformer_blocks.encoder_decoder`, the two together.
 """
 
 from collections.abc import Callable, Iterable, Sequence

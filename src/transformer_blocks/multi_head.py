@@ -18,7 +18,7 @@ Both serve all three uses of section 3.2.3. Self-attention passes one sequence t
 Source-target attention, or cross-attention, asks with the translation and looks up keys and values
 in the encoded source. The decoder's self-attention also hides the future.
 
-Next chapter: :mod:`transformer_blocks.fast.dropout`, which comes with every part that learns.
+Next chapter: :mod:`transformer_blocks.feed_forward`, the other half of every layer.
 """
 
 from collections import OrderedDict

@@ -9,7 +9,7 @@ Three algorithms choose the tokens. :func:`greedy_search` takes the most probabl
 step, :func:`beam_search` follows several hypotheses at once, and :func:`sample` draws tokens at
 random from the model's distribution.
 
-Next chapter: :mod:`transformer_blocks.inspection`, a look at what the model looked at.
+Next chapter: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
 """
 
 from transformer_blocks.generation.beam import beam_search

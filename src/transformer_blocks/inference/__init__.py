@@ -31,7 +31,7 @@ plain computation, up to rounding:
 
 Nothing outside this package imports it: models are built, trained and decoded without it.
 
-Next chapter: :mod:`transformer_blocks.generation`, from scores for the next word to a sentence.
+Next chapter: :mod:`transformer_blocks.explorer`, all attention maps of a model on one page.
 """
 
 from transformer_blocks.inference.compiled import compile_steps

@@ -17,7 +17,7 @@ queries with all keys is one matrix product, while this sum needs a vector of wi
 pair. That is why the product won. The sum needs no scale, though: tanh keeps each part within -1
 and 1.
 
-Next chapter: :mod:`transformer_blocks.multi_head`, which makes queries, keys and values.
+Next chapter: :mod:`transformer_blocks.variants.rotary`, positions as rotations of queries and keys.
 """
 
 import math

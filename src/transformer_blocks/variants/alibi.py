@@ -12,7 +12,7 @@ hardly feels the distance. Nothing is learned. As the rule is as plain at distan
 model that has only seen short texts goes on well in longer ones; positions that were never added in
 training cannot do that.
 
-Next chapter: :mod:`transformer_blocks.variants.query_key_norm`, scores that cannot run away.
+Next chapter: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
 """
 
 import math

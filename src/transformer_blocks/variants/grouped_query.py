@@ -11,7 +11,7 @@ the H query heads form G groups, and each group has one key head and one value h
 The cache is H / G times smaller. G = H is multi-head attention, G = 1 is multi-query attention
 ("Fast Transformer Decoding", Shazeer 2019, https://arxiv.org/abs/1911.02150).
 
-Next chapter: :mod:`transformer_blocks.inference`, a finished model, laid out for speed.
+Next chapter: :mod:`transformer_blocks.variants.gated_feed_forward`, feed-forward with a gate.
 """
 
 import torch

@@ -12,7 +12,7 @@ The idea is from "Query-Key Normalization for Transformers" (Henry et al. 2020,
 https://arxiv.org/abs/2010.04245), which divides by the length; today's models use RMSNorm, which
 divides by the root of the mean square, and learns a gain for each of the d_k numbers.
 
-Next chapter: :mod:`transformer_blocks.variants.grouped_query`, heads that share what they look up.
+Next chapter: :mod:`transformer_blocks.variants.grouped_query`, which shrinks the cache.
 """
 
 from collections.abc import Callable

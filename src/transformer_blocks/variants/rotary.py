@@ -19,7 +19,7 @@ positions; the first plane tells neighbours apart, the last one chapters.
 
 Values are not turned: what a word hands over is the same wherever it stands.
 
-Next chapter: :mod:`transformer_blocks.variants.alibi`, distance as a price.
+Next chapter: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
 """
 
 import torch
