@@ -164,7 +164,7 @@ def make_small(*, prepared: bool) -> Prepare:
     layers = [
         EncoderLayer(
             GroupedQueryAttention(
-                128, 4, 2, bias=False, attention_function=RotaryPositionalEncoding(32)
+                128, 4, 2, bias=False, transforms=[RotaryPositionalEncoding(32)]
             ),
             GatedFeedForward(128, 341),
             residual=lambda: PreNorm(128, norm=nn.RMSNorm(128)),

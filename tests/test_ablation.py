@@ -120,7 +120,12 @@ def test_the_model_is_restored_exactly(attention_function: Any, fails: bool) -> 
     model = nn.ModuleDict(
         {
             "positions": SinusoidalPositionalEncoding(16),
-            "encoder": build_encoder(**SIZES, attention_function=attention_function),
+            "encoder": build_encoder(
+                **SIZES,
+                attention=lambda: MultiHeadAttention(
+                    16, 4, attention_function=copy.deepcopy(attention_function)
+                ),
+            ),
         }
     ).eval()
     x = torch.randn(2, 5, 16)

@@ -1,7 +1,8 @@
-"""How the files stand to each other, read from the source itself."""
+"""The structure of the package, read from its source: floors, chapters, and what a chapter is."""
 
 import ast
 import importlib
+import pydoc
 import re
 import sys
 from collections.abc import Iterator
@@ -16,44 +17,51 @@ import transformer_blocks
 ROOT = Path(transformer_blocks.__file__).parent
 FLOORS = {
     "_checks": 0,
-    "dropout": 1,
+    "_contexts": 0,
+    "fast.dropout": 1,
+    "fast.top_k": 1,
     "masks": 1,
     "embedding": 1,
     "cache": 1,
     "loss": 1,
     "schedule": 1,
+    "attention": 2,
+    "fast.cross_entropy": 2,
     "feed_forward": 2,
     "residual": 2,
-    "attention": 2,
-    "kernels": 3,
-    "additive": 4,
-    "rotary": 4,
-    "linear_bias": 4,
-    "query_key_norm": 4,
+    "fast.attention": 3,
+    "variants.explicit": 3,
+    "variants.gated_feed_forward": 3,
+    "variants.additive": 4,
+    "variants.alibi": 4,
     "multi_head": 4,
-    "grouped_query": 5,
+    "variants.rotary": 5,
+    "variants.query_key_norm": 5,
+    "variants.grouped_query": 5,
     "encoder": 5,
     "decoder": 5,
-    "generation": 5,
     "encoder_decoder": 6,
     "builders": 6,
-    "packing": 6,
+    "generation": 6,
     "inspection": 7,
     "interop": 7,
     "explorer": 8,
+    "inference": 9,  # the highest: nothing imports it
 }
+OF_FILES = {"fast", "variants"}  # packages whose files have floors of their own
 SOURCES = {
     path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in ROOT.rglob("*.py")
 }
-BLOCKS = {path: tree for path, tree in SOURCES.items() if path != Path("__init__.py")}
 CHAPTERS = re.findall(
-    r"^\d+\. :mod:`~transformer_blocks\.(\w+)`", transformer_blocks.__doc__ or "", re.M
+    r"^\d+\. :mod:`~transformer_blocks\.([\w.]+)`", transformer_blocks.__doc__ or "", re.M
 )
+FLAT_CHAPTERS = [Path(f"{name}.py") for name in CHAPTERS if Path(f"{name}.py") in SOURCES]
 
 
-def room(path: Path) -> str:
-    """Name the file, or the package that a file is a part of."""
-    return path.parts[0].removesuffix(".py")
+def floor_of(path: Path) -> str:
+    """Name what has a floor: a flat file, a file of ``fast`` or ``variants``, or a package."""
+    parts = [part.removesuffix(".py") for part in path.parts]
+    return ".".join(parts[: 2 if parts[0] in OF_FILES else 1])
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -65,34 +73,68 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield "." * node.level + (node.module or "")
 
 
-every_block = pytest.mark.parametrize("path", BLOCKS, ids=str)
+INITS = {Path("__init__.py"), *(Path(name) / "__init__.py" for name in OF_FILES)}
+every_file = pytest.mark.parametrize(
+    "path", [path for path in SOURCES if path not in INITS], ids=str
+)
 
 
-@every_block
+@every_file
 def test_a_file_imports_only_from_lower_floors(path: Path) -> None:
-    assert room(path) in FLOORS, f"give {room(path)} a floor"
-    for name in imports(BLOCKS[path]):
+    own = floor_of(path)
+    assert own in FLOORS, f"give {own} a floor"
+    for name in imports(SOURCES[path]):
         package, _, rest = name.partition(".")
         assert package, f"{path} imports relatively: {name}"
         if package == "transformer_blocks":
             assert rest, f"{path} imports from __init__"
-            other = rest.split(".")[0]
-            within_its_package = len(path.parts) > 1 and other == room(path)
-            assert within_its_package or FLOORS[other] < FLOORS[room(path)], name
+            parts = rest.split(".")
+            other = ".".join(parts[: 2 if parts[0] in OF_FILES else 1])
+            is_own_package = own == other and own not in OF_FILES
+            assert is_own_package or FLOORS[other] < FLOORS[own], name
 
 
-@every_block
+@pytest.mark.parametrize("package", sorted(OF_FILES))
+def test_a_package_of_single_files_imports_nothing_itself(package: str) -> None:
+    assert not list(imports(SOURCES[Path(package, "__init__.py")]))
+
+
+@every_file
 def test_the_blocks_need_torch_alone(path: Path) -> None:
     allowed = {"torch", "transformer_blocks", *sys.stdlib_module_names}
-    if room(path) == "explorer":
-        allowed |= {"matplotlib", "fontTools"}  # only where a picture is made
-    assert {name.split(".")[0] for name in imports(BLOCKS[path])} <= allowed
+    if floor_of(path) == "explorer":
+        allowed |= {"matplotlib", "fontTools"}  # only where a figure is made
+    assert {name.split(".")[0] for name in imports(SOURCES[path])} <= allowed
 
 
-def test_every_floor_has_its_file() -> None:
-    assert {room(path) for path in BLOCKS} == FLOORS.keys()
+def test_every_floor_has_its_file_and_every_chapter_its_tests() -> None:
+    assert {floor_of(path) for path in SOURCES if path not in INITS} == FLOORS.keys()
     tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
-    assert {f"test_{name}" for name in FLOORS if not name.startswith("_")} <= tests
+    with_tests = {name.split(".")[-1] for name in FLOORS} - {"_checks", "_contexts", "explicit"}
+    assert {f"test_{name}" for name in with_tests} <= tests
+
+
+@pytest.mark.parametrize("path", FLAT_CHAPTERS, ids=str)
+def test_a_chapter_holds_nothing_that_is_there_for_speed_alone(path: Path) -> None:
+    tree = SOURCES[path]
+    for node in tree.body:  # a measured threshold is a number with a name of its own
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            value = node.value
+            numbers = [] if value is None else list(ast.walk(value))
+            assert not any(
+                isinstance(each, ast.Constant) and type(each.value) in (int, float)
+                for each in numbers
+            ), f"{path}: {ast.unparse(node)}"
+    names = {ast.unparse(each) for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
+    assert not names & {"torch.compiler", "torch.autograd.Function"}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if floor_of(path).startswith("fast.")], ids=str
+)
+def test_every_fast_form_names_the_torch_call_that_it_equals(path: Path) -> None:
+    if path not in INITS:
+        assert re.search(r"Equals ``torch\.[\w.]+\(", ast.get_docstring(SOURCES[path]) or "")
 
 
 def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
@@ -102,25 +144,25 @@ def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
                 yield path, node
 
 
-def test_a_mask_is_inverted_in_one_line_where_torch_s_kernel_wants_it() -> None:
+def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() -> None:
     inversions, uses = [], []
     for path, function in functions():
-        if room(path) == "inspection":  # which computes nothing with masks, but tells about them
+        if floor_of(path) == "inspection":  # which computes nothing with masks, but explains them
             continue
         for node in ast.walk(function):
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-                inversions.append((path.stem, function.name, ast.unparse(node.operand)))
+                inversions.append((floor_of(path), function.name, ast.unparse(node.operand)))
             if isinstance(node, ast.keyword) and node.arg == "attn_mask":
-                uses.append((path.stem, function.name))
+                uses.append((floor_of(path), function.name))
     of_masks = [each for each in inversions if each[2] != "fully_masked"]
-    assert of_masks == [("attention", "fused_attention", "hidden")]
-    assert uses == [("attention", "fused_attention")]
+    assert of_masks == [("fast.attention", "_attend", "mask")]
+    assert uses == [("fast.attention", "_attend")]
     for path in SOURCES:
         text = (ROOT / path).read_text("utf-8")
         assert not re.search(r"logical_not|bitwise_not|mask == (0|False)\b(?!`)", text), path
 
 
-def test_no_number_stands_in_for_infinity() -> None:
+def test_no_number_stands_for_infinity() -> None:
     for path, tree in SOURCES.items():
         numbers = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
         large = [n for n in numbers if isinstance(n, int | float) and abs(n) > 1e5]
@@ -132,19 +174,19 @@ def test_errors_are_raised_and_not_asserted() -> None:
         assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree)), path
 
 
-def test_no_block_swallows_unknown_arguments() -> None:
+def test_no_block_accepts_unknown_arguments() -> None:
     for path, function in functions():
-        # Checks report the names of their arguments; inspection hands on the calls of others.
-        if room(path) not in ("_checks", "inspection"):
+        # Checks report the names of their arguments; inspection forwards the calls of others.
+        if floor_of(path) not in ("_checks", "inspection"):
             options = function.args.kwarg
-            is_handed_on = options is not None and ast.unparse(options.annotation or options) == (
+            is_forwarded = options is not None and ast.unparse(options.annotation or options) == (
                 "Inputs.kwargs"  # a decorator, whose function takes what the decorated one takes
             )
-            assert options is None or is_handed_on, (path, function.name)
+            assert options is None or is_forwarded, (path, function.name)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_can_be_imported_and_tells_what_it_does(name: str) -> None:
+def test_every_public_name_has_a_summary_line(name: str) -> None:
     thing: Any = PUBLIC[name]
     first_line = (thing.__doc__ or "").strip().splitlines()[0]
     assert len(first_line) > 15
@@ -152,24 +194,25 @@ def test_every_public_name_can_be_imported_and_tells_what_it_does(name: str) -> 
     assert thing.__module__.startswith("transformer_blocks.")
 
 
-def test_public_names_stand_in_the_order_of_the_chapters() -> None:
-    homes = [
-        CHAPTERS.index(thing.__module__.split(".")[1]) for thing in map(any_of, EXPORTS.values())
-    ]
-    assert homes == sorted(homes)
+def test_public_names_are_exported_in_the_order_of_the_chapters() -> None:
+    chapters = []
+    for thing in EXPORTS.values():
+        parts = str(getattr(thing, "__module__", "")).split(".")[1:]
+        names = [".".join(parts[: end + 1]) for end in range(len(parts))]
+        home = [name for name in names if name in CHAPTERS][-1]
+        chapters.append(CHAPTERS.index(home))
+    assert chapters == sorted(chapters)
 
 
-def any_of(thing: object) -> Any:
-    return thing
-
-
-def test_every_file_but_the_checks_is_a_chapter() -> None:
+def test_every_file_is_a_chapter_or_a_part_of_one() -> None:
     assert len(CHAPTERS) == len(set(CHAPTERS))
-    assert set(CHAPTERS) == FLOORS.keys() - {"_checks"}
+    parts = {"_checks", "_contexts", "variants.explicit"}
+    parts |= {name for name in FLOORS if name.startswith("fast.")}
+    assert set(CHAPTERS) == (FLOORS.keys() - parts) | OF_FILES
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_every_chapter_names_the_next_and_the_last_one_the_whole(chapter: str) -> None:
+def test_every_chapter_names_the_next_one(chapter: str) -> None:
     text = (importlib.import_module(f"transformer_blocks.{chapter}").__doc__ or "").strip()
     end = " ".join(text.split("\n\n")[-1].split())
     following = [*CHAPTERS, None][CHAPTERS.index(chapter) + 1]
@@ -177,7 +220,15 @@ def test_every_chapter_names_the_next_and_the_last_one_the_whole(chapter: str) -
         assert "``examples/translation/transformer.py``" in end
         assert "Next chapter" not in text
     else:
-        assert re.fullmatch(rf"Next chapter: :mod:`transformer_blocks\.{following}`, [^.]+\.", end)
+        name = re.escape(following)
+        assert re.fullmatch(rf"Next chapter: :mod:`transformer_blocks\.{name}`, [^.]+\.", end)
+
+
+def test_help_on_the_package_is_a_page() -> None:
+    page = pydoc.render_doc(transformer_blocks, renderer=pydoc.TextDoc())
+    assert len(page) < 20_000
+    for chapter in CHAPTERS:
+        assert chapter in page
 
 
 def test_the_package_says_that_it_is_typed() -> None:

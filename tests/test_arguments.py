@@ -37,8 +37,8 @@ from transformer_blocks import (
     MultiHeadAttention,
     PostNorm,
     PreNorm,
-    PreparingKernel,
     QueryKeyNorm,
+    QueryKeyTransform,
     Residual,
     RotaryPositionalEncoding,
     SelfAttentionCache,
@@ -64,7 +64,7 @@ from transformer_blocks import (
     sinusoidal_table,
     sliding_window_mask,
 )
-from transformer_blocks.fast.dropout import drop
+from transformer_blocks.fast.dropout import apply_dropout
 from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inference import PrepackedLinear, compile_steps, prepare
 
@@ -148,7 +148,9 @@ FLAG = Kind(False, ("no", 0, 1, None, np.True_, bool))
 INTEGER = Kind(0, (1.5, "0", True, None, torch.ones(3), int))
 IDENTITY = Kind(nn.Identity(), (nn.Identity, "relu", None, 1, torch.ones(3)))
 FUNCTION = Kind(torch.relu, ("gelu", nn.GELU, None, 1, [torch.relu]))
-KERNEL = Kind(fused_attention, ("fused", ALiBi, None, 1, torch.ones(3)))
+ATTENTION_FUNCTION = Kind(fused_attention, ("fused", ALiBi, None, 1, torch.ones(3)))
+TRANSFORM = QueryKeyTransform()
+TRANSFORMS = Kind((), (TRANSFORM, [QueryKeyTransform], [torch.relu], None, "rotary", 1))
 ANYTHING = Kind(None, ())  # for Python or torch to say, such as a device
 
 
@@ -192,7 +194,8 @@ STACK = {
     "attention_dropout": probability(0.0),
     "activation": FUNCTION,
     "residual": Kind(PreNorm, ("pre", PreNorm(D), nn.Identity(), None, 1)),
-    "attention_function": KERNEL,
+    "attention": Kind(None, (MultiHeadAttention(D, H), "attention", 1, dict, lambda: nn.Linear)),
+    "feed_forward": Kind(None, (nn.Identity(), "gated", 1, dict, lambda: None)),
 }
 SEARCH = {
     "start": ids(B),
@@ -216,18 +219,11 @@ class Counter:
 MODEL = made(Counter(), Counter)
 
 
-class Careless(ExplicitAttention):
-    """A kernel that looks at nothing."""
+class Uniform(ExplicitAttention):
+    """An attention function with equal scores, which checks nothing itself."""
 
-    def attention_weights(self, query: Tensor, key: Tensor, **options: Any) -> Tensor:
-        return torch.ones(*query.shape[:3], key.shape[2]) / key.shape[2]
-
-
-class Doubles(PreparingKernel):
-    """A kernel that asks louder."""
-
-    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return 2 * query, key
+    def attention_scores(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+        return torch.zeros(*query.shape[:3], key.shape[2])
 
 
 def attention(attention_function: Any = fused_attention) -> MultiHeadAttention:
@@ -276,7 +272,8 @@ HEADED = {
     "value_width": size(D).or_none(),
     "bias": FLAG,
     "dropout": probability(0.0),
-    "attention_function": KERNEL,
+    "attention_function": ATTENTION_FUNCTION,
+    "transforms": TRANSFORMS,
 }
 WIDE = {
     "d_model": size(D),
@@ -339,11 +336,9 @@ CALLS: dict[str, Call] = {
     "attention_weights": Call(attention_weights, WEIGHS),
     "scaled_dot_product_attention": Call(scaled_dot_product_attention, MIXES),
     "fused_attention": Call(fused_attention, MIXES),
-    "ExplicitAttention.forward": Call(lambda *args, **given: Careless()(*args, **given), MIXES),
-    "PreparingKernel": Call(PreparingKernel, {"attention_function": KERNEL}),
-    "PreparingKernel.forward": Call(lambda **given: Doubles(fused_attention)(**given), MIXES),
-    "PreparingKernel.attention_weights": Call(
-        lambda **given: Doubles(fused_attention).attention_weights(**given), WEIGHS
+    "ExplicitAttention.forward": Call(lambda **given: Uniform()(**given), MIXES),
+    "ExplicitAttention.attention_weights": Call(
+        lambda **given: Uniform().attention_weights(**given), WEIGHS
     ),
     "AdditiveAttention": Call(AdditiveAttention, {"d_k": size(D), "num_heads": size(H)}),
     "AdditiveAttention.attention_weights": Call(
@@ -371,7 +366,7 @@ CALLS: dict[str, Call] = {
         lambda hook: attention().register_weights_hook(hook),
         {"hook": Kind(print, ("print", None, 1, list))},
     ),
-    "MultiHeadAttention.mix": Call(
+    "MultiHeadAttention.attend": Call(
         lambda queries, keys, values, **options: attention().attend(
             queries, keys, values, **options
         ),
@@ -389,11 +384,11 @@ CALLS: dict[str, Call] = {
         lambda input: Dropout(0.5)(input),
         {"input": vectors(B, L, D, any_rank=True, width=False, weights=False)},
     ),
-    "drop": Call(
-        drop,
+    "apply_dropout": Call(
+        apply_dropout,
         {
             "x": vectors(B, L, D, any_rank=True, width=False, weights=False),
-            "probability": probability(0.1),
+            "p": probability(0.1),
         },
     ),
     "FeedForward": Call(FeedForward, WIDE),
@@ -485,7 +480,7 @@ CALLS: dict[str, Call] = {
         {"source_mask": "memory_mask|mask", "target_mask": "mask"},
     ),
     "build_encoder": Call(build_encoder, STACK),
-    "build_decoder": Call(build_decoder, {**STACK, "cross_kernel": KERNEL}),
+    "build_decoder": Call(build_decoder, {**STACK, "cross_attention": STACK["attention"]}),
     "linear_cross_entropy": Call(
         linear_cross_entropy,
         {
@@ -529,14 +524,15 @@ CALLS: dict[str, Call] = {
     "DecoderCache.reorder": Call(lambda rows: decoder_cache().reorder(rows), {"rows": ROWS}),
     "RotaryPositionalEncoding": Call(
         RotaryPositionalEncoding,
-        {"d_k": size(4), "base": number(100.0), "attention_function": KERNEL},
+        {"d_k": size(4), "base": number(100.0)},
     ),
-    "RotaryPositionalEncoding.prepare": Call(
-        lambda **given: RotaryPositionalEncoding(D // H).prepare(**given),
-        {
-            "query": vectors(B, H, L, D // H),
-            "key": vectors(B, H, S, D // H),
-        },
+    "RotaryPositionalEncoding.transform_queries": Call(
+        lambda **given: RotaryPositionalEncoding(D // H).transform_queries(**given),
+        {"queries": vectors(B, H, L, D // H, weights=False), "start": INTEGER},
+    ),
+    "RotaryPositionalEncoding.transform_keys": Call(
+        lambda **given: RotaryPositionalEncoding(D // H).transform_keys(**given),
+        {"keys": vectors(B, H, S, D // H, weights=False), "start": INTEGER},
     ),
     "ALiBi": Call(ALiBi, {"num_heads": size(H)}),
     "ALiBi.attention_weights": Call(lambda **given: ALiBi(H).attention_weights(**given), WEIGHS),
@@ -546,17 +542,19 @@ CALLS: dict[str, Call] = {
         {
             "d_k": size(4),
             "norm": Kind(nn.RMSNorm, ("rms", nn.RMSNorm(4), None, 1, lambda width: width)),
-            "attention_function": KERNEL,
         },
     ),
-    "QueryKeyNorm.prepare": Call(
-        lambda **given: QueryKeyNorm(D // H).prepare(**given),
-        {
-            "query": vectors(B, H, L, D // H, half=False),
-            "key": vectors(B, H, S, D // H, half=False),
-        },
+    "QueryKeyNorm.transform_queries": Call(
+        lambda **given: QueryKeyNorm(D // H).transform_queries(**given),
+        {"queries": vectors(B, H, L, D // H, half=False), "start": INTEGER},
     ),
-    "GroupedQueryAttention": Call(GroupedQueryAttention, {**HEADED, "num_groups": size(1)}),
+    "QueryKeyNorm.transform_keys": Call(
+        lambda **given: QueryKeyNorm(D // H).transform_keys(**given),
+        {"keys": vectors(B, H, S, D // H, half=False), "start": INTEGER},
+    ),
+    "GroupedQueryAttention": Call(
+        GroupedQueryAttention, {**HEADED, "num_key_value_heads": size(1)}
+    ),
     "GroupedQueryAttention.forward": Call(
         lambda **given: GroupedQueryAttention(D, H, 1)(**given), {**ATTENDS, "cache": PAST}
     ),
@@ -620,8 +618,11 @@ ELSEWHERE = {  # what is checked by tests of its own
     *("AttentionMaps", "Writing", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
     "compile_steps",  # which takes minutes
     *("AttentionFunction", "StepModel", "Generation", "ExplicitAttention"),  # nothing to call
-    # For subclasses to write, or the base's, which is here under its own name.
-    *("ExplicitAttention.attention_weights", "PreparingKernel.prepare", "Residual.forward"),
+    # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.
+    *(f"{name}.attention_scores" for name in ("ExplicitAttention", "AdditiveAttention", "ALiBi")),
+    # For subclasses to define; theirs are in the table.
+    *("QueryKeyTransform.transform_queries", "QueryKeyTransform.transform_keys"),
+    *("QueryKeyTransform", "Residual.forward"),
 }
 
 
@@ -751,7 +752,7 @@ def test_a_check_never_computes_a_weight() -> None:
 
 @pytest.mark.parametrize(
     "attention_function",
-    [Careless(), lambda query, key, value, **options: query],
+    [Uniform(), lambda query, key, value, **options: query],
     ids=["module", "function"],
 )
 def test_a_kernel_of_ones_own_need_not_check_masks(attention_function: Any) -> None:

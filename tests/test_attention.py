@@ -507,7 +507,7 @@ def test_a_large_mask_is_made_for_some_queries_at_a_time_and_changes_no_result(
     cells: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", cells)
+    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", cells)
     mask = None if shape is None else torch.rand(*shape[:-1], keys) < 0.5
     inputs = [torch.randn(2, 3, n, 4, dtype=torch.float64) for n in (7, keys, keys)]
     results = []
@@ -553,7 +553,7 @@ class Largest(TorchDispatchMode):
 def test_no_operation_makes_a_whole_table(
     mask: Tensor | None, causal: bool, learns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", 2**13)
+    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 2**13)
     keys = 512 if mask is not None else 500  # of one length, torch hides the future itself
     query, key = torch.randn(2, 1, 512, 4), torch.randn(2, 1, keys, 4)
     query.requires_grad_(learns)
@@ -577,7 +577,7 @@ def test_no_operation_makes_a_whole_table(
 
 
 def test_large_masks_serve_the_transforms_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", 20)
+    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 20)
     x, mask = torch.randn(1, 1, 7, 4, dtype=torch.float64), torch.rand(7, 7) < 0.3
     gradients = [
         torch.func.grad(
@@ -605,7 +605,7 @@ def test_an_infinite_query_shows_where_it_attends_to_few_keys_too(length: int) -
 def test_a_large_mask_that_changes_before_the_backward_pass_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("transformer_blocks.attention.LARGE_MASK", 64)
+    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 64)
     x = torch.randn(1, 1, 20, 8, requires_grad=True)
     mask = torch.rand(20, 20) < 0.3
     loss = fused_attention(x, x, x, mask=mask).square().sum()

@@ -429,9 +429,12 @@ def test_an_output_of_an_attention_function_has_one_vector_for_each_query_and_he
         return (reduce(value), query) if as_pair else reduce(value)
 
     model = build_encoder(
-        num_layers=1, d_model=8, num_heads=2, d_ff=12, attention_function=attention_function
+        num_layers=1,
+        d_model=8,
+        d_ff=12,
+        attention=lambda: MultiHeadAttention(8, 2, attention_function=attention_function),
     )
     model = prepare(model) if prepared else model
-    rule = r"^kernel must return an output of shape \(B, H, L, d_k\) = \(3, 2, 5, 4\), got \("
+    rule = r"^attention_function must return an output of shape \(B, H, L, d_k\) = \(3, 2, 5, 4\), got \("
     with pytest.raises(ValueError, match=rule), torch.no_grad():
         model(torch.randn(3, 5, 8))

@@ -1,4 +1,4 @@
-"""Builders compose the parts that their arguments name."""
+"""Builders compose the parts that their arguments name, new ones for every layer."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,10 +14,14 @@ from transformer_blocks import (
     Encoder,
     EncoderLayer,
     FeedForward,
+    GatedFeedForward,
+    GroupedQueryAttention,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
+    QueryKeyNorm,
     Residual,
+    RotaryPositionalEncoding,
     build_decoder,
     build_encoder,
     fused_attention,
@@ -68,23 +72,13 @@ def test_every_layer_is_made_anew(build: Builder) -> None:
 
 @both_builders
 def test_every_argument_reaches_every_layer(build: Builder) -> None:
-    kernels = {"attention_function": scaled_dot_product_attention}
-    if build is build_decoder:
-        kernels["cross_kernel"] = scaled_dot_product_attention
-    model = build(
-        **SIZES,
-        dropout=0.25,
-        attention_dropout=0.5,
-        activation=F.gelu,
-        residual=PreNorm,
-        **kernels,
-    )
+    model = build(**SIZES, dropout=0.25, attention_dropout=0.5, activation=F.gelu, residual=PreNorm)
     attentions = modules_of(MultiHeadAttention, model)
     assert len(attentions) == (6 if build is build_decoder else 3)
     for attention in attentions:
         assert attention.num_heads == 2
         assert attention.dropout == 0.5
-        assert attention.attention_function is scaled_dot_product_attention
+        assert attention.attention_function is fused_attention
         assert attention.query_projection.weight.shape == (8, 8)
     for feed_forward in modules_of(FeedForward, model):
         assert feed_forward.activation is F.gelu
@@ -95,12 +89,86 @@ def test_every_argument_reaches_every_layer(build: Builder) -> None:
     assert isinstance(model.norm, nn.LayerNorm)
 
 
+def grouped() -> MultiHeadAttention:
+    transforms = [QueryKeyNorm(4), RotaryPositionalEncoding(4)]
+    return GroupedQueryAttention(8, 2, 1, bias=False, transforms=transforms)
+
+
 @both_builders
-def test_a_function_may_make_the_residuals_and_so_the_last_norm(build: Builder) -> None:
-    def todays(d_model: int, *, dropout: float) -> Residual:
+def test_every_factory_is_called_once_per_layer(build: Builder) -> None:
+    calls: list[str] = []
+
+    def counted(name: str, make: Callable[[], nn.Module]) -> Callable[[], Any]:
+        def factory() -> nn.Module:
+            calls.append(name)
+            return make()
+
+        return factory
+
+    factories: dict[str, Any] = {
+        "attention": counted("attention", grouped),
+        "feed_forward": counted("feed_forward", lambda: GatedFeedForward(8, 6)),
+    }
+    if build is build_decoder:
+        factories["cross_attention"] = counted(
+            "cross_attention", lambda: MultiHeadAttention(8, 4, key_width=5, value_width=5)
+        )
+    model = build(**SIZES, **factories)
+    assert sorted(calls) == sorted(3 * list(factories))
+    for layer in model.layers:
+        assert isinstance(layer.self_attention, GroupedQueryAttention)
+        assert isinstance(layer.feed_forward, GatedFeedForward)
+        if isinstance(layer, DecoderLayer):
+            assert layer.cross_attention.num_heads == 4
+    memory = torch.randn(2, 7, 5)
+    assert run(model, torch.randn(2, 5, 8), memory).shape == (2, 5, 8)
+    gains = [norm.query_norm.get_parameter("weight") for norm in modules_of(QueryKeyNorm, model)]
+    assert len({id(gain) for gain in gains}) == 3
+
+
+@both_builders
+def test_parameters_are_never_shared_between_layers(build: Builder) -> None:
+    norm, attention, activation = QueryKeyNorm(4), MultiHeadAttention(8, 2), nn.PReLU()
+    identity, layer_norm = nn.Identity(), nn.LayerNorm(8)
+    shared: dict[str, dict[str, Any]] = {
+        "self_attention.transforms.0.query_norm.weight": {
+            "attention": lambda: MultiHeadAttention(8, 2, transforms=[norm])
+        },
+        "self_attention": {"attention": lambda: attention},
+        "feed_forward": {"feed_forward": lambda: identity},
+        "feed_forward.activation.weight": {"activation": activation},
+        "self_attention_residual.norm.weight": {
+            "residual": lambda d_model, dropout: PreNorm(d_model, norm=layer_norm)
+        },
+    }
+    for name, options in shared.items():
+        rule = r"^factories must make a new module at each call, .* got layers\[\d\]"
+        with pytest.raises(ValueError, match=rf"{rule}\.\w.* the same as .*{name.split('.')[-1]}$"):
+            build(**SIZES | options)
+
+
+@pytest.mark.parametrize("name", ["attention", "cross_attention", "feed_forward"])
+def test_what_a_factory_makes_must_fit(name: str) -> None:
+    build: Any = build_decoder
+    for wrong in (MultiHeadAttention(8, 2), 8, "attention"):
+        with pytest.raises(TypeError, match=rf"^{name} must"):
+            build(**SIZES, **{name: wrong})
+    with pytest.raises(
+        TypeError, match=rf"^{name} must be a function that makes modules, got dict"
+    ):
+        build(**SIZES, **{name: dict})
+    if name != "feed_forward":
+        message = rf"^{name} must make layers of d_model=8, got d_model=12$"
+        with pytest.raises(ValueError, match=message):
+            build(**SIZES, **{name: lambda: MultiHeadAttention(12, 2)})
+
+
+@both_builders
+def test_a_function_can_make_the_residuals_and_so_the_last_norm(build: Builder) -> None:
+    def with_rms_norm(d_model: int, *, dropout: float) -> Residual:
         return PreNorm(d_model, dropout=dropout, norm=nn.RMSNorm(d_model))
 
-    model = build(**SIZES, residual=todays)
+    model = build(**SIZES, residual=with_rms_norm)
     norms = [*(residual.norm for residual in modules_of(Residual, model)), model.norm]
     assert all(isinstance(norm, nn.RMSNorm) for norm in norms)
     assert len({id(norm) for norm in norms}) == len(norms)
@@ -120,15 +188,17 @@ def test_a_fresh_stack_gives_normalised_vectors_in_either_norm_order(
 
 
 @both_builders
-def test_the_kernel_changes_no_output(build: Builder) -> None:
-    readable, fused = (
-        build(**SIZES, attention_function=scaled_dot_product_attention),
-        build(**SIZES),
-    )
-    assert modules_of(MultiHeadAttention, fused)[0].attention_function is fused_attention
-    fused.load_state_dict(readable.state_dict())
+def test_the_attention_function_changes_no_output(build: Builder) -> None:
+    def explicit() -> MultiHeadAttention:
+        return MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention)
+
+    factories: dict[str, Any] = {"attention": explicit}
+    if build is build_decoder:
+        factories["cross_attention"] = explicit
+    expected, fused = build(**SIZES, **factories), build(**SIZES)
+    fused.load_state_dict(expected.state_dict())
     x, memory = torch.randn(2, 2, 5, 8, dtype=torch.float64)
-    results = [run(model.double().eval(), x, memory) for model in (readable, fused)]
+    results = [run(model.double().eval(), x, memory) for model in (expected, fused)]
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 

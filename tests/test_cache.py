@@ -45,7 +45,7 @@ def make_decoder(
         num_heads=4,
         d_ff=24,
         residual=residual,
-        attention_function=attention_function,
+        attention=lambda: MultiHeadAttention(16, 4, attention_function=attention_function),
     ).eval()
 
 
@@ -253,7 +253,7 @@ def make_encoder(
         num_heads=4,
         d_ff=24,
         residual=residual,
-        attention_function=attention_function,
+        attention=lambda: MultiHeadAttention(16, 4, attention_function=attention_function),
     ).eval()
 
 
@@ -333,7 +333,7 @@ def test_a_decoder_whose_words_know_their_places_looks_at_its_source_without() -
         d_model=16,
         num_heads=4,
         d_ff=24,
-        attention_function=RotaryPositionalEncoding(4),
+        attention=lambda: MultiHeadAttention(16, 4, transforms=[RotaryPositionalEncoding(4)]),
     ).eval()
     x, memory = torch.randn(2, 7, 16), torch.randn(2, 5, 16)
     cache = decoder.new_cache(memory)

@@ -29,6 +29,7 @@ from transformer_blocks import (
     PostNorm,
     PreNorm,
     QueryKeyNorm,
+    QueryKeyTransform,
     Residual,
     RotaryPositionalEncoding,
     SingleHeadAttention,
@@ -45,7 +46,7 @@ STACK: dict[str, Any] = {"num_layers": 2, "d_model": WIDTH, "num_heads": HEADS, 
 
 
 class AroundTanh(nn.Module):
-    """A residual around something to be around."""
+    """A residual connection around tanh."""
 
     def __init__(self, residual: Residual) -> None:
         super().__init__()
@@ -55,8 +56,8 @@ class AroundTanh(nn.Module):
         return self.residual(x, torch.tanh)
 
 
-class Attends(nn.Module):
-    """An attention as it looks at itself, with the future hidden."""
+class SelfAttention(nn.Module):
+    """A layer as causal self-attention."""
 
     def __init__(self, attention: nn.Module) -> None:
         super().__init__()
@@ -66,8 +67,8 @@ class Attends(nn.Module):
         return self.attention(x, x, x, causal=True)
 
 
-class Mixes(nn.Module):
-    """A kernel with parameters, or one that knows positions, behind projections."""
+class Function(nn.Module):
+    """An attention function that is a module, on heads."""
 
     def __init__(self, attention_function: nn.Module) -> None:
         super().__init__()
@@ -75,8 +76,20 @@ class Mixes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         heads = x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        mixed = self.attention_function(heads, heads, heads, causal=True)
-        return mixed[0] if isinstance(mixed, tuple) else mixed
+        return self.attention_function(heads, heads, heads, causal=True)[0]
+
+
+class Transforms(nn.Module):
+    """A transform of queries and keys, on heads."""
+
+    def __init__(self, transform: QueryKeyTransform) -> None:
+        super().__init__()
+        self.transform = transform
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        queries = self.transform.transform_queries(heads, start=1)
+        return queries + self.transform.transform_keys(heads, start=0)
 
 
 def vectors(batch: int, length: int, dtype: torch.dtype) -> Tensor:
@@ -110,18 +123,27 @@ CASES = {
     "TokenEmbedding": Case(lambda: TokenEmbedding(10, WIDTH), ids),
     "SinusoidalPositionalEncoding": Case(lambda: SinusoidalPositionalEncoding(WIDTH)),
     "LearnedPositionalEncoding": Case(lambda: LearnedPositionalEncoding(WIDTH, max_length=40)),
-    "SingleHeadAttention": Case(lambda: Attends(SingleHeadAttention(WIDTH))),
-    "MultiHeadAttention": Case(lambda: Attends(attention())),
-    "readable": Case(
-        lambda: Attends(
+    "SingleHeadAttention": Case(lambda: SelfAttention(SingleHeadAttention(WIDTH))),
+    "MultiHeadAttention": Case(lambda: SelfAttention(attention())),
+    "explicit": Case(
+        lambda: SelfAttention(
             MultiHeadAttention(WIDTH, HEADS, attention_function=scaled_dot_product_attention)
         )
     ),
-    "GroupedQueryAttention": Case(lambda: Attends(GroupedQueryAttention(WIDTH, HEADS, 1))),
-    "AdditiveAttention": Case(lambda: Mixes(AdditiveAttention(WIDTH // HEADS, HEADS))),
-    "RotaryPositionalEncoding": Case(lambda: Mixes(RotaryPositionalEncoding(WIDTH // HEADS))),
-    "ALiBi": Case(lambda: Mixes(ALiBi(HEADS))),
-    "QueryKeyNorm": Case(lambda: Mixes(QueryKeyNorm(WIDTH // HEADS))),
+    "with transforms": Case(
+        lambda: SelfAttention(
+            MultiHeadAttention(
+                WIDTH,
+                HEADS,
+                transforms=[QueryKeyNorm(WIDTH // HEADS), RotaryPositionalEncoding(WIDTH // HEADS)],
+            )
+        )
+    ),
+    "GroupedQueryAttention": Case(lambda: SelfAttention(GroupedQueryAttention(WIDTH, HEADS, 1))),
+    "AdditiveAttention": Case(lambda: Function(AdditiveAttention(WIDTH // HEADS, HEADS))),
+    "RotaryPositionalEncoding": Case(lambda: Transforms(RotaryPositionalEncoding(WIDTH // HEADS))),
+    "ALiBi": Case(lambda: Function(ALiBi(HEADS))),
+    "QueryKeyNorm": Case(lambda: Transforms(QueryKeyNorm(WIDTH // HEADS))),
     "Dropout": Case(lambda: Dropout(0.5)),
     "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),
     "GatedFeedForward": Case(lambda: GatedFeedForward(WIDTH, 12)),
@@ -144,7 +166,13 @@ CASES = {
         lambda: EncoderDecoder(build_encoder(**STACK), build_decoder(**STACK)), two
     ),
 }
-ATTENTIVE = "MultiHeadAttention", "QueryKeyNorm", "EncoderLayer", "DecoderLayer"
+WITH_ATTENTION = (
+    "MultiHeadAttention",
+    "with transforms",
+    "GroupedQueryAttention",
+    "EncoderLayer",
+    "DecoderLayer",
+)
 every_block = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
@@ -168,10 +196,10 @@ def test_every_public_block_is_here() -> None:
     }
     assert blocks - {
         "ExplicitAttention",
-        "PreparingKernel",
+        "QueryKeyTransform",
         "Residual",
         "PrepackedLinear",
-    } == CASES.keys() - {"readable"}
+    } == CASES.keys() - {"explicit", "with transforms"}
 
 
 @every_block
@@ -212,7 +240,7 @@ def test_gradients_of_each_sample_are_found_at_once(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("name", "learns"),
-    [*((name, False) for name in CASES), *((name, True) for name in ATTENTIVE)],
+    [*((name, False) for name in CASES), *((name, True) for name in WITH_ATTENTION)],
 )
 def test_one_graph_serves_every_length(name: str, learns: bool) -> None:
     case, graphs = CASES[name], []

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from transformer_blocks import Dropout
-from transformer_blocks.fast.dropout import drop
+from transformer_blocks.fast.dropout import apply_dropout
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.25, 0.5, 0.9])
 def test_numbers_are_lost_as_often_as_asked_and_the_others_grow(probability: float) -> None:
     n = 400_000
-    kept = drop(torch.ones(n), probability)
+    kept = apply_dropout(torch.ones(n), probability)
     lost = int((kept == 0).sum())
     deviation = math.sqrt(n * probability * (1 - probability))
     assert abs(lost - n * probability) < 5 * deviation
@@ -26,12 +26,12 @@ def test_numbers_grow_by_the_probability_that_is_drawn_so_that_the_mean_stays(
     probability: float,
 ) -> None:
     lost = round(probability * 65536)  # of 65,536 equally likely draws
-    grown = drop(torch.ones(400_000, dtype=torch.float64), probability).max()
+    grown = apply_dropout(torch.ones(400_000, dtype=torch.float64), probability).max()
     assert float(grown) * (65536 - lost) / 65536 == pytest.approx(1.0, rel=1e-12)
 
 
 def test_each_of_the_four_dice_of_a_draw_is_fair_and_knows_nothing_of_the_others() -> None:
-    lost = (drop(torch.ones(400_000), 0.3) == 0).double().view(-1, 4)
+    lost = (apply_dropout(torch.ones(400_000), 0.3) == 0).double().view(-1, 4)
     torch.testing.assert_close(lost.mean(0), torch.full((4,), 0.3).double(), rtol=0, atol=0.008)
     assert float((lost.T.corrcoef() - torch.eye(4)).abs().max()) < 0.02
     neighbours = torch.stack((lost[:-1, 3], lost[1:, 0]))
@@ -40,17 +40,17 @@ def test_each_of_the_four_dice_of_a_draw_is_fair_and_knows_nothing_of_the_others
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5, 7), (2, 0, 4)])
 def test_any_shape_is_kept_also_where_draws_are_left_over(shape: tuple[int, ...]) -> None:
-    assert drop(torch.ones(shape), 0.5).shape == shape
+    assert apply_dropout(torch.ones(shape), 0.5).shape == shape
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_the_dtype_is_kept(dtype: torch.dtype) -> None:
-    assert drop(torch.ones(10, dtype=dtype), 0.5).dtype == dtype
+    assert apply_dropout(torch.ones(10, dtype=dtype), 0.5).dtype == dtype
 
 
 def test_the_gradient_goes_where_the_numbers_stayed() -> None:
     x = torch.randn(1000, requires_grad=True)
-    y = drop(x, 0.4)
+    y = apply_dropout(x, 0.4)
     y.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad * x.detach(), y.detach())
@@ -61,7 +61,7 @@ def test_it_can_be_differentiated_twice() -> None:
 
     def seeded(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(0)
-        return drop(x, 0.4) ** 3
+        return apply_dropout(x, 0.4) ** 3
 
     assert torch.autograd.gradcheck(seeded, x)
     assert torch.autograd.gradgradcheck(seeded, x)
@@ -69,7 +69,7 @@ def test_it_can_be_differentiated_twice() -> None:
 
 def test_samples_of_a_vmap_have_dice_of_their_own() -> None:
     gradients = torch.func.vmap(
-        torch.func.grad(lambda x: drop(x, 0.5).sum()), randomness="different"
+        torch.func.grad(lambda x: apply_dropout(x, 0.5).sum()), randomness="different"
     )(torch.ones(8, 100))
     assert set(gradients.unique().tolist()) == {0.0, 2.0}
     assert len({tuple(row) for row in gradients.tolist()}) == 8
@@ -77,22 +77,24 @@ def test_samples_of_a_vmap_have_dice_of_their_own() -> None:
 
 def test_the_seed_decides() -> None:
     x = torch.ones(100)
-    first, second, again = ((torch.manual_seed(seed), drop(x, 0.5))[1] for seed in (1, 2, 1))
+    first, second, again = (
+        (torch.manual_seed(seed), apply_dropout(x, 0.5))[1] for seed in (1, 2, 1)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
 
 
 def test_nothing_and_everything_and_less_than_a_die_can_show() -> None:
     x = torch.randn(50)
-    assert torch.equal(drop(x, 0.0), x)
-    assert torch.equal(drop(x, 1.0), torch.zeros(50))
-    assert torch.equal(drop(x, 1e-9), x)
+    assert torch.equal(apply_dropout(x, 0.0), x)
+    assert torch.equal(apply_dropout(x, 1.0), torch.zeros(50))
+    assert torch.equal(apply_dropout(x, 1e-9), x)
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.5, math.nan])
 def test_what_is_no_probability_is_refused(probability: float) -> None:
-    with pytest.raises(ValueError, match=r"^probability must be in \[0, 1\], got"):
-        drop(torch.ones(3), probability)
+    with pytest.raises(ValueError, match=r"^p must be in \[0, 1\], got"):
+        apply_dropout(torch.ones(3), probability)
 
 
 def test_the_module_is_torchs_in_all_but_its_dice() -> None:
@@ -100,7 +102,7 @@ def test_the_module_is_torchs_in_all_but_its_dice() -> None:
     assert isinstance(dropout, nn.Dropout)
     x = torch.ones(1000)
     torch.manual_seed(0)
-    expected = drop(x, 0.5)
+    expected = apply_dropout(x, 0.5)
     torch.manual_seed(0)
     assert torch.equal(dropout(x), expected)
     assert torch.equal(dropout.eval()(x), x)
@@ -118,7 +120,7 @@ def test_compiled_code_takes_torchs_own() -> None:
 def test_forward_derivatives_are_known_too() -> None:
     def seeded(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(0)
-        return drop(x, 0.4)
+        return apply_dropout(x, 0.4)
 
     x = torch.randn(50)
     value, derivative, *_ = torch.func.jvp(seeded, (x,), (torch.ones(50),))
@@ -127,4 +129,4 @@ def test_forward_derivatives_are_known_too() -> None:
 
 def test_dice_lie_where_the_numbers_lie() -> None:
     with torch.device("meta"):
-        assert not drop(torch.ones(8, device="cpu"), 0.5).is_meta
+        assert not apply_dropout(torch.ones(8, device="cpu"), 0.5).is_meta

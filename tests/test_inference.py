@@ -21,7 +21,9 @@ from transformer_blocks import (
     MultiHeadAttention,
     PostNorm,
     PreNorm,
+    QueryKeyNorm,
     Residual,
+    RotaryPositionalEncoding,
     build_decoder,
     build_encoder,
     causal_mask,
@@ -152,7 +154,12 @@ def test_a_weight_that_is_not_finite_affects_the_same_outputs_of_every_form_of_a
     sizes = SIZES | {"num_layers": 1}
     fused = build_decoder(**sizes).eval()
     fused.get_parameter(parameter).flatten()[5] = value
-    explicit = build_decoder(**sizes, attention_function=scaled_dot_product_attention).eval()
+    explicit = build_decoder(
+        **sizes,
+        attention=lambda: MultiHeadAttention(
+            16, 4, attention_function=scaled_dot_product_attention
+        ),
+    ).eval()
     explicit.load_state_dict(fused.state_dict())
     x, memory = torch.randn(2, 4, 16), torch.randn(2, 5, 16)
     expected = explicit(x, memory).isfinite()
@@ -289,6 +296,39 @@ def test_an_empty_batch_can_be_decoded() -> None:
     prepared = prepare(build_decoder(**SIZES))
     cache = prepared.new_cache(torch.randn(0, 5, 16))
     assert prepared(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
+
+
+def with_transforms() -> MultiHeadAttention:
+    return MultiHeadAttention(16, 4, transforms=[QueryKeyNorm(4), RotaryPositionalEncoding(4)])
+
+
+@torch.no_grad()
+def test_the_shorter_decoding_step_transforms_queries_and_keys() -> None:
+    layer = DecoderLayer(
+        with_transforms(),
+        MultiHeadAttention(16, 4),
+        FeedForward(16, 24),
+        residual=lambda: PreNorm(16),
+    )
+    decoder = Decoder([layer]).eval()
+    prepared = prepare(decoder)
+    assert isinstance(prepared.layers[0], InferenceDecoderLayer)
+    memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
+    cache = prepared.new_cache(memory)
+    steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
+    expected = decoder(x, memory)
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_encoder_with_transforms_of_queries_and_keys_receives_the_padding() -> None:
+    layer = EncoderLayer(with_transforms(), FeedForward(16, 24), residual=lambda: PreNorm(16))
+    encoder = Encoder([layer]).eval()
+    x, padding = torch.randn(4, 9, 16), PADDED_MASKS["anywhere"]
+    output, expected = (
+        each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder)
+    )
+    torch.testing.assert_close(output[~padding], expected[~padding], **TOLERANCE)
 
 
 class Doubling(nn.Linear):
@@ -508,7 +548,10 @@ def test_an_attention_function_that_depends_on_positions_receives_the_padding() 
         return fused_attention(query, key + position, value * position, mask=mask)
 
     encoder = build_encoder(
-        num_layers=1, d_model=16, num_heads=4, d_ff=24, attention_function=by_position
+        num_layers=1,
+        d_model=16,
+        d_ff=24,
+        attention=lambda: MultiHeadAttention(16, 4, attention_function=by_position),
     ).eval()
     x, padding = torch.randn(4, 9, 16), PADDED_MASKS["anywhere"]
     output, expected = (

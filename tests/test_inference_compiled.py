@@ -14,9 +14,11 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_unflatten
 
 from transformer_blocks import (
+    GroupedQueryAttention,
     KeyValueCache,
     MultiHeadAttention,
     PreNorm,
+    QueryKeyNorm,
     RotaryPositionalEncoding,
     build_decoder,
     build_encoder,
@@ -169,7 +171,12 @@ def test_a_model_without_compiled_steps_is_not_compiled_beforehand() -> None:
 
 @torch.no_grad()
 def test_the_steps_of_a_causal_encoder_are_compiled_too(programs: list[ExportedProgram]) -> None:
-    encoder = build_encoder(**SIZES, attention_function=RotaryPositionalEncoding(4)).eval()
+    encoder = build_encoder(
+        **SIZES,
+        attention=lambda: GroupedQueryAttention(
+            16, 4, 2, transforms=[QueryKeyNorm(4), RotaryPositionalEncoding(4)]
+        ),
+    ).eval()
     prepared, x = prepare(encoder, compiled=True), torch.randn(3, 40, 16)
     assert type(prepared) is CompiledEncoder
     cache = prepared.new_cache()
@@ -187,7 +194,10 @@ def test_an_attention_function_receives_the_causal_flag_in_compiled_steps(
     def attention_function(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
         return value[:, :, -query.shape[2] :] * (2.0 if options["causal"] else 1.0)
 
-    encoder = build_encoder(**SIZES, attention_function=attention_function).eval()
+    encoder = build_encoder(
+        **SIZES,
+        attention=lambda: MultiHeadAttention(16, 4, attention_function=attention_function),
+    ).eval()
     prepared, x = prepare(encoder, compiled=True), torch.randn(2, 4, 16)
     for causal in (True, False):
         cache = prepared.new_cache()

@@ -52,9 +52,10 @@ def hooks_of(model: nn.Module) -> list[Any]:
 def test_recording_changes_no_bit_of_outputs_gradients_or_the_dice(
     attention_function: Any, training: bool
 ) -> None:
-    model = Translator(
-        dropout=0.3, attention_dropout=0.3, attention_function=attention_function
-    ).train(training)
+    model = Translator(dropout=0.3, attention_dropout=0.3).train(training)
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.attention_function = attention_function
     source, target = torch.randn(2, 4, 8), torch.randn(2, 3, 8)
     results = []
     for recording in (False, True):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from transformer_blocks import (
+    Decoder,
     Encoder,
     MultiHeadAttention,
     PostNorm,
@@ -70,11 +71,13 @@ CAUSAL_MODELS: dict[str, Callable[[], Model]] = {
     "multi head": lambda: causal_layer(MultiHeadAttention(8, 2)),
     "encoder": causal_encoder,
     "readable pre-norm encoder": lambda: causal_encoder(
-        residual=PreNorm, attention_function=KERNELS[1]
+        residual=PreNorm,
+        attention=lambda: MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention),
     ),
     "decoder": decoder_of_one_memory,
     "readable pre-norm decoder": lambda: decoder_of_one_memory(
-        residual=PreNorm, attention_function=KERNELS[1]
+        residual=PreNorm,
+        attention=lambda: MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention),
     ),
 }
 every_causal_model = pytest.mark.parametrize("make", CAUSAL_MODELS.values(), ids=CAUSAL_MODELS)
@@ -118,6 +121,15 @@ def test_a_begun_sentence_is_read_as_the_beginning_of_the_whole(make: Callable[[
         torch.testing.assert_close(begun, whole[:, :length], rtol=1e-12, atol=1e-12)
 
 
+def build_both(attention_function: Any, **options: Any) -> tuple[Encoder, Decoder]:
+    """Build an encoder and a decoder whose layers have this attention function."""
+    models = build_encoder(**SIZES, **options), build_decoder(**SIZES, **options)
+    for module in (*models[0].modules(), *models[1].modules()):
+        if isinstance(module, MultiHeadAttention):
+            module.attention_function = attention_function
+    return models[0].double(), models[1].double()
+
+
 def translate(
     encoder: nn.Module, decoder: nn.Module, source: Tensor, target: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -132,12 +144,7 @@ def translate(
 def test_neither_content_nor_amount_of_padding_matters(
     attention_function: Any, residual: type[Residual], lengths: list[int], more: int
 ) -> None:
-    encoder = build_encoder(
-        **SIZES, attention_function=attention_function, residual=residual
-    ).double()
-    decoder = build_decoder(
-        **SIZES, attention_function=attention_function, residual=residual
-    ).double()
+    encoder, decoder = build_both(attention_function, residual=residual)
     batch, longest = len(lengths), max(lengths) + more
     source, target = randn(batch, longest, 8), randn(batch, 3, 8)
     is_word = torch.arange(longest) < torch.tensor(lengths)[:, None]
@@ -165,7 +172,14 @@ def test_nan_in_padding_is_not_hidden_and_stays_in_its_sequence(residual: type[R
     options: dict[str, Any] = SIZES | {"residual": residual}
     fused = build_encoder(**options).double().eval()
     readable = (
-        build_encoder(**options, attention_function=scaled_dot_product_attention).double().eval()
+        build_encoder(
+            **options,
+            attention=lambda: MultiHeadAttention(
+                8, 2, attention_function=scaled_dot_product_attention
+            ),
+        )
+        .double()
+        .eval()
     )
     readable.load_state_dict(fused.state_dict())
     for encoder in (fused, readable, prepare(fused), prepare(readable)):
@@ -248,13 +262,8 @@ def test_a_query_that_may_see_nothing_answers_with_the_output_bias_alone(
 def test_a_sentence_of_padding_alone_poisons_nobody(
     attention_function: Any, residual: type[Residual], dtype: torch.dtype
 ) -> None:
-    options: dict[str, Any] = {
-        "attention_function": attention_function,
-        "residual": residual,
-        "attention_dropout": 0.5,
-    }
-    encoder = build_encoder(**SIZES, **options).to(dtype)
-    decoder = build_decoder(**SIZES, **options).to(dtype)
+    encoder, decoder = build_both(attention_function, attention_dropout=0.5, residual=residual)
+    encoder, decoder = encoder.to(dtype), decoder.to(dtype)
     mask = padding_mask(torch.tensor([[1, 1, 0], [0, 0, 0]]))
     source, target = torch.randn(2, 2, 3, 8, dtype=dtype)
     with torch.autograd.set_detect_anomaly(True):
@@ -305,7 +314,7 @@ def test_layers_with_nothing_to_say_leave_a_pre_norm_stream_alone_and_a_post_nor
     for residual in (PreNorm, PostNorm):
         model = build(**SIZES, residual=residual).double()
         for name, parameter in model.named_parameters():
-            if "output_projection" in name or "narrow" in name:
+            if "output_projection" in name or "down_projection" in name:
                 nn.init.zeros_(parameter)
         model.norm = None
         streams.append(model(x) if build is build_encoder else model(x, memory))

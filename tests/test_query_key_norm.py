@@ -1,44 +1,51 @@
-"""Query-key normalisation: RMSNorm by hand, then attention."""
+"""Query-key normalisation: RMSNorm of queries and keys, then attention."""
 
 import pytest
 import torch
 from torch import nn
 
-from transformer_blocks import QueryKeyNorm, fused_attention, scaled_dot_product_attention
+from transformer_blocks import MultiHeadAttention, QueryKeyNorm, attention_weights
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_queries_and_keys_are_divided_by_their_root_mean_square(causal: bool) -> None:
-    query, key, value = torch.randn(3, 2, 3, 5, 8, dtype=torch.float64).unbind()
-    attention_function = QueryKeyNorm(8).double()
-    nn.init.normal_(attention_function.query_norm.get_parameter("weight"))
-    nn.init.normal_(attention_function.key_norm.get_parameter("weight"))
-
-    def normalise(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-        return x / (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps).sqrt() * gain
-
-    expected = fused_attention(
-        normalise(query, attention_function.query_norm.get_parameter("weight")),
-        normalise(key, attention_function.key_norm.get_parameter("weight")),
-        value,
-        causal=causal,
-    )
-    torch.testing.assert_close(attention_function(query, key, value, causal=causal), expected)
+def test_queries_and_keys_are_divided_by_their_root_mean_square() -> None:
+    x = torch.randn(2, 3, 5, 8, dtype=torch.float64)
+    transform = QueryKeyNorm(8).double()
+    for norm, found in (
+        (transform.query_norm, transform.transform_queries),
+        (transform.key_norm, transform.transform_keys),
+    ):
+        gain = nn.init.normal_(norm.get_parameter("weight"))
+        root = (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps).sqrt()
+        torch.testing.assert_close(found(x, start=0), x / root * gain)
 
 
-def test_a_score_is_bounded_however_long_the_vectors() -> None:
-    query, key, value = torch.randn(3, 1, 1, 9, 16).mul(1e4).unbind()
-    attention_function = QueryKeyNorm(16, attention_function=scaled_dot_product_attention)
-    weights = attention_function.attention_weights(query, key).detach()
-    largest = weights.log().amax(-1) - weights.log().amin(-1)
-    assert largest.max() <= 2 * 16**0.5 + 1e-4  # |q||k| / sqrt(d_k) is sqrt(d_k) at most
-    plain = scaled_dot_product_attention(query, key, value)[1]
-    assert plain.amax(-1).min() > 0.999  # which is what it is for
+def test_scores_are_bounded_whatever_the_norms_of_queries_and_keys() -> None:
+    query, key = torch.randn(2, 1, 1, 9, 16).mul(1e4)
+    transform = QueryKeyNorm(16)
+    with torch.no_grad():
+        normalised = (
+            transform.transform_queries(query, start=0),
+            transform.transform_keys(key, start=0),
+        )
+        weights = attention_weights(*normalised)
+    ratios = weights.log().amax(-1) - weights.log().amin(-1)
+    assert ratios.max() <= 2 * 16**0.5 + 1e-4  # |q||k| / sqrt(d_k) is at most sqrt(d_k)
+    assert attention_weights(query, key).amax(-1).min() > 0.999  # without it, they saturate
 
 
-def test_the_norm_may_be_another() -> None:
-    attention_function = QueryKeyNorm(8, norm=nn.LayerNorm)
-    assert isinstance(attention_function.key_norm, nn.LayerNorm)
-    assert attention_function.query_norm is not attention_function.key_norm
+def test_a_layer_attends_with_normalised_queries_and_keys() -> None:
+    layer = MultiHeadAttention(16, 2, transforms=[QueryKeyNorm(8)])
+    query, memory = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+    before = layer(query, memory, memory)
+    with torch.no_grad():
+        layer.query_projection.weight.mul_(1e3)
+        layer.key_projection.weight.mul_(1e3)
+    torch.testing.assert_close(layer(query, memory, memory), before, rtol=1e-3, atol=1e-4)
+
+
+def test_the_norm_can_be_exchanged() -> None:
+    transform = QueryKeyNorm(8, norm=nn.LayerNorm)
+    assert isinstance(transform.key_norm, nn.LayerNorm)
+    assert transform.query_norm is not transform.key_norm
     with pytest.raises(ValueError, match="d_k"):
         QueryKeyNorm(0)

@@ -1,4 +1,4 @@
-"""Rotary positions against complex numbers, and the law they are made for."""
+"""Rotary positional encoding: rotations by complex numbers, and scores that know the distance."""
 
 import numpy as np
 import pytest
@@ -6,72 +6,99 @@ import torch
 from tests.reference import Array, attention_loop, to_numpy
 from torch import Tensor
 
-from transformer_blocks import RotaryPositionalEncoding, scaled_dot_product_attention
+from transformer_blocks import MultiHeadAttention, RotaryPositionalEncoding
 
 
-def turn(x: Tensor, first: int, base: float) -> Tensor:
-    """Each pair of numbers as a complex one, times a power of e (equation 12 of the paper)."""
+def rotate(x: Tensor, start: int, base: float) -> Tensor:
+    """Multiply pairs of numbers, as complex numbers, by powers of e (equation 12 of the paper)."""
     pairs: Array = to_numpy(x)[..., 0::2] + 1j * to_numpy(x)[..., 1::2]
-    width, length = x.shape[-1], x.shape[-2]
-    for i in range(width // 2):
-        theta = base ** (-2 * i / width)
-        for place in range(length):
-            pairs[..., place, i] *= np.exp(1j * (first + place) * theta)
-    turned = np.stack((pairs.real, pairs.imag), axis=-1).reshape(x.shape)
-    return torch.from_numpy(turned)
+    d_k, length = x.shape[-1], x.shape[-2]
+    for i in range(d_k // 2):
+        theta = base ** (-2 * i / d_k)
+        for position in range(length):
+            pairs[..., position, i] *= np.exp(1j * (start + position) * theta)
+    rotated = np.stack((pairs.real, pairs.imag), axis=-1).reshape(x.shape)
+    return torch.from_numpy(rotated)
 
 
-@pytest.mark.parametrize(("length", "base"), [(7, 10000.0), (3, 10000.0), (1, 500.0)])
-def test_it_turns_as_complex_numbers_do_and_then_mixes(length: int, base: float) -> None:
-    query = torch.randn(2, 3, length, 6, dtype=torch.float64)
-    key, value = torch.randn(2, 2, 3, 7, 6, dtype=torch.float64).unbind()
-    rotary = RotaryPositionalEncoding(6, base=base, attention_function=scaled_dot_product_attention)
-    mask = torch.rand(length, 7) < 0.3
-    mixed, weights = rotary(query, key, value, mask=mask, causal=True)
-    turned = turn(query, 7 - length, base), turn(key, 0, base)
-    expected = attention_loop(*turned, value, mask=mask, causal=True)
-    for found, right in zip((mixed, weights), expected, strict=True):
-        np.testing.assert_allclose(to_numpy(found), right, rtol=0, atol=1e-12)
+@pytest.mark.parametrize(("length", "start", "base"), [(7, 0, 1e4), (3, 4, 1e4), (1, 6, 500.0)])
+def test_queries_and_keys_are_rotated_as_complex_numbers(
+    length: int, start: int, base: float
+) -> None:
+    x = torch.randn(2, 3, length, 6, dtype=torch.float64)
+    rotary, expected = RotaryPositionalEncoding(6, base=base), rotate(x, start, base)
+    for transform in (rotary.transform_queries, rotary.transform_keys):
+        torch.testing.assert_close(transform(x, start=start), expected, rtol=0, atol=1e-12)
 
 
-def test_a_score_knows_the_distance_and_not_the_place() -> None:
+@pytest.mark.parametrize("length", [7, 3, 1])
+def test_a_layer_attends_with_rotated_queries_and_keys(length: int) -> None:
+    layer = MultiHeadAttention(12, 2, transforms=[RotaryPositionalEncoding(6)]).double()
+    memory = torch.randn(2, 7, 12, dtype=torch.float64)
+    query, mask = memory[:, 7 - length :], torch.rand(length, 7) < 0.3
+    q, k, v = (
+        projection(x).unflatten(-1, (2, 6)).transpose(1, 2)
+        for projection, x in (
+            (layer.query_projection, query),
+            (layer.key_projection, memory),
+            (layer.value_projection, memory),
+        )
+    )
+    rotated = rotate(q, 7 - length, 1e4), rotate(k, 0, 1e4)
+    heads, weights = attention_loop(*rotated, v, mask=mask, causal=True)
+    output = layer.output_projection(torch.from_numpy(heads).transpose(1, 2).flatten(2))
+    options = {"mask": mask, "causal": True}
+    torch.testing.assert_close(layer(query, memory, memory, **options), output)
+    found = layer.attention_weights(query, memory, mask=mask, causal=True)
+    np.testing.assert_allclose(to_numpy(found), weights, rtol=0, atol=1e-12)
+
+
+def test_a_score_depends_on_the_distance_and_not_on_the_position() -> None:
     rotary = RotaryPositionalEncoding(8)
     one_query, one_key = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64).unbind()
-    query, key = rotary.prepare(one_query.expand(1, 1, 50, 8), one_key.expand(1, 1, 50, 8))
+    query = rotary.transform_queries(one_query.expand(1, 1, 50, 8), start=0)
+    key = rotary.transform_keys(one_key.expand(1, 1, 50, 8), start=0)
     scores = (query @ key.transpose(-2, -1))[0, 0]
     for distance in range(-49, 50):
         diagonal = scores.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=0, atol=1e-12)
-    assert scores[0].std() > 0.1  # and it does know the distance
+    assert scores[0].std() > 0.1  # and it does depend on the distance
 
 
-def test_lengths_stay() -> None:
-    rotary = RotaryPositionalEncoding(8)
-    x = torch.randn(2, 3, 100, 8)
-    query, key = rotary.prepare(x, x)
-    torch.testing.assert_close(query.norm(dim=-1), x.norm(dim=-1))
-    assert torch.equal(query[:, :, 0], x[:, :, 0])  # the first stands still
-    assert torch.equal(query, key)
+def test_a_rotation_keeps_norms_and_position_zero() -> None:
+    rotary, x = RotaryPositionalEncoding(8), torch.randn(2, 3, 100, 8)
+    rotated = rotary.transform_keys(x, start=0)
+    torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1))
+    assert torch.equal(rotated[:, :, 0], x[:, :, 0])
 
 
-def test_positions_are_exact_in_low_precision() -> None:
+def test_positions_are_exact_in_half_precision() -> None:
     x = torch.ones(1, 1, 4001, 2)
-    expected, _ = RotaryPositionalEncoding(2).prepare(x, x)
-    low = x.bfloat16()
-    found, _ = RotaryPositionalEncoding(2).prepare(low, low)
+    expected = RotaryPositionalEncoding(2).transform_keys(x, start=0)
+    found = RotaryPositionalEncoding(2).transform_keys(x.bfloat16(), start=0)
     torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("d_k", [0, -2, 3])
-def test_a_width_that_makes_no_pairs_is_refused(d_k: int) -> None:
+def test_a_head_size_without_pairs_is_refused(d_k: int) -> None:
     with pytest.raises(ValueError, match=f"d_k.*got d_k={d_k}"):
         RotaryPositionalEncoding(d_k)
 
 
-@pytest.mark.parametrize(("query", "key"), [((4, 6), (4, 6)), ((5, 8), (4, 8))])
-def test_shapes_that_do_not_fit_are_named(query: tuple[int, int], key: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=r"with L <= S, got \(1, 1, "):
-        RotaryPositionalEncoding(8).prepare(torch.ones(1, 1, *query), torch.ones(1, 1, *key))
+def test_another_head_size_is_refused() -> None:
+    rotary, x = RotaryPositionalEncoding(8), torch.ones(1, 1, 4, 6)
+    with pytest.raises(ValueError, match=r"^queries must have shape \(B, H, L, 8\), got \(1, 1, 4"):
+        rotary.transform_queries(x, start=0)
+    with pytest.raises(ValueError, match=r"^keys must have shape \(B, H, S, 8\), got \(1, 1, 4, 6"):
+        rotary.transform_keys(x, start=0)
+
+
+def test_more_queries_than_keys_have_no_positions() -> None:
+    layer = MultiHeadAttention(8, 2, transforms=[RotaryPositionalEncoding(4)])
+    x = torch.randn(1, 5, 8)
+    for call in (lambda *x: layer(*x, x[1]), layer.attention_weights):
+        with pytest.raises(ValueError, match=r"no more queries than keys$"):
+            call(x, x[:, :4])
 
 
 @pytest.mark.parametrize("base", [0.0, -1.0, float("nan")])

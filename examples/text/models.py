@@ -148,7 +148,7 @@ def build_today(
             MultiHeadAttention(
                 d_model,
                 num_heads,
-                attention_function=RotaryPositionalEncoding(d_model // num_heads),
+                transforms=[RotaryPositionalEncoding(d_model // num_heads)],
             ),
             GatedFeedForward(d_model, max(1, d_ff * 2 // 3)),
             residual=lambda: PreNorm(d_model, dropout=dropout, norm=nn.RMSNorm(d_model)),

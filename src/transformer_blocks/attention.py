@@ -1,48 +1,42 @@
-r"""Attention: every query takes a weighted sum of what it finds.
+r"""Scaled dot-product attention: each query takes a weighted sum of the values.
 
-A dictionary look-up compares a *query* with every *key* and returns the *value* of the one that is
-equal. Attention is the soft form of it: every key matches to a degree, and the answer is the sum of
-all values, weighted by how well their keys match. Since nothing is either-or, the whole look-up can
-be learned by gradient descent.
+A dictionary lookup compares a *query* with every *key* and returns the *value* of the key that is
+equal to it. Attention is the differentiable form of a lookup: every key matches the query to some
+degree, and the output is the sum of all values, weighted by how well their keys match. No choice is
+all or nothing, so gradient descent can learn what matches what.
 
-The match of a query and a key is their dot product; a softmax makes the scores of one query
-positive, with sum one (section 3.2.1, equation 1 of the paper):
+The attention score of a query and a key is their dot product. A softmax turns the scores of one
+query into attention weights, which are positive and sum to one (section 3.2.1, equation 1 of the
+paper):
 
 .. math:: \mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^T}{\sqrt{d_k}}\right) V
 
-Why divide by :math:`\sqrt{d_k}`? The dot product of two random vectors of width :math:`d_k` has a
-standard deviation of :math:`\sqrt{d_k}`. Left alone, wide heads would score so far apart that the
-softmax picks one key and passes no gradient to the others (the paper's footnote 4).
+Why divide by :math:`\sqrt{d_k}`? The dot product of two random vectors of size :math:`d_k` has a
+standard deviation of :math:`\sqrt{d_k}`. Without the factor, the scores of large heads lie far
+apart, the softmax saturates, and its gradient vanishes (the paper's footnote 4).
 
-The equation stands here twice. :func:`scaled_dot_product_attention` is the line above, term by
-term, and gives the weights too. :func:`fused_attention` is the one to run: where tables of weights
-are large it lets torch compute the same result in blocks, and never holds a whole one.
+This chapter is the explicit implementation: :func:`scaled_dot_product_attention` computes the
+equation term by term and also returns the attention weights. A layer takes any function with the
+same arguments, an :class:`AttentionFunction`. Its default is
+:func:`~transformer_blocks.fused_attention`, which computes the same equation faster.
 
-Shapes: B sentences, H heads, L queries, S keys, d_k the width of a head.
+Shapes: B batch size, H heads, L query length, S key length, d_k size of a query or key of one head,
+d_v size of a value of one head.
 
 Next chapter: :mod:`transformer_blocks.multi_head`, learned projections and several heads.
 """
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from transformer_blocks._checks import check_dropout, check_flag, check_number, check_tensor
-from transformer_blocks.fast.dropout import drop
+from transformer_blocks.fast.dropout import apply_dropout
 from transformer_blocks.masks import build_causal_mask, check_mask
-
-# Tables, cells of a table in use and while learning, and queries of one that is compiled, as
-# measured on two cores.
-MANY_TABLES, SMALL_TABLE, SMALL_TABLE_TO_LEARN, FEW_QUERIES = 64, 400, 1024, 8
-
-FEW_KEYS = 16  # with fewer, torch's CPU kernel loses NaN: as many numbers as its vectors hold
-# Cells of a mask for torch's kernel, which copies it into the dtype of the scores: 256 MB in
-# float32. A larger one is made for some queries at a time.
-LARGE_MASK = 2**26
 
 
 def attention_weights(
@@ -53,32 +47,32 @@ def attention_weights(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    r"""Say how much of each value a query takes: :math:`\mathrm{softmax}(QK^T / \sqrt{d_k})`.
+    r"""Compute the attention weights, :math:`\mathrm{softmax}(QK^T / \sqrt{d_k})`.
 
     Args:
-        query: What each position asks. Shape (B, H, L, d_k).
-        key: What each position offers to match. Shape (B, H, S, d_k).
-        mask: Boolean, True hides a key. Shape (L, S) or (B|1, H|1, L|1, S).
-        causal: Also hide later positions, as :func:`~transformer_blocks.causal_mask` does.
-        scale: What the scores are multiplied by; 1 / sqrt(d_k) if not given.
+        query: Query vectors, of shape (B, H, L, d_k).
+        key: Key vectors, of shape (B, H, S, d_k).
+        mask: Boolean mask; True hides a key from a query. Shape (L, S) or (B|1, H|1, L|1, S).
+        causal: Also mask future positions, as :func:`~transformer_blocks.causal_mask` does.
+        scale: Factor of the scores; 1 / sqrt(d_k) if not given.
 
     Returns:
-        Weights between 0 and 1, in the inputs' dtype; scores and softmax are computed in float32 or
-        better. Each row sums to one, or to zero where every key is masked. Shape (B, H, L, S).
+        Weights between 0 and 1, of shape (B, H, L, S), in the dtype of the inputs; scores and
+        softmax are computed in float32 or float64. The weights of a query sum to one, or are all
+        zero if every key is masked.
 
     Raises:
-        TypeError: If the dtypes differ, or the mask is not boolean.
+        TypeError: If the dtypes differ, or ``mask`` is not boolean.
         ValueError: If the shapes do not fit.
 
     Example:
-        >>> query = torch.tensor([[[[1.0, 0.0]]]])  # asks for the first feature
-        >>> key = torch.tensor([[[[4.0, 0.0], [0.0, 4.0]]]])  # the first key has it
+        >>> query = torch.tensor([[[[1.0, 0.0]]]])  # a query for the first feature
+        >>> key = torch.tensor([[[[4.0, 0.0], [0.0, 4.0]]]])  # which only the first key has
         >>> attention_weights(query, key)
         tensor([[[[0.9442, 0.0558]]]])
     """
-    check_inputs(query, key, key, causal=causal, scale=scale)
-    hidden = combine_masks(query, key, mask, causal)
-    return masked_softmax(attention_scores(query, key, scale), hidden).to(query.dtype)
+    check_inputs(query, key, key, mask=mask, causal=causal, scale=scale)
+    return explicit_weights(query, key, mask, causal, scale)
 
 
 def scaled_dot_product_attention(
@@ -91,42 +85,183 @@ def scaled_dot_product_attention(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mix ``value`` vectors, weighting each by how well its ``key`` answers the ``query``.
+    """Compute attention from ``query`` to ``key`` and ``value``, and its weights.
 
-    This is equation 1 of the paper as it is printed: easy to read, differentiable twice, and it
-    shows the weights. It holds a table of L x S weights for every head.
+    This is equation 1 of the paper as it is printed. It is differentiable twice, and it stores the
+    L x S weights of every head.
 
     Args:
-        query: What each position asks. Shape (B, H, L, d_k).
-        key: What each position offers to match. Shape (B, H, S, d_k).
-        value: What each position hands over. Shape (B, H, S, d_v).
-        mask: Boolean, True hides a key. Shape (L, S) or (B|1, H|1, L|1, S).
-        causal: Also hide later positions. With L < S the last query sees every key.
-        dropout: Probability of dropping a weight, in [0, 1). Applied always: pass 0 to evaluate.
-        scale: What the scores are multiplied by; 1 / sqrt(d_k) if not given.
+        query: Query vectors, of shape (B, H, L, d_k).
+        key: Key vectors, of shape (B, H, S, d_k). There may be fewer heads of keys and values: if
+            their number G divides H, each serves H / G consecutive heads of the query
+            (:mod:`transformer_blocks.variants.grouped_query`).
+        value: Value vectors, of shape (B, H, S, d_v), with as many heads as ``key``.
+        mask: Boolean mask; True hides a key from a query. Shape (L, S) or (B|1, H|1, L|1, S).
+        causal: Also mask future positions. With L < S the last query attends to every key.
+        dropout: Probability of setting a weight to zero, in [0, 1). The function has no evaluation
+            mode: pass 0 to evaluate.
+        scale: Factor of the scores; 1 / sqrt(d_k) if not given.
 
     Returns:
-        The mixed values, shape (B, H, L, d_v), and the weights before dropout, shape (B, H, L, S).
+        The output, of shape (B, H, L, d_v), and the weights before dropout, of shape (B, H, L, S).
 
     Raises:
-        TypeError: If the dtypes differ, or the mask is not boolean.
+        TypeError: If the dtypes differ, or ``mask`` is not boolean.
         ValueError: If the shapes do not fit, or ``dropout`` is out of range.
 
     Example:
         >>> query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
-        >>> mixed, weights = scaled_dot_product_attention(query, key, value)
-        >>> order = torch.tensor([2, 0, 3, 1])  # a memory has no order: shuffle it ...
-        >>> again, _ = scaled_dot_product_attention(query, key[:, :, order], value[:, :, order])
-        >>> torch.allclose(mixed, again, atol=1e-6)  # ... and the answers stay the same
+        >>> output, weights = scaled_dot_product_attention(query, key, value)
+        >>> order = torch.tensor([2, 0, 3, 1])  # keys and values are a set: permute them ...
+        >>> permuted, _ = scaled_dot_product_attention(query, key[:, :, order], value[:, :, order])
+        >>> torch.allclose(output, permuted, atol=1e-6)  # ... and the output stays the same
         True
     """
-    check_inputs(query, key, value, causal=causal, scale=scale)
-    check_dropout(dropout=dropout)
-    weights = attention_weights(query, key, mask=mask, causal=causal, scale=scale)
-    return drop(weights, dropout) @ value, weights
+    check_inputs(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
+    return explicit_attention(query, key, value, mask, causal, dropout, scale)
 
 
-def fused_attention(
+class AttentionFunction(Protocol):
+    """What a layer requires of its attention function; any such function can be passed to it.
+
+    The function returns the output, of shape (B, H, L, d_v), or a pair of it and the attention
+    weights before dropout, of shape (B, H, L, S). Keys and values may have fewer heads than
+    queries, as in :func:`~transformer_blocks.scaled_dot_product_attention`. The function must obey
+    the mask rule of :mod:`transformer_blocks.masks`, and align ``causal`` to the bottom right. If
+    its weights are not those of equation 1, and it does not return them, it also has a method
+    ``attention_weights``, with the arguments of :func:`~transformer_blocks.attention_weights`, so
+    that :func:`~transformer_blocks.record_attention` can record them.
+    """
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Compute attention; see :func:`~transformer_blocks.scaled_dot_product_attention`."""
+        ...
+
+
+def weights_of(attention_function: AttentionFunction) -> Callable[..., Tensor]:
+    """Return what computes the weights of an attention function: its own method, or equation 1."""
+    return getattr(attention_function, "attention_weights", attention_weights)
+
+
+def explicit_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+) -> tuple[Tensor, Tensor]:
+    """Compute :func:`scaled_dot_product_attention` of inputs that are checked."""
+    weights = explicit_weights(query, key, mask, causal, scale)
+    return matmul_by_head(apply_dropout(weights, dropout), value), weights
+
+
+def explicit_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+) -> Tensor:
+    """Compute :func:`attention_weights` of inputs that are checked."""
+    scores = attention_scores(query, key, scale)
+    return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
+
+
+def attention_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+    r"""Compute the attention scores :math:`QK^T / \sqrt{d_k}`, in float32 or float64.
+
+    A score near 100 that is rounded to bfloat16 is off by up to 0.25, and its weight by a quarter.
+    Fused kernels keep half precision out of the scores and of the softmax, and so does this.
+
+    Args:
+        query: Query vectors, of shape (B, H, L, d_k).
+        key: Key vectors, of shape (B, H, S, d_k).
+        scale: Factor of the scores; 1 / sqrt(d_k) if not given.
+
+    Returns:
+        Scores, of shape (B, H, L, S).
+    """
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    query, key = to_full_precision(query), to_full_precision(key)
+    with without_autocast(query.device):
+        return matmul_by_head(query * scale, key.transpose(-2, -1))
+
+
+def matmul_by_head(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply the matrices of each head, where consecutive heads of ``x`` may share one of ``y``.
+
+    Args:
+        x: Matrices of H heads, of shape (B, H, L, N).
+        y: Matrices of as many heads or of G, which divides H. Shape (B, G, N, M).
+
+    Returns:
+        The products, of shape (B, H, L, M). Nothing of ``y`` is copied: the matrices of the heads
+        that share one are multiplied by it together, as one matrix of H / G * L rows.
+    """
+    batch, heads, length, size = x.shape
+    groups = y.shape[1]
+    if groups == heads:
+        return x @ y
+    together = x.reshape(batch, groups, heads // groups * length, size)
+    return (together @ y).reshape(batch, heads, length, y.shape[-1])
+
+
+def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
+    """Repeat each head for the consecutive heads that share it: (B, G, S, d) to (B, H, S, d)."""
+    times = num_heads // x.shape[1]
+    return x if times == 1 else x.repeat_interleave(times, dim=1)
+
+
+def to_full_precision(x: Tensor) -> Tensor:
+    """Convert bfloat16 and float16 to float32; leave float32 and float64 unchanged."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Disable autocast inside the block; it would compute products in half precision."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Compute the softmax over the keys that are not masked.
+
+    Args:
+        scores: Attention scores, of shape (B, H, L, S).
+        mask: What :func:`combine_masks` returned; None if no key is masked.
+
+    Returns:
+        Weights, of shape (B, H, L, S); those of a fully masked row are all zero.
+    """
+    if mask is None:
+        return scores.softmax(dim=-1)
+    # The softmax of a row of -inf is NaN, and so is its gradient. A fully masked row therefore
+    # keeps its scores here, and the last line sets its weights to zero.
+    fully_masked = mask.all(dim=-1, keepdim=True)
+    scores = scores.masked_fill(mask & ~fully_masked, -math.inf)
+    return scores.softmax(dim=-1).masked_fill(mask, 0.0)
+
+
+def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
+    """Combine the given mask and the causal mask; return None if no key is masked."""
+    length, key_length = query.shape[-2], key.shape[-2]
+    if not causal or length == 1:  # the last query attends to every key, and so does a single one
+        return mask
+    future = build_causal_mask(length, key_length, query.device)
+    return future if mask is None else mask | future
+
+
+def check_inputs(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -135,302 +270,59 @@ def fused_attention(
     causal: bool = False,
     dropout: float = 0.0,
     scale: float | None = None,
-) -> Tensor:
-    """Compute the same mixture with torch's fused kernel, without the L x S table.
-
-    Many small tables on a CPU it leaves to the formula, which is faster there.
-    The arguments are those of :func:`scaled_dot_product_attention`. Dropout of the weights costs
-    the advantage on a CPU: the table is built after all, by the formula. What is not finite in a
-    query, or in a key or value that it attends to, shows in its output, as it does there.
-
-    Returns:
-        The mixed values. Shape (B, H, L, d_v).
-
-    Raises:
-        TypeError: If the dtypes differ, or the mask is not boolean.
-        ValueError: If the shapes do not fit, or ``dropout`` is out of range.
-
-    Example:
-        >>> query, key, value = torch.randn(3, 2, 4, 5, 8).unbind()
-        >>> fused = fused_attention(query, key, value, causal=True)
-        >>> readable, _ = scaled_dot_product_attention(query, key, value, causal=True)
-        >>> torch.allclose(fused, readable, atol=1e-6)
-        True
-    """
-    check_inputs(query, key, value, causal=causal, scale=scale)
-    check_dropout(dropout=dropout)
-    # Torch's own causal rule aligns top left, which is right if L == S.
-    mask_free = causal and mask is None and query.shape[-2] == key.shape[-2]
-    if _formula_is_faster(query, key, mask_free=mask_free, dropout=dropout):
-        mixed, _ = scaled_dot_product_attention(
-            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
-        )
-        return mixed
-    if mask_free:
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, is_causal=True, scale=scale
-        )
-        return _restore_nan(mixed, query, key)
-    rows = _rows_of_a_mask(query, key, mask, causal)
-    if rows < query.shape[-2]:
-        return _attend_in_chunks(query, key, value, rows, mask, causal, dropout, scale)
-    hidden = combine_masks(query, key, mask, causal)
-    if hidden is None:
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
-        return _restore_nan(mixed, query, key, sees_all=True)
-    # Torch's mask says what is visible. Its kernels differ on a row without any; such a row gets
-    # all keys here, and zeros for an answer.
-    fully_masked = hidden.all(dim=-1, keepdim=True)
-    visible = ~hidden | fully_masked
-    mixed = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=visible, dropout_p=dropout, scale=scale
-    )
-    return _restore_nan(mixed, query, key).masked_fill(fully_masked, 0.0)
-
-
-def _restore_nan(mixed: Tensor, query: Tensor, key: Tensor, *, sees_all: bool = False) -> Tensor:
-    """Set an output to NaN where torch's CPU kernel returns zero for a query or key not finite.
-
-    The kernel returns zero for a row whose largest score is -inf, as for a fully masked one. With
-    fewer than :data:`FEW_KEYS` keys its maximum ignores NaN, and in half precision its exponential
-    turns NaN into zero. In full precision and with more keys, only scores that are all -inf are
-    left. An infinite query gives them where it attends to few keys, such as the first ones of
-    causal attention; where every query attends to all keys, or there is but one query, no row is
-    searched for them.
-    """
-    if query.device.type != "cpu":
-        return mixed
-    if not torch.compiler.is_compiling():  # there, the length may be a symbol
-        exact = query.dtype in (torch.float32, torch.float64) and key.shape[2] >= FEW_KEYS
-        if (exact and (sees_all or query.shape[2] == 1)) or not _has_zero_row(mixed):
-            return mixed
-    query, key = query.detach(), key.detach()
-    # 0 * NaN and 0 * inf are NaN, all else is 0.
-    faults = (0.0 * query).sum(-1, keepdim=True) + (0.0 * key).sum((-2, -1), keepdim=True)
-    return mixed.masked_fill((mixed == 0.0) & faults.isnan(), math.nan)
-
-
-def _has_zero_row(mixed: Tensor) -> bool:
-    """Tell whether an output may have a row of zeros: by its first column, which is quick.
-
-    Where there are no values to read (in ``vmap``, with fake tensors), it may.
-    """
-    try:
-        return not mixed.detach()[..., 0].all()
-    except RuntimeError:
-        return True
-
-
-def _rows_of_a_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> int:
-    """Find for how many queries at a time a mask of moderate size can be made.
-
-    What is compiled takes all at once: there, lengths may be symbols.
-    """
-    length, cells = query.shape[-2], key.shape[-2]
-    if torch.compiler.is_compiling() or not (causal or mask is not None):
-        return length
-    if isinstance(mask, Tensor) and mask.dim() == 4:
-        if mask.shape[2] == 1 and not causal:  # one row, which serves every query
-            return length
-        cells *= mask.shape[0] * mask.shape[1]
-    return min(length, max(1, LARGE_MASK // max(1, cells)))
-
-
-def _attend_in_chunks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    rows: int,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-) -> Tensor:
-    """Compute :func:`fused_attention` for some queries at a time: no mask is larger than theirs.
-
-    Where attention is causal, the keys after the last query of a chunk are left out. While
-    gradients are recorded, the backward pass computes each chunk again; to keep the masks for it
-    would take as much memory as one large mask.
-    """
-    length, key_length = query.shape[-2], key.shape[-2]
-    if mask is not None:
-        check_mask(
-            mask, batch=query.shape[0], heads=query.shape[1], queries=length, keys=key_length
-        )
-
-    learns = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
-    # Within the transforms of torch.func, nothing can be computed again: they allow no such hooks.
-    learns = learns and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
-    version = mask._version if learns and mask is not None and not mask.is_inference() else None
-
-    def attend(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        end = min(start + rows, length)
-        keys = max(0, key_length - length + end) if causal else key_length
-        part = mask
-        if part is not None:
-            if version is not None and part._version != version:
-                raise RuntimeError("mask must not be changed in place before the backward pass")
-            part = part[..., :keys]
-            part = part if part.shape[-2] == 1 else part[..., start:end, :]
-        return fused_attention(
-            query[..., start:end, :],
-            key[..., :keys, :],
-            value[..., :keys, :],
-            mask=part,
-            causal=causal,
-            dropout=dropout,
-            scale=scale,
-        )
-
-    chunks = [
-        checkpoint(attend, start, query, key, value, use_reentrant=False)
-        if learns
-        else attend(start, query, key, value)
-        for start in range(0, length, rows)
-    ]
-    return torch.cat(chunks, dim=-2)
-
-
-def _formula_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
-    """Tell whether there are many small tables, or dropout, on a CPU.
-
-    Torch's kernel takes tables one by one, the formula all in one product: up to four times faster,
-    as when several beams look at one source. A single query a table is the kernel's best case, and
-    so is a future that it hides without a mask. To drop weights, torch builds whole tables as the
-    formula does, with dearer dice. Compiled, the formula of few queries becomes a single loop.
-    """
-    in_full_precision = query.dtype in (torch.float32, torch.float64)  # its sums stay exact
-    if query.device.type != "cpu" or not in_full_precision:
-        return False
-    learns = torch.is_grad_enabled()
-    if torch.compiler.is_compiling():
-        length = query.shape[2]
-        if learns or torch.compiler.is_dynamo_compiling():
-            # One graph serves all lengths: a comparison would make two. 1 is a graph of its own.
-            return not learns and length == 1
-        return isinstance(length, int) and length <= FEW_QUERIES  # not a symbol
-    if dropout > 0.0:
-        return True
-    if mask_free or query.shape[2] == 1:
-        return False
-    batch, heads, length, _ = query.shape
-    largest = SMALL_TABLE_TO_LEARN if learns else SMALL_TABLE
-    return batch * heads >= MANY_TABLES and length * key.shape[-2] <= largest
-
-
-def attention_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
-    r"""Compute the attention scores :math:`QK^T / \sqrt{d_k}`, in float32 or better.
-
-    A score near 100 that is rounded to bfloat16 is off by up to 0.25, and its weight by a quarter.
-    Fused kernels keep half precision out of the scores and of the softmax, and so does this.
-
-    Args:
-        query: Shape (B, H, L, d_k).
-        key: Shape (B, H, S, d_k).
-        scale: What the scores are multiplied by; 1 / sqrt(d_k) if not given.
-
-    Returns:
-        Scores. Shape (B, H, L, S).
-    """
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    query, key = to_full_precision(query), to_full_precision(key)
-    with without_autocast(query.device):
-        return (query * scale) @ key.transpose(-2, -1)
-
-
-def to_full_precision(x: Tensor) -> Tensor:
-    """Convert bfloat16 and float16 to float32; leave float32 and float64 as they are."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Switch autocast off, which would compute products in half precision, inside the block."""
-    kind = device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, enabled=False)
-    return nullcontext()
-
-
-def masked_softmax(scores: Tensor, hidden: Tensor | None) -> Tensor:
-    """Turn scores into weights: positive, zero where hidden, with sum one in each row.
-
-    Args:
-        scores: Shape (B, H, L, S).
-        hidden: What :func:`combine_masks` found.
-
-    Returns:
-        Weights, which are all zero in a row that may see nothing. Shape (B, H, L, S).
-    """
-    if hidden is None:
-        return scores.softmax(dim=-1)
-    # The softmax of a row of -inf is NaN, and so is its gradient. A row that may see nothing
-    # therefore keeps its scores; the last step sets its weights to zero.
-    fully_masked = hidden.all(dim=-1, keepdim=True)
-    scores = scores.masked_fill(hidden & ~fully_masked, -math.inf)
-    return scores.softmax(dim=-1).masked_fill(hidden, 0.0)
-
-
-def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
-    """Join the caller's mask and the causal one; None where there is nothing to hide."""
-    length, key_length = query.shape[-2], key.shape[-2]
-    if mask is not None:
-        check_mask_fits(mask, query, key)
-    if not causal or length == 1:  # the last query sees every key, and so does an only one
-        return mask
-    future = build_causal_mask(length, key_length, query.device)
-    return future if mask is None else mask | future
-
-
-def check_mask_fits(mask: Tensor, query: Tensor, key: Tensor) -> None:
-    """Raise unless ``mask`` fits attention of these queries to these keys; see check_mask."""
-    batch, heads, length, _ = query.shape
-    check_mask(
-        mask, batch=batch, heads=heads, queries=length, keys=key.shape[2], device=query.device
-    )
-
-
-def check_inputs(
-    query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, scale: float | None = None
 ) -> None:
-    """Raise unless shapes are (B, H, L, d_k), (B, H, S, d_k), (B, H, S, d_v), all else alike.
+    """Check the arguments of an attention function, once, before anything is computed.
 
     Raises:
-        TypeError: If one is no tensor of real numbers, if their dtypes differ, or if an option is
-            of the wrong kind.
-        ValueError: If shapes do not fit, or devices differ.
+        TypeError: If an input is not a floating-point tensor, if the dtypes differ, or if an option
+            is of the wrong type.
+        ValueError: If the shapes are not (B, H, L, d_k), (B, G, S, d_k) and (B, G, S, d_v) with G
+            dividing H, if the devices differ, or if ``mask`` or ``dropout`` does not fit.
     """
     check_tensor("query", query)
     check_tensor("key", key)
     check_tensor("value", value)
     check_flag(causal=causal)
+    check_dropout(dropout=dropout)
     if scale is not None:
         check_number(scale=scale)
-    asked, matched, mixed = query.shape, key.shape, value.shape
-    if not len(asked) == len(matched) == len(mixed) == 4:
-        rule = "have four dimensions (B, H, L, d_k)"
-    elif not asked[:2] == matched[:2] == mixed[:2]:
-        rule = "agree in batch and heads"
-    elif asked[3] != matched[3]:
-        rule = "agree in width d_k (query and key)"
-    elif matched[2] != mixed[2]:
-        rule = "agree in length S (key and value)"
-    elif not query.dtype == key.dtype == value.dtype:
+    _check_shapes(query.shape, key.shape, value.shape)
+    if not query.dtype == key.dtype == value.dtype:
         raise TypeError(
             "query, key and value must have one dtype, "
             f"got {query.dtype}, {key.dtype} and {value.dtype}"
         )
-    elif not query.is_floating_point():
+    if not query.is_floating_point():
         raise TypeError(
             f"query, key and value must be floating-point tensors, got dtype={query.dtype}"
         )
-    elif not query.device == key.device == value.device:
+    if not query.device == key.device == value.device:
         raise ValueError(
             "query, key and value must be on one device, "
             f"got {query.device}, {key.device} and {value.device}"
         )
+    if mask is not None:
+        batch, heads, length, _ = query.shape
+        check_mask(
+            mask, batch=batch, heads=heads, queries=length, keys=key.shape[2], device=query.device
+        )
+
+
+def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
+    """Check that the shapes are (B, H, L, d_k), (B, G, S, d_k) and (B, G, S, d_v)."""
+    if not len(query) == len(key) == len(value) == 4:
+        rule = "have four dimensions (B, H, L, d_k)"
+    elif query[0] != key[0] or key[:2] != value[:2]:
+        rule = "agree in batch and heads"
+    elif query[1] != key[1] and (not key[1] or query[1] % key[1]):
+        rule = "agree in heads, or have a multiple of the key's heads for the query"
+    elif query[3] != key[3]:
+        rule = "agree in width d_k (query and key)"
+    elif key[2] != value[2]:
+        rule = "agree in length S (key and value)"
     else:
         return
     raise ValueError(
-        f"query, key and value must {rule}, got query {tuple(asked)}, "
-        f"key {tuple(matched)} and value {tuple(mixed)}"
+        f"query, key and value must {rule}, got query {tuple(query)}, "
+        f"key {tuple(key)} and value {tuple(value)}"
     )

@@ -1,27 +1,34 @@
 """Builders: whole stacks from a few sizes.
 
-The classes of this package take finished parts, so that any part can be another. Most of the time
-one wants the usual parts: here they are composed, with the base model of the paper for defaults
-(table 3: 6 layers, d_model 512, 8 heads, d_ff 2048, dropout 0.1, post-norm). To change what no
-argument names, copy the few lines of a builder and pass other parts.
+The classes of this package take finished parts, so that any part can be replaced. The builders
+compose the parts of the paper, with its base model as defaults (table 3: 6 layers, d_model 512, 8
+heads, d_ff 2048, dropout 0.1, post-norm). Other parts are passed as factories, functions without
+arguments that make a new part for every layer.
 
 Next chapter: :mod:`transformer_blocks.loss`, which training minimises.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from transformer_blocks._checks import check_callable, check_dropout, check_factory, check_size
-from transformer_blocks.attention import fused_attention
+from transformer_blocks._checks import (
+    check_callable,
+    check_dropout,
+    check_factory,
+    check_size,
+    refuse,
+)
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.kernels import AttentionFunction
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, Residual
+
+Layer = TypeVar("Layer", EncoderLayer, DecoderLayer)
 
 
 def build_encoder(
@@ -34,52 +41,70 @@ def build_encoder(
     attention_dropout: float = 0.0,
     activation: Callable[[Tensor], Tensor] = F.relu,
     residual: Callable[..., Residual] = PostNorm,
-    attention_function: AttentionFunction = fused_attention,
+    attention: Callable[[], MultiHeadAttention] | None = None,
+    feed_forward: Callable[[], nn.Module] | None = None,
 ) -> Encoder:
-    """Build an encoder from its sizes.
+    """Build an encoder from its sizes, or from factories of its parts.
 
     Args:
-        num_layers: How many layers are stacked.
-        d_model: Width of the stream.
-        num_heads: H, how many ways each layer looks at once; divides d_model.
-        d_ff: Inner width of the feed-forward networks.
-        dropout: Of each sublayer's output (section 5.4).
-        attention_dropout: Of the attention weights; not in the paper, and it costs the fused
-            kernel its speed.
-        activation: The bend of the feed-forward networks, a function or a stateless module.
-        residual: :class:`PostNorm` or :class:`PreNorm`, or a function that makes one, called with
-            ``d_model`` and ``dropout=``. A stack of the latter ends with one more norm of its kind.
-        attention_function: What computes attention, in all layers; one that learns is shared by them.
+        num_layers: Number of layers in the stack.
+        d_model: Size of the hidden vectors between the layers.
+        num_heads: Number of attention heads H of each layer, which divides ``d_model``.
+        d_ff: Inner size of the feed-forward networks.
+        dropout: Dropout probability of the output of each sublayer (section 5.4).
+        attention_dropout: Dropout probability of the attention weights. The paper has none, and
+            with it the fused kernel loses its speed.
+        activation: Activation function of the feed-forward networks, a function or a module without
+            parameters.
+        residual: Class of the residual connections, :class:`PostNorm` or :class:`PreNorm`, or a
+            function that makes one; called with ``d_model`` and ``dropout=``. A stack of
+            :class:`PreNorm` ends with one more norm of its kind.
+        attention: Makes the self-attention of one layer, in place of the default, which has
+            ``num_heads`` and ``attention_dropout``; called once per layer.
+        feed_forward: Makes the feed-forward network of one layer, in place of the default, which
+            has ``d_ff`` and ``activation``; called once per layer.
 
     Returns:
         The composed stack.
 
     Raises:
-        TypeError: If an argument is of the wrong kind: a class for a kernel, a name for a function.
-        ValueError: If a size or probability is out of range, or num_heads does not divide d_model.
+        TypeError: If an argument is of the wrong type, for example a module where a factory is
+            needed.
+        ValueError: If a size or probability is out of range, ``num_heads`` does not divide
+            ``d_model``, ``attention`` makes layers of another ``d_model``, or layers share
+            parameters.
 
     Example:
-        >>> encoder = build_encoder()  # the paper's
+        >>> encoder = build_encoder()  # the base model of the paper
         >>> sum(weight.numel() for weight in encoder.parameters())
         18914304
+        >>> modern = build_encoder(  # the layers of current language models
+        ...     num_layers=2,
+        ...     d_model=64,
+        ...     residual=lambda d_model, dropout: PreNorm(
+        ...         d_model, dropout=dropout, norm=nn.RMSNorm(d_model)
+        ...     ),
+        ...     attention=lambda: GroupedQueryAttention(
+        ...         64, 8, 2, bias=False, transforms=[QueryKeyNorm(8), RotaryPositionalEncoding(8)]
+        ...     ),
+        ...     feed_forward=lambda: GatedFeedForward(64, 170),
+        ... )
+        >>> modern(torch.randn(1, 5, 64), causal=True).shape
+        torch.Size([1, 5, 64])
     """
-    check_size(num_layers=num_layers)
-    check_dropout(dropout=dropout, attention_dropout=attention_dropout)
-    check_callable(activation=activation, attention_function=attention_function)
-    check_factory(residual=residual)
-    new_residual = partial(residual, d_model, dropout=dropout)
-    layers = [
-        EncoderLayer(
-            MultiHeadAttention(
-                d_model, num_heads, dropout=attention_dropout, attention_function=attention_function
-            ),
-            FeedForward(d_model, d_ff, activation=activation),
-            residual=new_residual,
-        )
-        for _ in range(num_layers)
-    ]
-    last = new_residual()
-    return Encoder(layers, norm=last.norm if last.needs_final_norm else None)
+    layers, norm = _compose(
+        EncoderLayer,
+        {"attention": attention, "feed_forward": feed_forward},
+        num_layers=num_layers,
+        d_model=d_model,
+        num_heads=num_heads,
+        d_ff=d_ff,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        activation=activation,
+        residual=residual,
+    )
+    return Encoder(layers, norm=norm)
 
 
 def build_decoder(
@@ -92,20 +117,24 @@ def build_decoder(
     attention_dropout: float = 0.0,
     activation: Callable[[Tensor], Tensor] = F.relu,
     residual: Callable[..., Residual] = PostNorm,
-    attention_function: AttentionFunction = fused_attention,
-    cross_kernel: AttentionFunction = fused_attention,
+    attention: Callable[[], MultiHeadAttention] | None = None,
+    cross_attention: Callable[[], MultiHeadAttention] | None = None,
+    feed_forward: Callable[[], nn.Module] | None = None,
 ) -> Decoder:
-    """Build a decoder from its sizes; the arguments are those of :func:`build_encoder`.
+    """Build a decoder from its sizes, or from factories of its parts.
 
-    Two kernels differ: ``attention_function`` is that of self-attention, ``cross_kernel`` that of the look into
-    the source, between whose positions and the target's there is no distance.
+    The arguments are those of :func:`build_encoder`; ``cross_attention`` makes the cross-attention
+    of one layer. Transforms and attention functions that depend on the distance of positions belong
+    to the self-attention only: source and target positions have no distance.
 
     Returns:
         The composed stack.
 
     Raises:
-        TypeError: If an argument is of the wrong kind: a class for a kernel, a name for a function.
-        ValueError: If a size or probability is out of range, or num_heads does not divide d_model.
+        TypeError: If an argument is of the wrong type, for example a module where a factory is
+            needed.
+        ValueError: If a size or probability is out of range, ``num_heads`` does not divide
+            ``d_model``, a factory makes layers of another ``d_model``, or layers share parameters.
 
     Example:
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
@@ -113,25 +142,87 @@ def build_decoder(
         >>> torch.equal(first, second)  # every layer is made anew, none is a copy
         False
     """
-    check_size(num_layers=num_layers)
-    check_dropout(dropout=dropout, attention_dropout=attention_dropout)
-    check_callable(
-        activation=activation, attention_function=attention_function, cross_kernel=cross_kernel
+    layers, norm = _compose(
+        DecoderLayer,
+        {
+            "attention": attention,
+            "cross_attention": cross_attention,
+            "feed_forward": feed_forward,
+        },
+        num_layers=num_layers,
+        d_model=d_model,
+        num_heads=num_heads,
+        d_ff=d_ff,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        activation=activation,
+        residual=residual,
     )
+    return Decoder(layers, norm=norm)
+
+
+def _compose(
+    layer: Callable[..., Layer],
+    factories: Mapping[str, Callable[[], nn.Module] | None],
+    *,
+    num_layers: int,
+    d_model: int,
+    num_heads: int,
+    d_ff: int,
+    dropout: float,
+    attention_dropout: float,
+    activation: Callable[[Tensor], Tensor],
+    residual: Callable[..., Residual],
+) -> tuple[list[Layer], nn.Module | None]:
+    """Compose layers of new parts, and make the norm after the last layer if there is one.
+
+    A layer is called with one part from each factory, in this order; where a factory is None, with
+    the paper's part. The other arguments are those of :func:`build_encoder`.
+    """
+    check_size(num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
+    check_dropout(dropout=dropout, attention_dropout=attention_dropout)
+    check_callable(activation=activation)
     check_factory(residual=residual)
-    new_residual = partial(residual, d_model, dropout=dropout)
+    defaults: dict[str, Callable[[], nn.Module]] = dict.fromkeys(
+        ("attention", "cross_attention"),
+        partial(MultiHeadAttention, d_model, num_heads, dropout=attention_dropout),
+    )
+    defaults["feed_forward"] = partial(FeedForward, d_model, d_ff, activation=activation)
+    for name, factory in factories.items():
+        if factory is not None:
+            check_factory(**{name: factory})
+            defaults[name] = factory
+    make_residual = partial(residual, d_model, dropout=dropout)
     layers = [
-        DecoderLayer(
-            MultiHeadAttention(
-                d_model, num_heads, dropout=attention_dropout, attention_function=attention_function
-            ),
-            MultiHeadAttention(
-                d_model, num_heads, dropout=attention_dropout, attention_function=cross_kernel
-            ),
-            FeedForward(d_model, d_ff, activation=activation),
-            residual=new_residual,
-        )
+        layer(*(_make(name, defaults[name], d_model) for name in factories), residual=make_residual)
         for _ in range(num_layers)
     ]
-    last = new_residual()
-    return Decoder(layers, norm=last.norm if last.needs_final_norm else None)
+    _check_nothing_is_shared(layers)
+    last = make_residual()
+    return layers, last.norm if last.needs_final_norm else None
+
+
+def _make(name: str, factory: Callable[[], nn.Module], d_model: int) -> nn.Module:
+    """Make one part and check that it fits between the layers."""
+    part = factory()
+    if not isinstance(part, nn.Module):
+        refuse(name, "a function that makes modules", part)
+    if isinstance(part, MultiHeadAttention):
+        size = getattr(part.query_projection, "in_features", d_model)
+        if size != d_model:
+            raise ValueError(f"{name} must make layers of d_model={d_model}, got d_model={size}")
+    return part
+
+
+def _check_nothing_is_shared(layers: Sequence[nn.Module]) -> None:
+    """Check that no part and no parameter occurs in two places."""
+    owners: dict[int, str] = {}
+    for number, layer in enumerate(layers):
+        parts = [*layer.named_children(), *layer.named_parameters(remove_duplicate=False)]
+        for name, part in parts:
+            owner = owners.setdefault(id(part), place := f"layers[{number}].{name}")
+            if owner != place:
+                raise ValueError(
+                    "factories must make a new module at each call, so that layers share no "
+                    f"parameters, got {place} the same as {owner}"
+                )

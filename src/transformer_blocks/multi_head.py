@@ -1,29 +1,30 @@
-r"""Attention as a layer: learned queries, keys and values, then several of them side by side.
+r"""Multi-head attention: attention with learned projections and several heads.
 
-Equation 1 has nothing to learn. What it compares is made by linear maps: :math:`W^Q` makes of each
-vector a question, :math:`W^K` what it can be found by, :math:`W^V` what it hands over, and
-:math:`W^O` turns the mixture into an answer. :class:`SingleHeadAttention` is that and no more.
+Equation 1 has no parameters. As a layer, attention learns four linear projections: :math:`W^Q`,
+:math:`W^K` and :math:`W^V` make queries, keys and values of the input vectors, and :math:`W^O`
+projects the output. :class:`SingleHeadAttention` is this and nothing more.
 
-The softmax of one head tends to settle on one thing at a time. :class:`MultiHeadAttention` splits
-the width into H heads, each free to look somewhere else (section 3.2.2):
+The softmax of a single head averages over all positions that it attends to.
+:class:`MultiHeadAttention` splits the vectors into H heads, each of which can attend to different
+positions (section 3.2.2):
 
 .. math::
 
    \mathrm{MultiHead}(Q, K, V) &= \mathrm{Concat}(head_1, \ldots, head_H) W^O \\
    head_i &= \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
 
-It costs no more than one wide head, since each has only d_model / H of the width.
+The cost is that of one head with all d_model dimensions, since each head has only d_model / H.
 
-Both serve all three uses of section 3.2.3. Self-attention passes one sequence three times.
-Source-target attention, or cross-attention, asks with the translation and looks up keys and values
-in the encoded source. The decoder's self-attention also hides the future.
+Both layers serve the three uses of section 3.2.3. Self-attention passes one sequence three times.
+Cross-attention takes its queries from the decoder, its keys and values from the encoder's output.
+The decoder's self-attention also masks future positions.
 
 Next chapter: :mod:`transformer_blocks.feed_forward`, the other half of every layer.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ from transformer_blocks._checks import (
     check_dropout,
     check_flag,
     check_instance,
+    check_modules,
     check_number,
     check_size,
     check_tensor,
@@ -41,35 +43,36 @@ from transformer_blocks._checks import (
     refuse,
 )
 from transformer_blocks.attention import (
+    AttentionFunction,
     attention_weights,
-    fused_attention,
     scaled_dot_product_attention,
+    weights_of,
 )
 from transformer_blocks.cache import KeyValueCache, undo_on_error
-from transformer_blocks.kernels import AttentionFunction, weights_of
+from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.masks import check_mask
 
 
 class SingleHeadAttention(nn.Module):
-    """Attention with learned projections and one head: the whole idea, in four linear maps.
+    """Attention with learned projections and one head.
 
     Args:
-        d_model: Width of what comes in and goes out; also that of the queries and keys.
-        scale: What scores are multiplied by, 1 / sqrt(d_model) if not given. Pass ``scale=1.0``
-            to see what goes wrong without it.
-        bias: Whether the projections add a learned constant.
+        d_model: Size of the input and output vectors, and of the queries and keys.
+        scale: Factor of the scores; 1 / sqrt(d_model) if not given. Pass ``scale=1.0`` to see what
+            goes wrong without it.
+        bias: Whether the projections have a bias.
 
     Raises:
-        TypeError: If an argument is of the wrong kind.
+        TypeError: If an argument is of the wrong type.
         ValueError: If ``d_model`` is not positive.
 
     Example:
         >>> x = 4 * torch.randn(1, 10, 256)
         >>> attention = SingleHeadAttention(256)
-        >>> calm = attention.attention_weights(x, x).amax(-1).mean()
-        >>> attention.scale = 1.0  # without 1 / sqrt(d) ...
-        >>> wild = attention.attention_weights(x, x).amax(-1).mean()
-        >>> bool(wild > 0.95 > calm)  # ... each query is left with a single key
+        >>> scaled = attention.attention_weights(x, x).amax(-1).mean()
+        >>> attention.scale = 1.0  # without 1 / sqrt(d_model) ...
+        >>> unscaled = attention.attention_weights(x, x).amax(-1).mean()
+        >>> bool(unscaled > 0.95 > scaled)  # ... the softmax saturates: one key gets all the weight
         True
     """
 
@@ -95,25 +98,26 @@ class SingleHeadAttention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """Mix ``value`` vectors, weighting each by how well its ``key`` answers the ``query``.
+        """Compute attention from ``query`` to ``key`` and ``value``.
 
         Args:
-            query: What each position asks. Shape (B, L, d_model).
-            key: What each position offers to match. Shape (B, S, d_model).
-            value: What each position hands over. Shape (B, S, d_model).
-            mask: Boolean, True hides a key. Shape (L, S) or broadcastable to (B, 1, L, S).
-            causal: Also hide later positions.
+            query: Query sequence, of shape (B, L, d_model).
+            key: Key sequence, of shape (B, S, d_model).
+            value: Value sequence, of shape (B, S, d_model).
+            mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
+                (B, 1, L, S).
+            causal: Also mask future positions.
 
         Returns:
-            One mixed vector per query. Shape (B, L, d_model).
+            One output vector per query, of shape (B, L, d_model).
 
         Raises:
-            TypeError: If an input is no tensor or differs from the weights in dtype, ``mask`` is
-                not boolean, or ``causal`` neither True nor False.
+            TypeError: If an input is not a tensor or differs from the weights in dtype, ``mask`` is
+                not boolean, or ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit.
         """
-        _check_inputs(self, ("query", query), ("key", key), ("value", value))
-        mixed, _ = scaled_dot_product_attention(
+        _check_vectors(self, {"query": query, "key": key, "value": value})
+        output, _ = scaled_dot_product_attention(
             self.query_projection(query).unsqueeze(1),  # (B, 1, L, d_model): one head
             self.key_projection(key).unsqueeze(1),
             self.value_projection(value).unsqueeze(1),
@@ -121,13 +125,13 @@ class SingleHeadAttention(nn.Module):
             causal=causal,
             scale=self.scale,
         )
-        return self.output_projection(mixed.squeeze(1))
+        return self.output_projection(output.squeeze(1))
 
     def attention_weights(
         self, query: Tensor, key: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Compute the weights that :meth:`forward` mixes with. Shape (B, 1, L, S)."""
-        _check_inputs(self, ("query", query), ("key", key))
+        """Compute the attention weights of :meth:`forward`, of shape (B, 1, L, S)."""
+        _check_vectors(self, {"query": query, "key": key})
         return attention_weights(
             self.query_projection(query).unsqueeze(1),
             self.key_projection(key).unsqueeze(1),
@@ -137,34 +141,92 @@ class SingleHeadAttention(nn.Module):
         )
 
 
+class QueryKeyTransform(nn.Module):
+    """Base class of transforms of queries and keys; this one changes nothing.
+
+    :class:`MultiHeadAttention` applies its transforms before attention, and to keys before they
+    enter the cache: each key is transformed once, not at every decoding step. Examples are
+    :class:`~transformer_blocks.RotaryPositionalEncoding` and
+    :class:`~transformer_blocks.QueryKeyNorm`.
+
+    Example:
+        >>> class Sharpen(QueryKeyTransform):
+        ...     "Multiplies all scores by ten."
+        ...
+        ...     def transform_queries(self, queries, *, start):
+        ...         return 10 * queries
+        >>> attention = MultiHeadAttention(16, num_heads=4, transforms=[Sharpen()])
+        >>> x = torch.randn(1, 5, 16)
+        >>> sharp = attention.attention_weights(x, x).amax(-1).mean()
+        >>> plain = MultiHeadAttention(16, num_heads=4)
+        >>> _ = plain.load_state_dict(attention.state_dict())
+        >>> bool(sharp > plain.attention_weights(x, x).amax(-1).mean())
+        True
+    """
+
+    def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+        """Transform the queries of all heads.
+
+        Args:
+            queries: Query vectors, of shape (B, H, L, d_k).
+            start: Position of the first query, counted from 0. The last query has the position of
+                the last key.
+
+        Returns:
+            The transformed queries, of the same shape.
+        """
+        return queries
+
+    def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
+        """Transform the keys of all heads.
+
+        Args:
+            keys: Key vectors, of shape (B, H, S, d_k), or of fewer heads.
+            start: Position of the first key, counted from 0: the number of keys in the cache.
+
+        Returns:
+            The transformed keys, of the same shape.
+        """
+        return keys
+
+
 class MultiHeadAttention(nn.Module):
-    """Attention with several heads, each of which may look somewhere else.
+    """Attention with several heads, each of which can attend to different positions.
 
     Args:
-        d_model: Width of the queries that come in and of what goes out.
-        num_heads: H; divides d_model.
-        key_width: Width of the keys that come in, if other than d_model.
-        value_width: Width of the values that come in, if other than d_model.
-        bias: Whether the projections add a learned constant; the paper's do not.
-        dropout: Probability of dropping an attention weight while training. Off by default: the
-            paper drops none, and it costs the fused kernel its speed and its small memory.
-        attention_function: What computes attention; :func:`~transformer_blocks.scaled_dot_product_attention`
-            is the readable one, :class:`~transformer_blocks.AdditiveAttention` the older one.
+        d_model: Size of the query and output vectors.
+        num_heads: Number of heads H, which divides ``d_model``; each has d_k = d_model / H
+            dimensions.
+        key_width: Size of the key vectors that :meth:`forward` receives; ``d_model`` if not given.
+        value_width: Size of the value vectors that :meth:`forward` receives; ``d_model`` if not
+            given.
+        bias: Whether the projections have a bias; those of the paper have none.
+        dropout: Probability of setting an attention weight to zero during training. Off by default:
+            the paper has no dropout here, and with it the fused kernel loses its speed and its low
+            memory use.
+        attention_function: What computes attention of queries, keys and values; for example
+            :func:`~transformer_blocks.scaled_dot_product_attention`, the explicit implementation,
+            or an :class:`~transformer_blocks.AdditiveAttention`.
+        transforms: Transforms of queries and keys, applied in this order; for example a
+            :class:`~transformer_blocks.RotaryPositionalEncoding`. Make new ones for every layer.
 
     Raises:
-        TypeError: If an argument is of the wrong kind: a size no whole number, ``attention_function`` a class.
+        TypeError: If an argument is of the wrong type: a size not an integer,
+            ``attention_function`` a class.
         ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
             ``dropout`` is out of range.
 
     Example:
         >>> attention = MultiHeadAttention(16, num_heads=4)
-        >>> x = torch.randn(2, 5, 16)  # two sentences of five tokens
+        >>> x = torch.randn(2, 5, 16)  # a batch of two sequences of five tokens
         >>> before = attention(x, x, x, causal=True)
-        >>> x[:, -1] += 1.0  # rewrite the last token ...
+        >>> x[:, -1] += 1.0  # change the last token ...
         >>> after = attention(x, x, x, causal=True)
-        >>> torch.allclose(before[:, :-1], after[:, :-1], atol=1e-6)  # ... nobody earlier notices
+        >>> torch.allclose(
+        ...     before[:, :-1], after[:, :-1], atol=1e-6
+        ... )  # ... no earlier output changes
         True
-        >>> memory = torch.randn(2, 7, 16)  # seven other tokens to look up
+        >>> memory = torch.randn(2, 7, 16)  # cross-attention to seven other tokens
         >>> attention(x, memory, memory).shape
         torch.Size([2, 5, 16])
     """
@@ -179,6 +241,7 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         attention_function: AttentionFunction = fused_attention,
+        transforms: Sequence[QueryKeyTransform] = (),
     ) -> None:
         key_width = d_model if key_width is None else key_width
         value_width = d_model if value_width is None else value_width
@@ -193,6 +256,9 @@ class MultiHeadAttention(nn.Module):
                 "d_model must be divisible by num_heads, "
                 f"got d_model={d_model} and num_heads={num_heads}"
             )
+        listed = check_modules("transforms", transforms)
+        for number, transform in enumerate(listed):
+            check_instance(QueryKeyTransform, **{f"transforms[{number}]": transform})
         super().__init__()
         self.num_heads = num_heads
         self.d_k = d_model // num_heads
@@ -203,6 +269,7 @@ class MultiHeadAttention(nn.Module):
         self.key_projection = nn.Linear(key_width, d_model, bias=bias)
         self.value_projection = nn.Linear(value_width, d_model, bias=bias)
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
+        self.transforms = nn.ModuleList(listed)
         initialise_projections(self)
 
     @undo_on_error
@@ -216,69 +283,56 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Mix ``value`` vectors, weighting each by how well its ``key`` answers the ``query``.
+        """Compute multi-head attention from ``query`` to ``key`` and ``value``.
 
         Args:
-            query: What each position asks. Shape (B, L, d_model).
-            key: What each position offers to match. Shape (B, S, key_width).
-            value: What each position hands over. Shape (B, S, value_width).
-            mask: Boolean, True hides a key. Shape (L, S) or broadcastable to (B, H, L, S).
-            causal: Also hide later positions, so that a word cannot read its own future.
-            cache: For decoding, see :mod:`transformer_blocks.cache`; skip it at first reading. Keys
-                and values of earlier steps. The new ones are added to it, and all
-                of them are looked at; S counts both. Without ``key`` and ``value``, what it holds
-                is looked at and nothing added.
+            query: Query sequence, of shape (B, L, d_model).
+            key: Key sequence, of shape (B, S, key_width).
+            value: Value sequence, of shape (B, S, value_width).
+            mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
+                (B, H, L, S).
+            causal: Also mask future positions, so that a token cannot attend to its own future.
+            cache: Keys and values of earlier decoding steps (:mod:`transformer_blocks.cache`; skip
+                it at first reading). The new ones are appended, and all are attended to; S counts
+                all of them. Without ``key`` and ``value``, nothing is appended.
 
         Returns:
-            One mixed vector per query. Shape (B, L, d_model).
+            One output vector per query, of shape (B, L, d_model).
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
-            TypeError: If an input is no tensor or differs from the weights in dtype, ``mask`` is
-                not boolean, or ``causal`` neither True nor False.
-            ValueError: If the shapes do not fit, or there is nothing to look at.
+            TypeError: If an input is not a tensor or differs from the weights in dtype, ``mask`` is
+                not boolean, or ``causal`` is neither True nor False.
+            ValueError: If the shapes do not fit, or there are no keys to attend to.
         """
-        if cache is not None:
-            check_instance(KeyValueCache, cache=cache)
-        if key is not None and value is not None:
-            _check_inputs(self, ("query", query), ("key", key), ("value", value))
-            self._check_options(query, key, mask=mask, causal=causal, cache=cache)
-            queries, keys, values = self._project_all(query, key, value)
-            if cache is not None:
-                keys, values = cache.append(keys, values)
-        elif cache is not None and key is None and value is None:
-            _check_inputs(self, ("query", query))
-            self._check_options(query, None, mask=mask, causal=causal, cache=cache)
-            queries = self._split_heads(self.query_projection(query))
-            keys, values = cache.read()
-        else:
-            raise ValueError("key and value must be given, or a cache that holds some")
-        mixed = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
-        joined = mixed.transpose(1, 2).flatten(2)  # (B, L, d_model)
-        return self.output_projection(joined)
+        inputs = {"query": query, "key": key, "value": value}
+        self._check_inputs(inputs, mask=mask, causal=causal, cache=cache)
+        queries, keys, values = self._project_heads(query, key, value)  # (B, H, L, d_k)
+        queries, keys, values = self._transform(queries, keys, values, cache)
+        heads = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
+        return self.output_projection(self._merge_heads(heads))  # (B, L, d_model)
 
     def extra_repr(self) -> str:
-        """Show the heads when the module is printed."""
+        """Show the number of heads when the module is printed."""
         return f"num_heads={self.num_heads}"
 
     def project(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Make what is looked up: the keys and values of all heads, which a cache can keep.
+        """Compute the keys and values of all heads, as a cache stores them.
 
         Args:
-            key: Shape (B, S, key_width).
-            value: Shape (B, S, value_width).
+            key: Key sequence, of shape (B, S, key_width).
+            value: Value sequence, of shape (B, S, value_width).
 
         Returns:
-            Keys and values, each of shape (B, H, S, d_k).
+            Transformed keys, and values, each of shape (B, H, S, d_k).
 
         Raises:
-            TypeError: If one is no tensor, or differs from the weights in dtype.
-            ValueError: If one has another shape.
+            TypeError: If an input is not a tensor or differs from the weights in dtype.
+            ValueError: If an input has another shape.
         """
-        _check_inputs(self, ("key", key), ("value", value))
-        return self._split_heads(self.key_projection(key)), self._split_heads(
-            self.value_projection(value)
-        )
+        _check_vectors(self, {"key": key, "value": value})
+        keys = self._split_heads(self.key_projection(key))
+        return self._transform_keys(keys, 0), self._split_heads(self.value_projection(value))
 
     def attend(
         self,
@@ -289,56 +343,42 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """Run the kernel on what is projected.
+        """Call the attention function with projected and transformed queries, keys and values.
 
         Args:
-            queries: Shape (B, H, L, d_k).
-            keys: Shape (B, H, S, d_k).
-            values: Shape (B, H, S, d_k).
-            mask: As in :meth:`forward`.
-            causal: As in :meth:`forward`.
+            queries: Query vectors, of shape (B, H, L, d_k).
+            keys: Key vectors, of shape (B, H, S, d_k).
+            values: Value vectors, of shape (B, H, S, d_k).
+            mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
+                (B, H, L, S).
+            causal: Also mask future positions.
 
         Returns:
-            The mixture of each head. Shape (B, H, L, d_k).
+            The output of each head, of shape (B, H, L, d_k).
         """
         dropout = self.dropout if self.training else 0.0
-        keys, values = self._share(keys), self._share(values)
-        mixed = self.attention_function(
+        output: Any = self.attention_function(
             queries, keys, values, mask=mask, causal=causal, dropout=dropout
         )
-        mixed, weights = mixed if isinstance(mixed, tuple) and len(mixed) == 2 else (mixed, None)
-        expected = *queries.shape[:3], values.shape[3]
-        if not isinstance(mixed, Tensor):
-            refuse(
-                "attention_function",
-                "a function that returns an output, or a pair of it and weights",
-                mixed,
-            )
-        if mixed.shape != expected:
-            raise ValueError(
-                f"kernel must return an output of shape (B, H, L, d_k) = {expected}, "
-                f"got {tuple(mixed.shape)}"
-            )
+        weights = None
+        if isinstance(output, tuple) and len(output) == 2:
+            output, weights = output
+        _check_output(output, (*queries.shape[:3], values.shape[3]))
         if weights is not None:
-            check_tensor("weights of the kernel", weights)
-            if weights.shape != (*queries.shape[:3], keys.shape[2]):
-                raise ValueError(
-                    "weights of the kernel must have shape (B, H, L, S) = "
-                    f"{(*queries.shape[:3], keys.shape[2])}, got {tuple(weights.shape)}"
-                )
+            _check_weights(weights, (*queries.shape[:3], keys.shape[2]))
             for hook in self._weights_hooks.values():
                 hook(weights)
-        return mixed
+        return output
 
     def register_weights_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Have a function called with the attention weights, wherever the kernel returns them.
+        """Register a function that receives the attention weights whenever they are computed.
 
         Args:
-            hook: Called in each :meth:`forward` with the second part of what the kernel returns,
-                of shape (B, H, L, S). A kernel that returns its output alone calls nothing.
+            hook: Called in each :meth:`forward` with the weights that the attention function
+                returns, of shape (B, H, L, S). If it returns no weights, the hook is not called.
 
         Returns:
-            A handle whose ``remove()`` ends it.
+            A handle whose method ``remove()`` removes the hook.
 
         Raises:
             TypeError: If ``hook`` cannot be called.
@@ -347,13 +387,6 @@ class MultiHeadAttention(nn.Module):
         handle = RemovableHandle(self._weights_hooks)
         self._weights_hooks[handle.id] = hook
         return handle
-
-    def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        return (
-            self._split_heads(self.query_projection(query)),
-            self._split_heads(self.key_projection(key)),
-            self._split_heads(self.value_projection(value)),
-        )
 
     def attention_weights(
         self,
@@ -364,63 +397,108 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Compute the weights that :meth:`forward` mixes with, before dropout.
+        """Compute the attention weights of :meth:`forward`, before dropout.
 
-        To see those of a whole model, use :func:`~transformer_blocks.record_attention`. A cache is
-        read and left as it is.
+        To record those of a whole model, use :func:`~transformer_blocks.record_attention`. A cache
+        is read and not changed.
 
         Returns:
-            Each row sums to one, or to zero where a query may see nothing. Shape (B, H, L, S).
+            Weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero if every
+            key is masked.
         """
-        _check_inputs(self, ("query", query))
-        if cache is not None:
-            check_instance(KeyValueCache, cache=cache)
-        keys = [] if cache is None or not cache.length else [cache.read()[0]]
+        self._check_inputs({"query": query, "key": key}, mask=mask, causal=causal, cache=cache)
+        parts = [cache.read()[0]] if cache is not None and cache.length else []
         if key is not None:
-            _check_inputs(self, ("key", key))
-            keys.append(self._split_heads(self.key_projection(key)))
-        if not keys:
+            new = self._split_heads(self.key_projection(key))
+            parts.append(self._transform_keys(new, 0 if cache is None else cache.length))
+        if not parts:
             raise ValueError("key must be given, or a cache that holds some")
-        self._check_options(query, key, mask=mask, causal=causal, cache=cache)
-        return weights_of(self.attention_function)(
-            self._split_heads(self.query_projection(query)),
-            self._share(torch.cat(keys, dim=2)),  # (B, H, S, d_k)
-            mask=mask,
-            causal=causal,
-        )
+        keys = torch.cat(parts, dim=2)  # (B, H, S, d_k)
+        queries = self._split_heads(self.query_projection(query))
+        queries = self._transform_queries(queries, keys.shape[2] - queries.shape[2])
+        return weights_of(self.attention_function)(queries, keys, mask=mask, causal=causal)
 
-    def _check_options(
+    def _project_heads(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Compute the queries, and the new keys and values if there are any, of all heads."""
+        queries = self._split_heads(self.query_projection(query))
+        if key is None or value is None:
+            return queries, None, None
+        keys = self._split_heads(self.key_projection(key))
+        return queries, keys, self._split_heads(self.value_projection(value))
+
+    def _transform(
         self,
-        query: Tensor,
-        key: Tensor | None,
+        queries: Tensor,
+        keys: Tensor | None,
+        values: Tensor | None,
+        cache: KeyValueCache | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Apply the transforms to the new queries and keys, and append the keys to the cache."""
+        if keys is None or values is None:
+            keys, values = cast(KeyValueCache, cache).read()
+        elif cache is None:
+            keys = self._transform_keys(keys, 0)
+        else:
+            keys, values = cache.append(self._transform_keys(keys, cache.length), values)
+        return self._transform_queries(queries, keys.shape[2] - queries.shape[2]), keys, values
+
+    def _transform_queries(self, queries: Tensor, start: int) -> Tensor:
+        transform: Any
+        for transform in self.transforms:
+            queries = transform.transform_queries(queries, start=start)
+        return queries
+
+    def _transform_keys(self, keys: Tensor, start: int) -> Tensor:
+        transform: Any
+        for transform in self.transforms:
+            keys = transform.transform_keys(keys, start=start)
+        return keys
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """Split each vector into heads: (B, L, d_model) to (B, H, L, d_k)."""
+        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
+
+    def _merge_heads(self, heads: Tensor) -> Tensor:
+        """Concatenate the heads: (B, H, L, d_k) to (B, L, d_model)."""
+        return heads.transpose(1, 2).flatten(2)
+
+    def _check_inputs(
+        self,
+        inputs: Mapping[str, Tensor | None],
         *,
         mask: Tensor | None,
         causal: bool,
         cache: KeyValueCache | None,
     ) -> None:
-        """Raise unless mask and flag are what every kernel takes, before anything is computed."""
+        """Check all arguments of a call, before anything is computed or appended to the cache."""
+        if cache is not None:
+            check_instance(KeyValueCache, cache=cache)
+        query, *others = inputs.values()
+        missing = sum(x is None for x in others)
+        if missing and (missing < len(others) or cache is None):
+            names = " and ".join(list(inputs)[1:])
+            raise ValueError(f"{names} must be given, or a cache that holds some")
+        _check_vectors(self, {"query": query} if missing else inputs)
         check_flag(causal=causal)
-        if mask is not None:
+        if mask is not None and query is not None:
+            lengths = [
+                cache.length if cache else 0,
+                *(x.shape[1] for x in others[:1] if x is not None),
+            ]
             check_mask(
                 mask,
                 batch=query.shape[0],
                 heads=self.num_heads,
                 queries=query.shape[1],
-                keys=(0 if cache is None else cache.length) + (0 if key is None else key.shape[1]),
+                keys=sum(lengths),
                 device=query.device,
             )
 
-    def _share(self, x: Tensor) -> Tensor:
-        """Give every head its keys or values: here each has its own."""
-        return x
 
-    def _split_heads(self, x: Tensor) -> Tensor:
-        """Cut the width into heads: (B, L, d_model) to (B, H, L, d_k)."""
-        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
-
-
-def initialise_projections(layer: "SingleHeadAttention | MultiHeadAttention") -> None:
-    """Give the projections Xavier's uniform weights and no bias."""
+def initialise_projections(layer: SingleHeadAttention | MultiHeadAttention) -> None:
+    """Initialise the projections with Xavier's uniform weights and biases of zero."""
     for projection in (
         layer.query_projection,
         layer.key_projection,
@@ -432,10 +510,32 @@ def initialise_projections(layer: "SingleHeadAttention | MultiHeadAttention") ->
             nn.init.zeros_(projection.bias)
 
 
-def _check_inputs(
-    layer: SingleHeadAttention | MultiHeadAttention, *inputs: tuple[str, Tensor]
+def _check_vectors(
+    layer: SingleHeadAttention | MultiHeadAttention, inputs: Mapping[str, Tensor | None]
 ) -> None:
-    """Raise unless each input is what its projection takes."""
-    for name, x in inputs:
+    """Check that each input is what its projection takes."""
+    for name, x in inputs.items():
         projection: Any = layer._modules[f"{name}_projection"]  # quicker than by attribute
-        check_vectors(name, x, getattr(projection, "in_features", None), projection)
+        check_vectors(name, x, getattr(projection, "in_features", None), projection)  # type: ignore[arg-type]
+
+
+def _check_output(output: object, shape: tuple[int, ...]) -> None:
+    """Check the output of an attention function."""
+    if not isinstance(output, Tensor):
+        rule = "a function that returns an output, or a pair of it and weights"
+        refuse("attention_function", rule, output)
+    if output.shape != shape:
+        raise ValueError(
+            f"attention_function must return an output of shape (B, H, L, d_k) = {shape}, "
+            f"got {tuple(output.shape)}"
+        )
+
+
+def _check_weights(weights: Tensor, shape: tuple[int, ...]) -> None:
+    """Check the weights that an attention function returns beside its output."""
+    check_tensor("weights of attention_function", weights)
+    if weights.shape != shape:
+        raise ValueError(
+            f"weights of attention_function must have shape (B, H, L, S) = {shape}, "
+            f"got {tuple(weights.shape)}"
+        )

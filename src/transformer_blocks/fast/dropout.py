@@ -1,20 +1,21 @@
-r"""Dropout: numbers lost on purpose, so that no part is leant on alone.
+r"""Dropout: random elements set to zero, so that no unit is relied on alone.
 
-While it trains, a network of many parts soon has parts that only work together, and only on what it
-has seen. Dropout takes each number away with probability :math:`p`, another choice every time, and
-lets those that stay grow, so that nothing changes on average:
+Equals ``torch.nn.functional.dropout(x, p)``, with faster random numbers on a CPU.
+
+During training, the units of a network soon adapt to each other and to the training data. Dropout
+sets each element to zero with probability :math:`p`, with a new random mask at every call, and
+scales the others so that the mean stays the same:
 
 .. math:: \mathrm{dropout}(x)_i = \frac{m_i\,x_i}{1 - p}, \qquad m_i = 0 \text{ with probability } p
 
-The paper drops 10 % of what every sublayer adds, and of the embedded words (section 5.4; the idea
-is from Srivastava et al. 2014, https://jmlr.org/papers/v15/srivastava14a.html). A model in use
-drops nothing: ``model.eval()``.
+The paper applies dropout with :math:`p = 0.1` to the output of every sublayer, and to the sums of
+embeddings and positional encodings (section 5.4; the idea is from Srivastava et al. 2014,
+https://jmlr.org/papers/v15/srivastava14a.html). In evaluation mode (``model.eval()``) dropout does
+nothing.
 
-On a processor, the dice cost more than all else here: torch throws one for each number, an eighth
-of the time of a training step. :func:`drop` draws 64 bits at once and cuts them into four dice of
-65,536 sides each, which takes a third of that.
-
-Next chapter: :mod:`transformer_blocks.feed_forward`, what a position does on its own.
+On a CPU, generating the random numbers dominates the cost: torch draws one for each element, an
+eighth of the time of a training step. :func:`apply_dropout` draws 64 random bits at once and uses
+them for four elements, 16 bits each, which takes a third of the time.
 """
 
 from typing import Any
@@ -25,93 +26,95 @@ from torch import Tensor, nn
 
 from transformer_blocks._checks import check_flag, check_number, check_tensor
 
-SIDES = 2**16
-"""Of a die: as many numbers as 16 bits can show."""
+LEVELS = 2**16
+"""How many values 16 random bits have; the dropout probability is rounded to one of them."""
 
 
-def drop(x: Tensor, probability: float) -> Tensor:
-    """Set some numbers to zero, and let the others grow so that the mean stays.
+def apply_dropout(x: Tensor, p: float) -> Tensor:
+    """Set random elements to zero and scale the others by 1 / (1 - p), as in training.
 
-    On a CPU, ``probability`` is rounded to a multiple of 1 / 65,536, and the growth fits the
-    rounded one. The dice are torch's: ``torch.manual_seed`` makes them repeat. On a GPU and in
+    On a CPU, ``p`` is rounded to a multiple of 1 / 65,536, and the scale fits the rounded value.
+    The random numbers are torch's: ``torch.manual_seed`` makes them reproducible. On a GPU and in
     compiled code this is ``torch.nn.functional.dropout``.
 
     Args:
-        x: Any shape.
-        probability: Of each number to be dropped, from 0 to 1.
+        x: Tensor of real or complex numbers, of any shape.
+        p: Probability of an element to be set to zero, from 0 to 1.
 
     Returns:
-        Same shape as ``x``.
+        Tensor of the shape and dtype of ``x``.
 
     Raises:
-        TypeError: If ``x`` is no tensor of real numbers, or ``probability`` no number.
-        ValueError: If ``probability`` is out of range.
+        TypeError: If ``x`` is not a tensor of real or complex numbers, or ``p`` is not a number.
+        ValueError: If ``p`` is out of range.
 
     Example:
-        >>> kept = drop(torch.ones(100_000), 0.1)
-        >>> kept.unique()
+        >>> dropped = apply_dropout(torch.ones(100_000), 0.1)
+        >>> dropped.unique()
         tensor([0.0000, 1.1111])
-        >>> abs(float(kept.mean()) - 1.0) < 0.01
+        >>> abs(float(dropped.mean()) - 1.0) < 0.01
         True
     """
-    _check_numbers("x", x)
-    _check_probability("probability", probability)
-    lost = round(probability * SIDES)
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < lost < SIDES:
-        return F.dropout(x, probability)
+    _check_floating_point("x", x)
+    _check_probability(p)
+    threshold = round(p * LEVELS)
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < threshold < LEVELS:
+        return F.dropout(x, p)
     draws = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),), device=x.device)
-    dice = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32768 to 32767
-    stays = dice >= lost - SIDES // 2
-    return _Keep.apply(x, stays, SIDES / (SIDES - lost))  # type: ignore[no-untyped-call]
+    random_bits = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32768 to 32767
+    keep_mask = random_bits >= threshold - LEVELS // 2
+    scale = LEVELS / (LEVELS - threshold)
+    return _MaskAndScale.apply(x, keep_mask, scale)  # type: ignore[no-untyped-call]
 
 
-def _check_numbers(name: str, x: Tensor) -> None:
+def _check_floating_point(name: str, x: Tensor) -> None:
     """Raise unless ``x`` is a tensor of real or complex numbers."""
     check_tensor(name, x)
     if not (x.is_floating_point() or x.is_complex()):
         raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
 
 
-def _check_probability(name: str, probability: float) -> None:
-    """Raise unless a number is a probability; one is allowed, which drops all."""
-    check_number(**{name: probability})
-    if not 0.0 <= probability <= 1.0:
-        raise ValueError(f"{name} must be in [0, 1], got {probability}")
+def _check_probability(p: float) -> None:
+    """Raise unless a number is a probability; 1 is allowed and sets all elements to zero."""
+    check_number(p=p)
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"p must be in [0, 1], got p={p}")
 
 
-class _Keep(torch.autograd.Function):
-    """Keep some numbers and let them grow; for learning, it remembers a byte for each."""
+class _MaskAndScale(torch.autograd.Function):
+    """Multiply by a boolean mask and a scale; the backward pass needs one byte per element."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, stays: Tensor, growth: float) -> Tensor:
-        return (x * stays).mul_(growth)
+    def forward(x: Tensor, keep_mask: Tensor, scale: float) -> Tensor:
+        return (x * keep_mask).mul_(scale)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, stays, ctx.growth = inputs
-        ctx.save_for_backward(stays)
-        ctx.save_for_forward(stays)
+        _, keep_mask, ctx.scale = inputs
+        ctx.save_for_backward(keep_mask)
+        ctx.save_for_forward(keep_mask)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
-        return _Keep.apply(*upstream, *ctx.saved_tensors, ctx.growth), None, None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        gradient = _MaskAndScale.apply(*gradients, *ctx.saved_tensors, ctx.scale)  # type: ignore[no-untyped-call]
+        return gradient, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        return _Keep.apply(tangents[0], *ctx.saved_tensors, ctx.growth)  # type: ignore[no-untyped-call]
+        return _MaskAndScale.apply(tangents[0], *ctx.saved_tensors, ctx.scale)  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Dropout):
-    """``torch.nn.Dropout``, with the faster dice of :func:`drop`.
+    """``torch.nn.Dropout`` with the faster random numbers of :func:`apply_dropout`.
 
     Args:
-        p: Probability of each number to be dropped, while training.
-        inplace: Whether to change the input itself, as torch does it.
+        p: Probability of an element to be set to zero during training.
+        inplace: Whether to change the input tensor itself, which ``torch.nn.Dropout`` does.
 
     Raises:
-        TypeError: If an argument is of the wrong kind.
+        TypeError: If an argument is of the wrong type.
         ValueError: If ``p`` is out of range.
 
     Example:
@@ -119,12 +122,12 @@ class Dropout(nn.Dropout):
         >>> x = torch.ones(1000)
         >>> bool((dropout(x) == 0).any())
         True
-        >>> torch.equal(dropout.eval()(x), x)  # a model in use drops nothing
+        >>> torch.equal(dropout.eval()(x), x)  # in evaluation mode nothing is dropped
         True
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        _check_probability("p", p)
+        _check_probability(p)
         check_flag(inplace=inplace)
         super().__init__(p, inplace)
 
@@ -132,7 +135,7 @@ class Dropout(nn.Dropout):
         check_tensor("input", input)
         if not self.training:
             return input
-        _check_numbers("input", input)
+        _check_floating_point("input", input)
         if self.inplace:
             return super().forward(input)
-        return drop(input, self.p)
+        return apply_dropout(input, self.p)

@@ -39,6 +39,7 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
         self.num_heads, self.d_k = attention.num_heads, attention.d_k
         self.dropout = attention.dropout
         self.attention_function = attention.attention_function
+        self.transforms = attention.transforms
         self._weights_hooks = attention._weights_hooks
         # The trained projections remain: `attention_weights` projects queries and keys alone.
         self.query_projection = attention.query_projection
@@ -49,9 +50,9 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
         )
         self.output_projection = linear(attention.output_projection)
 
-    def _project_all(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    def _project_heads(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> Any:
         if not query is key is value:
-            return super()._project_all(query, key, value)
+            return super()._project_heads(query, key, value)
         projected = self.fused_projection(query)  # (B, L, 3 * d_model)
         return projected.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
@@ -125,7 +126,8 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         num_heads, d_k = self.self_attention.num_heads, self.self_attention.d_k
         projected = self.fused_projection(x).view(x.shape[0], 3, num_heads, 1, d_k)
         queries, keys, values = projected.unbind(1)  # (N, H, 1, d_k)
-        output = self.self_attention.attend(queries, *cache.append(keys, values), causal=causal)
+        queries, keys, values = self.self_attention._transform(queries, keys, values, cache)
+        output = self.self_attention.attend(queries, keys, values, causal=causal)
         return output.reshape(x.shape)
 
     def _cross_attention_heads(
@@ -140,6 +142,7 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         num_heads, d_k = self.cross_attention.num_heads, self.cross_attention.d_k
         queries = self.cross_query_projection(x).view(keys.shape[0], -1, num_heads, d_k)
         queries = queries.transpose(1, 2)  # (B, H, N / B, d_k)
+        queries = self.cross_attention._transform_queries(queries, keys.shape[2] - queries.shape[2])
         output = self.cross_attention.attend(queries, keys, values, mask=mask)
         return output.transpose(1, 2).reshape(x.shape)
 
@@ -252,9 +255,9 @@ def _attend_to_tokens(
     attention: MultiHeadAttention, x: Tensor, *, tokens: TokenLayout, causal: bool
 ) -> Tensor:
     """Apply self-attention to the tokens of a batch, concatenated, of shape (1, T, d_model)."""
+    projected: Any = attention._project_heads(x, x, x)
     queries, keys, values = (  # from (1, H, T, d_k) to (B, H, L', d_k)
-        projected[0].transpose(0, 1)[tokens.numbers].transpose(1, 2)
-        for projected in attention._project_all(x, x, x)
+        heads[0].transpose(0, 1)[tokens.numbers].transpose(1, 2) for heads in projected
     )
     output = attention.attend(
         queries, keys, values, mask=tokens.padding[:, None, None], causal=causal

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from transformer_blocks._checks import check_factory, check_flag, check_module
-from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
+from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.compiled import CompiledDecoder, CompiledEncoder
@@ -164,7 +165,10 @@ def _has_standard_parts(layer: DecoderLayer) -> bool:
 
 
 def _is_encoder_of_standard_layers(module: nn.Module) -> bool:
-    """Return whether all parts of an encoder except content-based attention are position-wise."""
+    """Return whether all parts of an encoder except content-based attention are position-wise.
+
+    Transforms of queries and keys are parts too, and are not position-wise.
+    """
     if type(module) is not Encoder or not len(module.layers):
         return False
     parts: list[nn.Module] = [] if module.norm is None else [module.norm]
@@ -177,7 +181,8 @@ def _is_encoder_of_standard_layers(module: nn.Module) -> bool:
             or attention.attention_function not in CONTENT_BASED_ATTENTION
         ):
             return False
-        parts += (part for part in layer.modules() if part not in (layer, attention))
+        containers = layer, attention, attention.transforms
+        parts += (part for part in layer.modules() if part not in containers)
     return all(map(_is_position_wise, parts))
 
 

@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks.attention import fused_attention, scaled_dot_product_attention
+from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
+from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.interop.parts import (
@@ -84,8 +85,9 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
         raise TypeError(
             f"attention_function must be scaled dot-product attention, as in torch, got {name}"
         )
-    if len(getattr(ours, "transforms", ())):
-        raise TypeError("attention must have no transforms of its queries and keys, as in torch")
+    if len(ours.transforms):
+        names = ", ".join(type(each).__name__ for each in ours.transforms)
+        raise TypeError(f"transforms must be empty, as torch's attention has none, got {names}")
     query, key, value = ours.query_projection, ours.key_projection, ours.value_projection
     projections = query, key, value, ours.output_projection
     for projection in projections:

@@ -1,16 +1,17 @@
-r"""Linear biases: looking far has its price.
+r"""ALiBi: positions as biases of the attention scores.
 
-The simplest way to tell a head how far away a word stands is to make it pay for the distance.
-ALiBi ("Train Short, Test Long", Press et al. 2021, https://arxiv.org/abs/2108.12409, section 3)
-adds nothing to the words at all; it takes from every score an amount that grows with the distance:
+The simplest way to make attention depend on distance is to subtract the distance from the scores.
+ALiBi ("attention with linear biases", from "Train Short, Test Long", Press et al. 2021,
+https://arxiv.org/abs/2108.12409, section 3) adds no positional encoding to the embeddings; it
+subtracts from each score an amount that grows linearly with the distance of query and key:
 
 .. math:: \mathrm{softmax}\left(\frac{q_i k_j}{\sqrt{d_k}} - m_h\,|i - j|\right),
           \qquad m_h = 2^{-8h/H}, \quad h = 1, \ldots, H
 
-The slope m is another for each head: from one that sees little but its neighbours to one that
-hardly feels the distance. Nothing is learned. As the rule is as plain at distance 5,000 as at 5, a
-model that has only seen short texts goes on well in longer ones; positions that were never added in
-training cannot do that.
+The slope m differs between heads: those with a steep slope attend to near positions only, those
+with a flat slope to distant ones too. The slopes are not learned. The bias is as well defined at
+distance 5,000 as at 5, so a model that was trained on short sequences extrapolates to longer ones;
+with added positional encodings, positions that never occurred in training stay unknown to it.
 
 Next chapter: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
 """
@@ -21,26 +22,22 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import (
-    attention_scores,
-    check_inputs,
-    combine_masks,
-    masked_softmax,
-)
-from transformer_blocks.kernels import ExplicitAttention
+from transformer_blocks.attention import attention_scores
+from transformer_blocks.variants.explicit import ExplicitAttention
 
 
 def alibi_slopes(num_heads: int) -> Tensor:
-    """List how much each head pays for a step of distance.
+    """Compute the slope of each head.
 
-    Where H is a power of two, it is the formula above. Otherwise the slopes of the next lower power
-    come first, then every other slope of the next higher one, as in the authors' program.
+    If H is a power of two, the slopes are those of the equation above. Otherwise, the slopes for
+    the next lower power of two come first, then every other slope of the next higher one, as in the
+    authors' program.
 
     Args:
-        num_heads: H.
+        num_heads: Number of heads H.
 
     Returns:
-        Slopes, in float64. Shape (H,).
+        Slopes in float64, of shape (H,).
 
     Raises:
         ValueError: If ``num_heads`` is not positive.
@@ -57,23 +54,23 @@ def alibi_slopes(num_heads: int) -> Tensor:
 
 
 class ALiBi(ExplicitAttention):
-    """A kernel that takes from each score the distance, times a slope for each head.
+    """Scaled dot-product attention with a bias for the distance of query and key.
 
-    The last query stands where the last key stands, so it serves self-attention, causal or not, and
-    decoding with a cache. Two sequences have no distance: it does not serve cross-attention. It
-    holds a table of L x S weights for every head.
+    The last query has the position of the last key, so ALiBi works for self-attention, causal or
+    not, and for decoding with a cache. It does not work for cross-attention, where the positions of
+    two sequences have no distance. It stores the L x S weights of every head.
 
     Args:
-        num_heads: H.
+        num_heads: Number of heads H, each with its own slope.
 
     Raises:
         ValueError: If ``num_heads`` is not positive.
 
     Example:
         >>> attention = MultiHeadAttention(16, num_heads=2, attention_function=ALiBi(2))
-        >>> x = torch.zeros(1, 4, 16)  # where all words are alike ...
+        >>> x = torch.zeros(1, 4, 16)  # where all tokens are equal ...
         >>> weights = attention.attention_weights(x, x, causal=True)[0, 0, -1]
-        >>> bool((weights.diff() > 0).all())  # ... the nearer counts more
+        >>> bool((weights.diff() > 0).all())  # ... nearer ones get larger weights
         True
     """
 
@@ -82,17 +79,20 @@ class ALiBi(ExplicitAttention):
         super().__init__()
         self.num_heads = num_heads
 
-    def attention_weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        scale: float | None = None,
-    ) -> Tensor:
-        """Say how much of each value a query takes. Shape (B, H, L, S)."""
-        check_inputs(query, key, key, causal=causal, scale=scale)
+    def attention_scores(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+        """Compute the scores of equation 1 and subtract the bias.
+
+        Args:
+            query: Query vectors, of shape (B, H, L, d_k).
+            key: Key vectors, of shape (B, H, S, d_k).
+            scale: Factor of the dot products, not of the bias; 1 / sqrt(d_k) if not given.
+
+        Returns:
+            Scores, of shape (B, H, L, S).
+
+        Raises:
+            ValueError: If the number of heads is another, or there are more queries than keys.
+        """
         if query.shape[1] != self.num_heads:
             raise ValueError(
                 f"query must have shape (B, {self.num_heads}, L, d_k), got {tuple(query.shape)}"
@@ -102,18 +102,17 @@ class ALiBi(ExplicitAttention):
                 f"there must be no more queries than keys, got L={query.shape[2]} and "
                 f"S={key.shape[2]}"
             )
-        hidden = combine_masks(query, key, mask, causal)
         scores = attention_scores(query, key, scale)  # (B, H, L, S)
-        return masked_softmax(scores - self._price(scores), hidden).to(query.dtype)
+        return scores - self._bias(scores)
 
-    def _price(self, scores: Tensor) -> Tensor:
-        """Compute what each query pays for each key. Shape (H, L, S)."""
+    def _bias(self, scores: Tensor) -> Tensor:
+        """Compute slope times distance, for every query and key. Shape (H, L, S)."""
         length, key_length = scores.shape[-2:]
-        place = torch.arange(key_length, device=scores.device)
-        distance = (place[key_length - length :, None] - place).abs()  # (L, S)
+        positions = torch.arange(key_length, device=scores.device)
+        distance = (positions[key_length - length :, None] - positions).abs()  # (L, S)
         slopes = alibi_slopes(self.num_heads).to(scores.dtype).to(scores.device)
         return slopes[:, None, None] * distance
 
     def extra_repr(self) -> str:
-        """Show the size when the module is printed."""
+        """Show the number of heads when the module is printed."""
         return f"num_heads={self.num_heads}"

@@ -1,51 +1,60 @@
-r"""Grouped queries: several heads that ask share what they look up.
+r"""Grouped-query attention: several query heads share one head of keys and values.
 
-A model that writes spends its time fetching keys and values: each step reads all of the past, for
-every head. Heads that ask different questions may well look them up in the same table. With
-grouped-query attention ("GQA", Ainslie et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2)
-the H query heads form G groups, and each group has one key head and one value head:
+Autoregressive decoding is limited by memory bandwidth: each step reads all cached keys and values,
+of every head. Heads with different queries can share the same keys and values. In grouped-query
+attention (GQA, Ainslie et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) the H query
+heads form G groups, and each group has one key head and one value head:
 
 .. math:: head_h = \mathrm{Attention}(Q W_h^Q,\ K W_{g(h)}^K,\ V W_{g(h)}^V),
           \qquad g(h) = \lceil h\,G / H \rceil
 
-The cache is H / G times smaller. G = H is multi-head attention, G = 1 is multi-query attention
-("Fast Transformer Decoding", Shazeer 2019, https://arxiv.org/abs/1911.02150).
+The cache is smaller by a factor of H / G. G = H is multi-head attention, G = 1 is multi-query
+attention ("Fast Transformer Decoding", Shazeer 2019, https://arxiv.org/abs/1911.02150).
 
 Next chapter: :mod:`transformer_blocks.variants.gated_feed_forward`, feed-forward with a gate.
 """
 
-import torch
-from torch import Tensor, nn
+from collections.abc import Sequence
+
+from torch import nn
 
 from transformer_blocks._checks import check_size
-from transformer_blocks.attention import fused_attention
-from transformer_blocks.kernels import AttentionFunction
-from transformer_blocks.multi_head import MultiHeadAttention, initialise_projections
+from transformer_blocks.attention import AttentionFunction
+from transformer_blocks.fast.attention import fused_attention
+from transformer_blocks.multi_head import (
+    MultiHeadAttention,
+    QueryKeyTransform,
+    initialise_projections,
+)
 
 
 class GroupedQueryAttention(MultiHeadAttention):
-    """Multi-head attention with fewer heads for keys and values than for queries.
+    """Multi-head attention with fewer heads of keys and values than of queries.
 
     Args:
-        d_model: Width of the queries that come in and of what goes out.
-        num_heads: H, of the queries; divides d_model.
-        num_groups: G, of the keys and values; divides H.
-        key_width: Width of the keys that come in, if other than d_model.
-        value_width: Width of the values that come in, if other than d_model.
-        bias: Whether the projections add a learned constant.
-        dropout: Probability of dropping an attention weight while training.
-        attention_function: What computes attention; it sees H heads of each.
+        d_model: Size of the query and output vectors.
+        num_heads: Number of query heads H, which divides ``d_model``.
+        num_key_value_heads: Number of key and value heads G, which divides ``num_heads``.
+        key_width: Size of the key vectors that :meth:`forward` receives; ``d_model`` if not given.
+        value_width: Size of the value vectors that :meth:`forward` receives; ``d_model`` if not
+            given.
+        bias: Whether the projections have a bias.
+        dropout: Probability of setting an attention weight to zero during training.
+        attention_function: What computes attention of H heads of queries and G heads of keys and
+            values.
+        transforms: Transforms of queries and keys, applied in this order. Make new ones for every
+            layer.
 
     Raises:
         ValueError: If a size is not positive or does not divide the other, or ``dropout`` is out of
             range.
 
     Example:
-        >>> attention, cache = GroupedQueryAttention(16, num_heads=4, num_groups=2), KeyValueCache()
-        >>> x = torch.randn(1, 5, 16)
+        >>> attention = GroupedQueryAttention(16, num_heads=4, num_key_value_heads=2)
+        >>> x, cache = torch.randn(1, 5, 16), KeyValueCache()
         >>> with torch.no_grad():
         ...     y = attention(x, x, x, causal=True, cache=cache)
-        >>> cache.read()[0].shape  # what is kept: two heads of four
+        >>> cache.read()[0].shape  # the cache holds two heads, not four
         torch.Size([1, 2, 5, 4])
     """
 
@@ -53,15 +62,16 @@ class GroupedQueryAttention(MultiHeadAttention):
         self,
         d_model: int,
         num_heads: int,
-        num_groups: int,
+        num_key_value_heads: int,
         *,
         key_width: int | None = None,
         value_width: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         attention_function: AttentionFunction = fused_attention,
+        transforms: Sequence[QueryKeyTransform] = (),
     ) -> None:
-        check_size(num_groups=num_groups)
+        check_size(num_key_value_heads=num_key_value_heads)
         super().__init__(
             d_model,
             num_heads,
@@ -70,25 +80,19 @@ class GroupedQueryAttention(MultiHeadAttention):
             bias=bias,
             dropout=dropout,
             attention_function=attention_function,
+            transforms=transforms,
         )
-        if num_heads % num_groups:
+        if num_heads % num_key_value_heads:
             raise ValueError(
-                "num_heads must be divisible by num_groups, "
-                f"got num_heads={num_heads} and num_groups={num_groups}"
+                "num_heads must be divisible by num_key_value_heads, "
+                f"got num_heads={num_heads} and num_key_value_heads={num_key_value_heads}"
             )
-        self.num_groups = num_groups
-        width = d_model // num_heads * num_groups
+        self.num_key_value_heads = num_key_value_heads
+        width = self.d_k * num_key_value_heads
         self.key_projection = nn.Linear(self.key_projection.in_features, width, bias=bias)
         self.value_projection = nn.Linear(self.value_projection.in_features, width, bias=bias)
         initialise_projections(self)
 
     def extra_repr(self) -> str:
-        """Show the heads when the module is printed."""
-        return f"{super().extra_repr()}, num_groups={self.num_groups}"
-
-    def _share(self, x: Tensor) -> Tensor:
-        """Show each head H / G times over: (B, G, S, d_k) to (B, H, S, d_k)."""
-        times = self.num_heads // self.num_groups
-        if torch.compiler.is_exporting():  # which cannot prove strides of symbolic lengths ordered
-            return x.index_select(1, torch.arange(self.num_heads, device=x.device) // times)
-        return x.repeat_interleave(times, dim=1)
+        """Show the numbers of heads when the module is printed."""
+        return f"{super().extra_repr()}, num_key_value_heads={self.num_key_value_heads}"

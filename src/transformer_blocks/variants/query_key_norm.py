@@ -1,16 +1,16 @@
-r"""Query-key normalisation: scores that cannot run away.
+r"""Query-key normalisation: bound the attention scores.
 
-A score is a dot product, and nothing in training keeps queries and keys short. In large models they
-grow until each softmax sees a single key and the gradient is gone; some trainings break off there
-("Scaling Vision Transformers to 22 Billion Parameters", Dehghani et al. 2023,
-https://arxiv.org/abs/2302.05442, section 2). If queries and keys are normalised first, a score can
-be no larger than the learned gains allow:
+A score is a dot product, and nothing in training bounds the norms of queries and keys. In large
+models they grow until every softmax saturates and its gradient vanishes; some training runs diverge
+there ("Scaling Vision Transformers to 22 Billion Parameters", Dehghani et al. 2023,
+https://arxiv.org/abs/2302.05442, section 2). If queries and keys are normalised first, the learned
+gains bound the scores:
 
 .. math:: \mathrm{softmax}\left(\frac{\mathrm{norm}(q)\,\mathrm{norm}(k)^T}{\sqrt{d_k}}\right)
 
 The idea is from "Query-Key Normalization for Transformers" (Henry et al. 2020,
-https://arxiv.org/abs/2010.04245), which divides by the length; today's models use RMSNorm, which
-divides by the root of the mean square, and learns a gain for each of the d_k numbers.
+https://arxiv.org/abs/2010.04245), which divides by the Euclidean norm. Later models use RMSNorm,
+which divides by the root mean square and learns a gain for each of the d_k elements.
 
 Next chapter: :mod:`transformer_blocks.variants.grouped_query`, which shrinks the cache.
 """
@@ -19,52 +19,81 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_factory, check_module, check_size, check_vectors
-from transformer_blocks.attention import fused_attention
-from transformer_blocks.kernels import AttentionFunction, PreparingKernel
+from transformer_blocks._checks import (
+    check_factory,
+    check_integer,
+    check_module,
+    check_size,
+    check_vectors,
+)
+from transformer_blocks.multi_head import QueryKeyTransform
 
 
-class QueryKeyNorm(PreparingKernel):
-    """A kernel that normalises queries and keys, then leaves the rest to another.
+class QueryKeyNorm(QueryKeyTransform):
+    """A transform that normalises queries and keys.
 
-    All heads share the gains. With rotary positions, normalise first and turn then, as
-    ``QueryKeyNorm(d_k, attention_function=RotaryPositionalEncoding(d_k))``.
+    All heads of a layer share the gains. To combine it with rotary positions, normalise first:
+    ``transforms=[QueryKeyNorm(d_k), RotaryPositionalEncoding(d_k)]``.
 
     Args:
-        d_k: Width of a head.
-        norm: Makes a normalisation from the width; called for the queries and for the keys.
-        attention_function: What computes attention with the normalised queries and keys.
+        d_k: Size of the queries and keys of one head.
+        norm: Makes a normalisation layer of a size; called once for the queries and once for the
+            keys.
 
     Raises:
-        TypeError: If ``norm`` makes no modules, or ``attention_function`` is a class.
+        TypeError: If ``norm`` does not make modules.
         ValueError: If ``d_k`` is not positive.
 
     Example:
-        >>> kernel = QueryKeyNorm(d_k=8, attention_function=scaled_dot_product_attention)
-        >>> query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
-        >>> _, weights = kernel(query, key, value)
-        >>> _, louder = kernel(1000 * query, key, value)  # who shouts ...
-        >>> torch.allclose(weights, louder, atol=1e-5)  # ... is heard as anyone
+        >>> attention = MultiHeadAttention(16, num_heads=2, transforms=[QueryKeyNorm(d_k=8)])
+        >>> x = torch.randn(1, 5, 16)
+        >>> weights = attention.attention_weights(x, x)
+        >>> with torch.no_grad():
+        ...     _ = attention.query_projection.weight.mul_(1000)  # the queries grow ...
+        >>> torch.allclose(weights, attention.attention_weights(x, x), atol=1e-5)  # ... no effect
         True
     """
 
-    def __init__(
-        self,
-        d_k: int,
-        *,
-        norm: Callable[[int], nn.Module] = nn.RMSNorm,
-        attention_function: AttentionFunction = fused_attention,
-    ) -> None:
+    def __init__(self, d_k: int, *, norm: Callable[[int], nn.Module] = nn.RMSNorm) -> None:
         check_size(d_k=d_k)
         check_factory(norm=norm)
-        super().__init__(attention_function)
+        super().__init__()
         self.d_k = d_k
         self.query_norm, self.key_norm = norm(d_k), norm(d_k)
         check_module(norm=self.query_norm)
 
-    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalise each vector. Shapes (B, H, L, d_k) and (B, H, S, d_k)."""
-        query_norm, key_norm = self.query_norm, self.key_norm
-        check_vectors("query", query, self.d_k, query_norm, leading=("B", "H", "L"))
-        check_vectors("key", key, self.d_k, key_norm, leading=("B", "H", "S"))
-        return query_norm(query), key_norm(key)
+    def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+        """Normalise each query.
+
+        Args:
+            queries: Query vectors, of shape (B, H, L, d_k).
+            start: Position of the first query, which makes no difference.
+
+        Returns:
+            The normalised queries, of the same shape.
+
+        Raises:
+            TypeError: If ``queries`` is not a tensor or differs from the weights in dtype.
+            ValueError: If the shape is another.
+        """
+        check_integer(start=start)
+        check_vectors("queries", queries, self.d_k, self.query_norm, leading=("B", "H", "L"))
+        return self.query_norm(queries)
+
+    def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
+        """Normalise each key.
+
+        Args:
+            keys: Key vectors, of shape (B, H, S, d_k).
+            start: Position of the first key, which makes no difference.
+
+        Returns:
+            The normalised keys, of the same shape.
+
+        Raises:
+            TypeError: If ``keys`` is not a tensor or differs from the weights in dtype.
+            ValueError: If the shape is another.
+        """
+        check_integer(start=start)
+        check_vectors("keys", keys, self.d_k, self.key_norm, leading=("B", "H", "S"))
+        return self.key_norm(keys)

@@ -1,10 +1,10 @@
-r"""Rotary positions: turn queries and keys, so that their match knows the distance.
+r"""Rotary positional encoding: rotate queries and keys, so that scores depend on the distance.
 
-Waves that are added to the words (:mod:`transformer_blocks.embedding`) are mixed with the meaning
-and must be disentangled by every layer. Rotary positions ("RoFormer", Su et al. 2021,
-https://arxiv.org/abs/2104.09864, section 3.2.2) leave the words alone. Take the numbers of a query
-two by two, as points of a plane, and turn each point by an angle that grows with the position m; do
-the same with the keys:
+A positional encoding that is added to the embeddings (:mod:`transformer_blocks.embedding`) mixes
+position and content, and every layer has to separate them again. Rotary positional encoding (RoPE,
+"RoFormer", Su et al. 2021, https://arxiv.org/abs/2104.09864, section 3.2.2) leaves the embeddings
+unchanged. It takes the elements of a query in pairs, as points of a plane, and rotates each point
+by an angle proportional to the position m; and likewise the keys:
 
 .. math::
 
@@ -13,11 +13,11 @@ the same with the keys:
    \end{pmatrix} \begin{pmatrix} q_{2i} \\ q_{2i+1} \end{pmatrix},
    \qquad \theta_i = 10000^{-2i/d_k}
 
-Two turned vectors have the dot product of the unturned ones, turned by the *difference* of their
-angles. So a score depends on how far apart two words stand and on nothing else, whatever their
-positions; the first plane tells neighbours apart, the last one chapters.
+The dot product of two rotated vectors depends on the *difference* of their angles only. So a score
+depends on the distance of query and key, not on where they are; the first plane distinguishes
+neighbouring positions, the last one distant parts of a text.
 
-Values are not turned: what a word hands over is the same wherever it stands.
+Values are not rotated: they carry the content, which is the same at every position.
 
 Next chapter: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
 """
@@ -25,88 +25,98 @@ Next chapter: :mod:`transformer_blocks.variants.alibi`, positions as biases of t
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_number, check_size
-from transformer_blocks.attention import check_inputs, fused_attention
-from transformer_blocks.kernels import AttentionFunction, PreparingKernel
+from transformer_blocks._checks import check_integer, check_number, check_size, check_vectors
+from transformer_blocks.multi_head import QueryKeyTransform
 
 
-class RotaryPositionalEncoding(PreparingKernel):
-    """A kernel that turns queries and keys by their positions, then leaves the rest to another.
+class RotaryPositionalEncoding(QueryKeyTransform):
+    """A transform that rotates queries and keys by their positions.
 
-    Nothing is learned, and no length is the longest. The last query stands where the last key
-    stands, so it serves self-attention, and decoding with a cache; a cache holds keys as they were
-    before they are turned. Two sequences have no distance: it does not serve cross-attention.
+    It has no parameters and no maximum length. The last query has the position of the last key, so
+    it works for self-attention, and for decoding with a cache, which stores the rotated keys. It
+    does not work for cross-attention, where the positions of two sequences have no distance.
 
     Args:
-        d_k: Width of a head; even.
-        base: The slowest plane turns about this many times slower than the fastest.
-        attention_function: What computes attention with the turned queries and keys.
+        d_k: Size of the queries and keys of one head; even.
+        base: The base of the frequencies, 10000 in the equation above. The larger it is, the slower
+            the slowest plane rotates.
 
     Raises:
-        TypeError: If ``base`` is not a number, or ``attention_function`` is a class.
-        ValueError: If ``d_k`` is not positive and even, or ``base`` not positive.
+        TypeError: If ``base`` is not a number.
+        ValueError: If ``d_k`` is not positive and even, or ``base`` is not positive.
 
     Example:
         >>> rotary = RotaryPositionalEncoding(d_k=4)
-        >>> attention = MultiHeadAttention(16, num_heads=4, attention_function=rotary)
-        >>> x = torch.randn(1, 1, 16).repeat(1, 6, 1)  # the same word six times:
+        >>> attention = MultiHeadAttention(16, num_heads=4, transforms=[rotary])
+        >>> x = torch.randn(1, 1, 16).repeat(1, 6, 1)  # the same token six times
         >>> scores = attention.attention_weights(x, x).log()[0, 0]
-        >>> nearer = scores[2, 1] - scores[2, 0]  # one step back against two ...
-        >>> torch.allclose(nearer, scores[5, 4] - scores[5, 3], atol=1e-5)  # ... is so everywhere
+        >>> difference = scores[2, 1] - scores[2, 0]  # distance 1 compared with distance 2 ...
+        >>> torch.allclose(difference, scores[5, 4] - scores[5, 3], atol=1e-5)  # ... is the same
         True
     """
 
-    def __init__(
-        self,
-        d_k: int,
-        *,
-        base: float = 10000.0,
-        attention_function: AttentionFunction = fused_attention,
-    ) -> None:
+    def __init__(self, d_k: int, *, base: float = 10000.0) -> None:
         check_size(d_k=d_k)
         check_number(base=base)
         if d_k % 2:
             raise ValueError(f"d_k must be even, got d_k={d_k}")
         if not base > 0.0:
             raise ValueError(f"base must be positive, got base={base}")
-        super().__init__(attention_function)
+        super().__init__()
         self.d_k, self.base = d_k, base
 
-    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn each vector by its position.
+    def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+        """Rotate queries by their positions.
 
         Args:
-            query: Shape (B, H, L, d_k); its last position is that of the last key.
-            key: Shape (B, H, S, d_k).
+            queries: Query vectors, of shape (B, H, L, d_k).
+            start: Position of the first query.
 
         Returns:
-            Both, turned.
+            The rotated queries, of the same shape.
 
         Raises:
-            ValueError: If their width is another, or there are more queries than keys.
+            TypeError: If ``queries`` is not a floating-point tensor, or ``start`` not an integer.
+            ValueError: If the shape is another, or ``start`` is negative, as the position of the
+                first of more queries than keys is.
         """
-        check_inputs(query, key, key)
-        length, key_length = query.shape[-2], key.shape[-2]
-        if query.shape[-1] != self.d_k or key.shape[-1] != self.d_k or length > key_length:
+        check_vectors("queries", queries, self.d_k, leading=("B", "H", "L"))
+        return self._rotate(queries, start)
+
+    def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
+        """Rotate keys by their positions.
+
+        Args:
+            keys: Key vectors, of shape (B, H, S, d_k).
+            start: Position of the first key.
+
+        Returns:
+            The rotated keys, of the same shape.
+
+        Raises:
+            TypeError: If ``keys`` is not a floating-point tensor, or ``start`` not an integer.
+            ValueError: If the shape is another, or ``start`` is negative.
+        """
+        check_vectors("keys", keys, self.d_k, leading=("B", "H", "S"))
+        return self._rotate(keys, start)
+
+    def _rotate(self, x: Tensor, start: int) -> Tensor:
+        """Rotate the points (x[2i], x[2i + 1]) of the planes. Shape (B, H, L, d_k)."""
+        check_integer(start=start)
+        if start < 0:
             raise ValueError(
-                f"query and key must have shapes (B, H, L, {self.d_k}) and (B, H, S, {self.d_k}) "
-                f"with L <= S, got {tuple(query.shape)} and {tuple(key.shape)}"
+                f"start must be at least 0, got start={start}; "
+                "there must be no more queries than keys"
             )
-        dtype = torch.promote_types(key.dtype, torch.float32)  # bfloat16 cannot count to 257
-        position = torch.arange(key_length, dtype=dtype, device=key.device)
-        even = torch.arange(0, self.d_k, 2, dtype=dtype, device=key.device)  # 2i
-        angle = position[:, None] * self.base ** (-even / self.d_k)  # (S, d_k / 2)
-        cosine, sine = angle.cos().to(key.dtype), angle.sin().to(key.dtype)
-        start = key_length - length
-        return _turn(query, cosine[start:], sine[start:]), _turn(key, cosine, sine)
+        dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot count to 257
+        position = torch.arange(start, start + x.shape[2], dtype=dtype, device=x.device)
+        even = torch.arange(0, self.d_k, 2, dtype=dtype, device=x.device)  # 2i
+        angle = position[:, None] * self.base ** (-even / self.d_k)  # (L, d_k / 2)
+        cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        first, second = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, L, d_k / 2)
+        rotated = first * cosine - second * sine, first * sine + second * cosine
+        return torch.stack(rotated, dim=-1).flatten(-2)
 
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
         return f"d_k={self.d_k}, base={self.base}"
-
-
-def _turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn the points (x[2i], x[2i + 1]) of the planes. Shape (B, H, L, d_k)."""
-    across, up = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, L, d_k / 2)
-    turned = across * cosine - up * sine, across * sine + up * cosine
-    return torch.stack(turned, dim=-1).flatten(-2)

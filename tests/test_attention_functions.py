@@ -1,8 +1,9 @@
-"""What every kernel keeps, whatever it makes of a query and a key."""
+"""Laws of every attention function and of every transform, as parts of a layer."""
 
 import copy
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,41 +18,53 @@ from transformer_blocks import (
     EncoderLayer,
     FeedForward,
     GroupedQueryAttention,
+    KeyValueCache,
     MultiHeadAttention,
     PreNorm,
     QueryKeyNorm,
+    QueryKeyTransform,
     RotaryPositionalEncoding,
     fused_attention,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
 )
+from transformer_blocks.attention import weights_of
 from transformer_blocks.inference import prepare
-from transformer_blocks.inspection import check_causal
-from transformer_blocks.kernels import weights_of
+from transformer_blocks.inspection import check_cache, check_causal
 
-HEADS, WIDTH = 4, 4
-D_MODEL = HEADS * WIDTH
-KERNELS: dict[str, Callable[[], AttentionFunction]] = {
+HEADS, D_K = 4, 4
+D_MODEL = HEADS * D_K
+FUNCTIONS: dict[str, Callable[[], AttentionFunction]] = {
     "fused": lambda: fused_attention,
-    "readable": lambda: scaled_dot_product_attention,
-    "additive": lambda: AdditiveAttention(WIDTH, HEADS),
-    "rotary": lambda: RotaryPositionalEncoding(WIDTH),
+    "explicit": lambda: scaled_dot_product_attention,
+    "additive": lambda: AdditiveAttention(D_K, HEADS),
     "alibi": lambda: ALiBi(HEADS),
-    "norm": lambda: QueryKeyNorm(WIDTH),
-    "norm, then rotary": lambda: QueryKeyNorm(
-        WIDTH, attention_function=RotaryPositionalEncoding(WIDTH)
-    ),
 }
-LAYERS: dict[str, Callable[[], MultiHeadAttention]] = {
-    name: lambda make=make: MultiHeadAttention(D_MODEL, HEADS, attention_function=make())
-    for name, make in KERNELS.items()
-} | {
-    "grouped": lambda: GroupedQueryAttention(D_MODEL, HEADS, 2),
-    "grouped, rotary": lambda: GroupedQueryAttention(
-        D_MODEL, HEADS, 1, attention_function=RotaryPositionalEncoding(WIDTH)
-    ),
+TRANSFORMS: dict[str, Callable[[], list[QueryKeyTransform]]] = {
+    "rotary": lambda: [RotaryPositionalEncoding(D_K)],
+    "norm": lambda: [QueryKeyNorm(D_K)],
+    "norm, rotary": lambda: [QueryKeyNorm(D_K), RotaryPositionalEncoding(D_K)],
 }
+LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
+    {
+        name: lambda make=make: MultiHeadAttention(D_MODEL, HEADS, attention_function=make())
+        for name, make in FUNCTIONS.items()
+    }
+    | {
+        name: lambda make=make: MultiHeadAttention(D_MODEL, HEADS, transforms=make())
+        for name, make in TRANSFORMS.items()
+    }
+    | {
+        "grouped": lambda: GroupedQueryAttention(D_MODEL, HEADS, 2),
+        "grouped, norm, rotary": lambda: GroupedQueryAttention(
+            D_MODEL, HEADS, 1, transforms=TRANSFORMS["norm, rotary"]()
+        ),
+        "grouped, alibi": lambda: GroupedQueryAttention(
+            D_MODEL, HEADS, 2, attention_function=ALiBi(HEADS)
+        ),
+    }
+)
 every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 4], [4, 3, 2, 0, 0, 0]])
 MASK = padding_mask(TOKENS)
@@ -66,7 +79,7 @@ def make_encoder(make: Callable[[], MultiHeadAttention]) -> Encoder:
 
 
 @every_layer
-def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
+def test_a_fully_masked_query_has_zero_weights_and_finite_gradients(
     make: Callable[[], MultiHeadAttention],
 ) -> None:
     attention, x = make(), torch.randn(2, 6, D_MODEL, requires_grad=True)
@@ -84,7 +97,7 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
 
 @every_layer
 @torch.no_grad()
-def test_the_recorded_weights_are_those_that_mix(
+def test_the_recorded_weights_are_those_of_the_output(
     make: Callable[[], MultiHeadAttention],
 ) -> None:
     attention, x = make().double(), torch.randn(2, 6, D_MODEL, dtype=torch.float64)
@@ -99,25 +112,27 @@ def test_the_recorded_weights_are_those_that_mix(
     torch.testing.assert_close(y, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("make", FUNCTIONS.values(), ids=FUNCTIONS)
 @pytest.mark.parametrize("scale", [None, 0.2, 3.0])
 @torch.no_grad()
-def test_the_weights_of_a_kernel_are_those_that_it_mixes_with_at_every_scale(
+def test_the_weights_are_those_of_the_output_at_every_scale(
     make: Callable[[], AttentionFunction], scale: float | None
 ) -> None:
     attention_function: Any = make()
-    query, key = torch.randn(2, 2, HEADS, 6, WIDTH, dtype=torch.float64)
+    query, key = torch.randn(2, 2, HEADS, 6, D_K, dtype=torch.float64)
     attention_function = (
         attention_function.double()
         if isinstance(attention_function, nn.Module)
         else attention_function
     )
-    unit_vectors = torch.eye(6, dtype=torch.float64).expand(2, HEADS, 6, 6)  # mix to the weights
+    unit_vectors = torch.eye(6, dtype=torch.float64).expand(
+        2, HEADS, 6, 6
+    )  # values: outputs are weights
     for options in ({"scale": scale}, {"scale": scale, "causal": True}):
-        mixed = attention_function(query, key, unit_vectors, **options)
-        mixed = mixed[0] if isinstance(mixed, tuple) else mixed
+        output = attention_function(query, key, unit_vectors, **options)
+        output = output[0] if isinstance(output, tuple) else output
         weights = weights_of(attention_function)(query, key, **options)
-        torch.testing.assert_close(weights, mixed, rtol=0, atol=1e-12)
+        torch.testing.assert_close(weights, output, rtol=0, atol=1e-12)
         if scale is not None:  # which changes them
             assert not torch.allclose(
                 weights, weights_of(attention_function)(query, key, causal=False)
@@ -126,20 +141,77 @@ def test_the_weights_of_a_kernel_are_those_that_it_mixes_with_at_every_scale(
 
 @every_layer
 @torch.no_grad()
-def test_steps_with_a_cache_give_what_one_pass_gives(
-    make: Callable[[], MultiHeadAttention],
-) -> None:
+def test_cached_steps_equal_one_full_pass(make: Callable[[], MultiHeadAttention]) -> None:
     encoder = make_encoder(make).double()
     x = torch.randn(2, 12, D_MODEL, dtype=torch.float64)
-    whole = encoder(x, causal=True)
+    expected = encoder(x, causal=True)
     for model in (encoder, prepare(encoder)):
-        cache = model.new_cache()
-        steps = [model(part, causal=True, cache=cache) for part in x.split([3, 1, 1, 5, 2], dim=1)]
-        torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-12)
+        for sizes in ([1] * 12, [3, 1, 1, 5, 2], [12]):
+            cache = model.new_cache()
+            steps = [model(part, causal=True, cache=cache) for part in x.split(sizes, dim=1)]
+            torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-12)
 
 
 @every_layer
-def test_nobody_sees_later_words_and_all_see_earlier_ones(
+@torch.no_grad()
+def test_weights_with_a_cache_are_those_of_one_full_pass(
+    make: Callable[[], MultiHeadAttention],
+) -> None:
+    attention, x = make().double(), torch.randn(2, 6, D_MODEL, dtype=torch.float64)
+    expected = attention.attention_weights(x, x, causal=True)
+    cache = KeyValueCache()
+    for start, end in ((0, 2), (2, 3), (3, 6)):
+        part = x[:, start:end]
+        weights = attention.attention_weights(part, part, causal=True, cache=cache)
+        torch.testing.assert_close(weights, expected[:, :, start:end, :end], rtol=0, atol=1e-12)
+        with record_attention(attention) as maps:
+            attention(part, part, part, causal=True, cache=cache)
+        torch.testing.assert_close(maps[""][0], weights, rtol=0, atol=1e-12)
+
+
+@every_layer
+@torch.no_grad()
+def test_keys_that_are_projected_once_serve_as_a_cache(
+    make: Callable[[], MultiHeadAttention],
+) -> None:
+    attention, x = make().double(), torch.randn(2, 6, D_MODEL, dtype=torch.float64)
+    cache = KeyValueCache()
+    cache.append(*attention.project(x, x))
+    expected = attention(x[:, -1:], x, x)
+    torch.testing.assert_close(attention(x[:, -1:], cache=cache), expected, rtol=0, atol=1e-12)
+
+
+class Steps:
+    """A causal encoder with embeddings of ten tokens, whose outputs are the logits of the next."""
+
+    def __init__(self, encoder: Encoder, embedding: nn.Embedding) -> None:
+        self.encoder, self.embedding, self.cache = encoder, embedding, encoder.new_cache()
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.encoder(self.embedding(tokens[:, None]), causal=True, cache=self.cache)[:, 0]
+
+    def reorder(self, rows: Tensor) -> None:
+        self.cache.reorder(rows)
+
+
+@every_layer
+@torch.no_grad()
+def test_reordered_caches_as_in_beam_search_change_no_output(
+    make: Callable[[], MultiHeadAttention],
+) -> None:
+    encoder, embedding = make_encoder(make).double(), nn.Embedding(10, D_MODEL).double()
+    for model in (encoder, prepare(encoder)):
+        report = check_cache(
+            lambda tokens: encoder(embedding(tokens), causal=True),
+            partial(Steps, model, embedding),
+            torch.randint(10, (3, 8)),
+            tolerance=1e-12,
+        )
+        assert report, report
+
+
+@every_layer
+def test_causal_attention_depends_on_no_later_and_on_all_earlier_positions(
     make: Callable[[], MultiHeadAttention],
 ) -> None:
     encoder = make_encoder(make)
@@ -149,7 +221,7 @@ def test_nobody_sees_later_words_and_all_see_earlier_ones(
 
 @every_layer
 @torch.no_grad()
-def test_padding_changes_nothing_on_either_side(make: Callable[[], MultiHeadAttention]) -> None:
+def test_padding_on_either_side_changes_no_output(make: Callable[[], MultiHeadAttention]) -> None:
     encoder = make_encoder(make).double()
     x = torch.randn(2, 6, D_MODEL, dtype=torch.float64)
     alone = encoder(x[1:, :3])
@@ -162,7 +234,7 @@ def test_padding_changes_nothing_on_either_side(make: Callable[[], MultiHeadAtte
 @every_layer
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @torch.no_grad()
-def test_low_precision_is_near_and_kept(
+def test_half_precision_is_returned_and_close_to_float32(
     make: Callable[[], MultiHeadAttention], dtype: torch.dtype
 ) -> None:
     attention, x = make(), torch.randn(2, 6, D_MODEL)
@@ -174,16 +246,16 @@ def test_low_precision_is_near_and_kept(
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("name", ["fused", "readable", "additive", "alibi"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @torch.no_grad()
-def test_large_scores_are_as_exact_in_half_precision_as_small_ones(
+def test_large_scores_in_half_precision_are_as_exact_as_small_ones(
     name: str, dtype: torch.dtype, autocast: bool
 ) -> None:
-    attention_function: Any = KERNELS[name]()
+    attention_function: Any = FUNCTIONS[name]()
     if isinstance(attention_function, nn.Module):
         attention_function = attention_function.to(dtype)
-    query, key, value = torch.randn(3, 2, HEADS, 40, WIDTH).to(dtype).unbind()
+    query, key, value = torch.randn(3, 2, HEADS, 40, D_K).to(dtype).unbind()
     mask = torch.rand(2, 1, 40, 40) < 0.3
     for scale in (0.5, 5.0, 50.0):
         options: dict[str, Any] = {"mask": mask, "scale": scale}
@@ -204,7 +276,7 @@ def test_large_scores_are_as_exact_in_half_precision_as_small_ones(
 
 
 @every_layer
-def test_a_copy_with_the_saved_weights_is_the_same(
+def test_a_new_layer_with_the_same_state_computes_the_same(
     make: Callable[[], MultiHeadAttention],
 ) -> None:
     attention, x = make(), torch.randn(2, 6, D_MODEL)
@@ -214,7 +286,7 @@ def test_a_copy_with_the_saved_weights_is_the_same(
 
 
 @every_layer
-def test_gradients_are_right(make: Callable[[], MultiHeadAttention]) -> None:
+def test_gradients_equal_finite_differences(make: Callable[[], MultiHeadAttention]) -> None:
     attention = make().double()
     x = torch.randn(1, 3, D_MODEL, dtype=torch.float64, requires_grad=True)
 

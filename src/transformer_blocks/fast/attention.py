@@ -1,0 +1,242 @@
+"""Fused attention: equation 1 without storing the attention weights.
+
+Equals ``torch.nn.functional.scaled_dot_product_attention(query, key, value, ...)``, except in
+four points: the mask rule is that of this package, fully masked rows give zeros, ``causal`` is
+aligned to the bottom right, and NaN in the inputs is never lost.
+
+Torch's fused kernel computes attention block by block ("FlashAttention", Dao et al. 2022,
+https://arxiv.org/abs/2205.14135). The L x S weights of a head are never stored, which saves memory,
+and time where L and S are large. On a CPU the explicit implementation is faster in two cases: for
+many small matrices of weights, which it multiplies all at once, and with dropout of the weights,
+for which torch stores them after all. :func:`fused_attention` chooses.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from transformer_blocks.attention import (
+    check_inputs,
+    combine_masks,
+    explicit_attention,
+    repeat_heads,
+)
+
+# The explicit implementation is faster for at least so many matrices of weights, each of at most so
+# many weights (while gradients are recorded), and compiled for at most so many queries. Measured on
+# two cores.
+MANY_MATRICES, SMALL_MATRIX, SMALL_MATRIX_WITH_GRADIENTS, FEW_QUERIES = 64, 400, 1024, 8
+
+FEW_KEYS = 16  # with fewer, torch's CPU kernel loses NaN: as many numbers as its vectors hold
+# Torch's kernel copies a mask into the dtype of the scores: 256 MB of float32 for so many elements.
+# A larger mask is built for some of the queries at a time.
+LARGE_MASK = 2**26
+
+
+def fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Compute attention by torch's fused kernel, or explicitly where that is faster.
+
+    The arguments are those of :func:`~transformer_blocks.scaled_dot_product_attention`. Dropout of
+    the weights removes the advantage on a CPU, where the weights are then stored. If a query, or a
+    key or value that it attends to, is not finite, its output is not finite either.
+
+    Returns:
+        The output, of shape (B, H, L, d_v).
+
+    Raises:
+        TypeError: If the dtypes differ, or ``mask`` is not boolean.
+        ValueError: If the shapes do not fit, or ``dropout`` is out of range.
+
+    Example:
+        >>> query, key, value = torch.randn(3, 2, 4, 5, 8).unbind()
+        >>> fused = fused_attention(query, key, value, causal=True)
+        >>> explicit, _ = scaled_dot_product_attention(query, key, value, causal=True)
+        >>> torch.allclose(fused, explicit, atol=1e-6)
+        True
+    """
+    check_inputs(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
+    return _attend(query, key, value, mask, causal, dropout, scale)
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """Compute :func:`fused_attention` of inputs that are checked."""
+    batch, heads, length, d_k = query.shape
+    groups, key_length = key.shape[1], key.shape[2]
+    is_grouped = heads != groups
+    if is_grouped and length == 1 and (mask is None or mask.dim() == 2 or mask.shape[1] == 1):
+        # The single queries of heads that share keys and values are as many queries of one head.
+        # This takes half the time of torch's enable_gqa, which repeats keys and values.
+        together = query.reshape(batch, groups, heads // groups, d_k)
+        output = _attend(together, key, value, mask, False, dropout, scale)
+        return output.reshape(batch, heads, 1, value.shape[3])
+    # Torch aligns its causal mask to the top left, which is the same if L == S.
+    mask_free = causal and mask is None and length == key_length
+    if _explicit_is_faster(query, key, mask_free=mask_free, dropout=dropout):
+        return explicit_attention(query, key, value, mask, causal, dropout, scale)[0]
+    if mask_free:
+        output = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, is_causal=True, scale=scale, enable_gqa=is_grouped
+        )
+        return _restore_nan(output, query, key)
+    rows = _queries_per_mask(query, key, mask, causal)
+    if rows < length:
+        return _attend_in_chunks(query, key, value, rows, mask, causal, dropout, scale)
+    mask = combine_masks(query, key, mask, causal)
+    if mask is None:
+        output = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, scale=scale, enable_gqa=is_grouped
+        )
+        return _restore_nan(output, query, key, nothing_masked=True)
+    # In torch's mask, True marks what is attended to. Its kernels differ on a fully masked row, so
+    # such a row attends to all keys here, and its output is set to zero.
+    fully_masked = mask.all(dim=-1, keepdim=True)
+    visible = ~mask | fully_masked
+    output = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=visible, dropout_p=dropout, scale=scale, enable_gqa=is_grouped
+    )
+    return _restore_nan(output, query, key).masked_fill(fully_masked, 0.0)
+
+
+def _explicit_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
+    """Tell whether the explicit implementation is faster, on a CPU.
+
+    Torch's kernel takes one matrix of weights after another; the explicit implementation multiplies
+    all of them at once, up to four times faster where they are many and small, as in beam search.
+    A single query is the kernel's best case, and so is causal attention without a mask. With
+    dropout, torch stores the weights as the explicit implementation does, but draws its random
+    numbers more slowly. Compiled, the explicit implementation of few queries becomes one loop.
+    """
+    in_full_precision = query.dtype in (torch.float32, torch.float64)  # its sums stay exact
+    if query.device.type != "cpu" or not in_full_precision:
+        return False
+    records = torch.is_grad_enabled()
+    if torch.compiler.is_compiling():
+        length = query.shape[2]
+        if records or torch.compiler.is_dynamo_compiling():
+            # One graph serves all lengths: a comparison would make two. 1 is a graph of its own.
+            return not records and length == 1
+        return isinstance(length, int) and length <= FEW_QUERIES  # not a symbol
+    if dropout > 0.0:
+        return True
+    if mask_free or query.shape[2] == 1:
+        return False
+    batch, heads, length, _ = query.shape
+    largest = SMALL_MATRIX_WITH_GRADIENTS if records else SMALL_MATRIX
+    return batch * heads >= MANY_MATRICES and length * key.shape[-2] <= largest
+
+
+def _restore_nan(
+    output: Tensor, query: Tensor, key: Tensor, *, nothing_masked: bool = False
+) -> Tensor:
+    """Set outputs to NaN where torch's CPU kernel returns zero for a query or key not finite.
+
+    The kernel returns zero for a row whose largest score is -inf, as for a fully masked one. With
+    fewer than :data:`FEW_KEYS` keys its maximum ignores NaN, and in half precision its exponential
+    turns NaN into zero. In full precision and with more keys, only rows whose scores are all -inf
+    are left. An infinite query has them if it attends to few keys, such as the first ones of causal
+    attention; if every query attends to all keys, or there is only one query, no row is searched.
+    """
+    if query.device.type != "cpu":
+        return output
+    if not torch.compiler.is_compiling():  # there, the length may be a symbol
+        exact = query.dtype in (torch.float32, torch.float64) and key.shape[2] >= FEW_KEYS
+        if (exact and (nothing_masked or query.shape[2] == 1)) or not _has_zero_row(output):
+            return output
+    query, key = query.detach(), key.detach()
+    # 0 * NaN and 0 * inf are NaN, all else is 0.
+    of_keys = repeat_heads((0.0 * key).sum((-2, -1), keepdim=True), query.shape[1])
+    faults = (0.0 * query).sum(-1, keepdim=True) + of_keys
+    return output.masked_fill((output == 0.0) & faults.isnan(), math.nan)
+
+
+def _has_zero_row(output: Tensor) -> bool:
+    """Tell whether an output may have a row of zeros: by its first column, which is quick.
+
+    Where there are no values to read (in ``vmap``, with fake tensors), it may.
+    """
+    try:
+        return not output.detach()[..., 0].all()
+    except RuntimeError:
+        return True
+
+
+def _queries_per_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> int:
+    """Compute for how many queries at a time a mask is not too large.
+
+    Compiled code takes all queries at once: there, lengths may be symbols.
+    """
+    length, size = query.shape[-2], key.shape[-2]
+    if torch.compiler.is_compiling() or not (causal or mask is not None):
+        return length
+    if mask is not None and mask.dim() == 4:
+        if mask.shape[2] == 1 and not causal:  # one row, which serves every query
+            return length
+        size *= mask.shape[0] * mask.shape[1]
+    return min(length, max(1, LARGE_MASK // max(1, size)))
+
+
+def _attend_in_chunks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rows: int,
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """Compute attention for ``rows`` queries at a time, so that no mask is larger than theirs.
+
+    If attention is causal, the keys after the last query of a chunk are left out. While gradients
+    are recorded, the backward pass computes each chunk again; to store the masks for it would take
+    as much memory as one large mask.
+    """
+    length, key_length = query.shape[-2], key.shape[-2]
+    records = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    # Within the transforms of torch.func, nothing can be computed again: they allow no such hooks.
+    records = records and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
+    version = mask._version if records and mask is not None and not mask.is_inference() else None
+
+    def attend(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        end = min(start + rows, length)
+        keys = max(0, key_length - length + end) if causal else key_length
+        part = mask
+        if part is not None:
+            if version is not None and part._version != version:
+                raise RuntimeError("mask must not be changed in place before the backward pass")
+            part = part[..., :keys]
+            part = part if part.shape[-2] == 1 else part[..., start:end, :]
+        queries, keys_so_far, values = (
+            query[..., start:end, :],
+            key[..., :keys, :],
+            value[..., :keys, :],
+        )
+        return _attend(queries, keys_so_far, values, part, causal, dropout, scale)
+
+    chunks = [
+        checkpoint(attend, start, query, key, value, use_reentrant=False)
+        if records
+        else attend(start, query, key, value)
+        for start in range(0, length, rows)
+    ]
+    return torch.cat(chunks, dim=-2)

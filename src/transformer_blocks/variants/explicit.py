@@ -1,0 +1,103 @@
+"""Base class of attention functions that compute other scores than the dot product."""
+
+from torch import Tensor, nn
+
+from transformer_blocks.attention import (
+    check_inputs,
+    combine_masks,
+    masked_softmax,
+    matmul_by_head,
+    repeat_heads,
+)
+from transformer_blocks.fast.dropout import apply_dropout
+
+
+class ExplicitAttention(nn.Module):
+    """An attention function that stores its weights; a subclass computes the scores.
+
+    Example:
+        >>> class UniformAttention(ExplicitAttention):
+        ...     "Attends to all keys that are not masked with the same weight."
+        ...
+        ...     def attention_scores(self, query, key, scale):
+        ...         return torch.zeros(*query.shape[:3], key.shape[2])
+        >>> value = torch.tensor([1.0, 2.0, 6.0]).view(1, 1, 3, 1)
+        >>> output, weights = UniformAttention()(value, value, value, causal=True)
+        >>> output.flatten()  # the mean of the values so far
+        tensor([1.0000, 1.5000, 3.0000])
+    """
+
+    def attention_scores(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+        """Compute the attention scores; a subclass defines how.
+
+        Args:
+            query: Query vectors, of shape (B, H, L, d_k).
+            key: Key vectors, of shape (B, H, S, d_k). Heads that several query heads share are
+                repeated.
+            scale: Factor of the scores; the default of the subclass if None.
+
+        Returns:
+            Scores before masking and softmax, of shape (B, H, L, S), in float32 or float64.
+        """
+        raise NotImplementedError
+
+    def attention_weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Compute the attention weights; see :func:`~transformer_blocks.attention_weights`.
+
+        Args:
+            query: Query vectors, of shape (B, H, L, d_k).
+            key: Key vectors, of shape (B, H, S, d_k), or of fewer heads.
+            mask: Boolean mask; True hides a key from a query. Shape (L, S) or (B|1, H|1, L|1, S).
+            causal: Also mask future positions. With L < S the last query attends to every key.
+            scale: Factor of the scores; the default of the subclass if not given.
+
+        Returns:
+            Weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero if every
+            key is masked.
+
+        Raises:
+            TypeError: If the dtypes differ, or ``mask`` is not boolean.
+            ValueError: If the shapes do not fit.
+        """
+        check_inputs(query, key, key, mask=mask, causal=causal, scale=scale)
+        return self._compute_weights(query, key, mask, causal, scale)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute attention with these scores.
+
+        The arguments are those of :func:`~transformer_blocks.scaled_dot_product_attention`.
+
+        Returns:
+            The output, of shape (B, H, L, d_v), and the weights before dropout, (B, H, L, S).
+
+        Raises:
+            TypeError: If the dtypes differ, or ``mask`` is not boolean.
+            ValueError: If the shapes do not fit, or ``dropout`` is out of range.
+        """
+        check_inputs(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
+        weights = self._compute_weights(query, key, mask, causal, scale)
+        return matmul_by_head(apply_dropout(weights, dropout), value), weights
+
+    def _compute_weights(
+        self, query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+    ) -> Tensor:
+        scores = self.attention_scores(query, repeat_heads(key, query.shape[1]), scale)
+        return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
