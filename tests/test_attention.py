@@ -1,4 +1,4 @@
-"""Both kernels against the loop, each other, and the rules they promise."""
+"""Explicit and fused attention against a loop, against each other, and against their contract."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,42 +24,42 @@ from transformer_blocks import (
     sliding_window_mask,
 )
 
-Kernel = Callable[..., Tensor]
+Function = Callable[..., Tensor]
 
 
-def readable(*args: Tensor, **kwargs: Any) -> Tensor:
+def explicit(*args: Tensor, **kwargs: Any) -> Tensor:
     return scaled_dot_product_attention(*args, **kwargs)[0]
 
 
-both_kernels = pytest.mark.parametrize("attention_function", [readable, fused_attention])
+both_implementations = pytest.mark.parametrize("attention_function", [explicit, fused_attention])
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
 
 class Case(NamedTuple):
-    """A call of attention, small enough to print."""
+    """The arguments of a call of attention, small enough to print."""
 
     batch: int
     heads: int
     queries: int
     keys: int
-    width: int
-    value_width: int
+    d_k: int
+    d_v: int
     mask_shape: tuple[int, ...] | None
-    hidden: float
+    masked: float
     causal: bool
     scale: float | None
     seed: int
 
     def tensors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         torch.manual_seed(self.seed)
-        lengths = (self.queries, self.width), (self.keys, self.width), (self.keys, self.value_width)
-        query, key, value = (torch.randn(self.batch, self.heads, *size) for size in lengths)
+        sizes = (self.queries, self.d_k), (self.keys, self.d_k), (self.keys, self.d_v)
+        query, key, value = (torch.randn(self.batch, self.heads, *size) for size in sizes)
         return query.to(dtype), key.to(dtype), value.to(dtype)
 
     def options(self) -> dict[str, Any]:
         torch.manual_seed(self.seed + 1)
-        mask = None if self.mask_shape is None else torch.rand(self.mask_shape) < self.hidden
+        mask = None if self.mask_shape is None else torch.rand(self.mask_shape) < self.masked
         return {"mask": mask, "causal": self.causal, "scale": self.scale}
 
 
@@ -84,48 +84,53 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @every_dtype
-@both_kernels
+@both_implementations
 @given(case=cases())
-def test_both_kernels_compute_what_the_loop_computes(
-    attention_function: Kernel, dtype: torch.dtype, case: Case
+def test_both_implementations_equal_the_loop(
+    attention_function: Function, dtype: torch.dtype, case: Case
 ) -> None:
     query, key, value = case.tensors(dtype)
-    mixed = attention_function(query, key, value, **case.options())
+    output = attention_function(query, key, value, **case.options())
     expected, _ = attention_loop(query, key, value, **case.options())
-    assert mixed.dtype == dtype
-    np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=TOLERANCE[dtype])
+    assert output.dtype == dtype
+    np.testing.assert_allclose(to_numpy(output), expected, rtol=0, atol=TOLERANCE[dtype])
 
 
 @every_dtype
 @given(case=cases())
-def test_weights_are_the_loops_and_rows_sum_to_one_or_to_zero(
+def test_weights_equal_those_of_the_loop_and_are_exactly_zero_where_masked(
     dtype: torch.dtype, case: Case
 ) -> None:
     query, key, value = case.tensors(dtype)
     weights = attention_weights(query, key, **case.options())
     _, expected = attention_loop(query, key, value, **case.options())
     np.testing.assert_allclose(to_numpy(weights), expected, rtol=0, atol=TOLERANCE[dtype])
-    assert (to_numpy(weights)[expected == 0.0] == 0.0).all()  # hidden is zero, not almost zero
+    assert (
+        to_numpy(weights)[expected == 0.0] == 0.0
+    ).all()  # masked weights are zero, not close to zero
     returned = scaled_dot_product_attention(query, key, value, **case.options())[1]
     assert torch.equal(weights, returned)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @given(case=cases())
-def test_both_kernels_agree_in_outputs_and_gradients(dtype: torch.dtype, case: Case) -> None:
+def test_both_implementations_agree_in_outputs_and_gradients(
+    dtype: torch.dtype, case: Case
+) -> None:
     results = []
-    for attention_function in (readable, fused_attention):
+    for attention_function in (explicit, fused_attention):
         inputs = [tensor.requires_grad_() for tensor in case.tensors(dtype)]
-        mixed = attention_function(*inputs, **case.options())
-        upstream = torch.linspace(-1.0, 1.0, mixed.numel(), dtype=dtype).view_as(mixed)
-        mixed.backward(upstream)
-        results.append([mixed.detach(), *(tensor.grad for tensor in inputs)])
+        output = attention_function(*inputs, **case.options())
+        upstream = torch.linspace(-1.0, 1.0, output.numel(), dtype=dtype).view_as(output)
+        output.backward(upstream)
+        results.append([output.detach(), *(tensor.grad for tensor in inputs)])
     torch.testing.assert_close(*results, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-BLIND_ROW = torch.tensor([[False, True, False], [True, True, True], [False, False, True]])
+FULLY_MASKED_ROW = torch.tensor([[False, True, False], [True, True, True], [False, False, True]])
 every_path = pytest.mark.parametrize(
-    "options", [{}, {"causal": True}, {"mask": BLIND_ROW}, {"mask": BLIND_ROW, "causal": True}]
+    "options",
+    [{}, {"causal": True}, {"mask": FULLY_MASKED_ROW}, {"mask": FULLY_MASKED_ROW, "causal": True}],
 )
 
 
@@ -133,40 +138,43 @@ every_path = pytest.mark.parametrize(
     ("queries", "options"),
     [
         (3, {}),
-        (3, {"mask": BLIND_ROW}),
-        (3, {"mask": BLIND_ROW, "causal": True}),
-        (3, {"mask": BLIND_ROW.all(0)[None, None, None].expand(2, 1, 1, 3)}),
-        (5, {"causal": True}),  # the first two of five queries see none of three keys
+        (3, {"mask": FULLY_MASKED_ROW}),
+        (3, {"mask": FULLY_MASKED_ROW, "causal": True}),
+        (3, {"mask": FULLY_MASKED_ROW.all(0)[None, None, None].expand(2, 1, 1, 3)}),
+        (5, {"causal": True}),  # the first two of five queries come before all three keys
     ],
 )
-def test_gradients_are_exact_also_where_a_query_sees_nothing(
+def test_gradients_are_exact_also_with_fully_masked_rows(
     queries: int, options: dict[str, Any]
 ) -> None:
     inputs = [
         torch.randn(2, 1, length, 2, dtype=torch.float64, requires_grad=True)
         for length in (queries, 3, 3)
     ]
-    for attention_function in (readable, fused_attention):
+    for attention_function in (explicit, fused_attention):
         assert torch.autograd.gradcheck(partial(attention_function, **options), inputs)
-    # Fast mode compares along random directions instead of every number with every other.
-    assert torch.autograd.gradgradcheck(partial(readable, **options), inputs, fast_mode=True)
+    # Fast mode compares along random directions instead of all pairs of elements.
+    assert torch.autograd.gradgradcheck(partial(explicit, **options), inputs, fast_mode=True)
 
 
 @every_dtype
-@both_kernels
+@both_implementations
 @pytest.mark.parametrize(
-    ("blind", "options"),
+    ("fully_masked", "options"),
     [
-        ([1], {"mask": BLIND_ROW}),
-        ([1], {"mask": BLIND_ROW.expand(2, 1, 3, 3)}),
-        ([1], {"mask": BLIND_ROW, "causal": True}),
+        ([1], {"mask": FULLY_MASKED_ROW}),
+        ([1], {"mask": FULLY_MASKED_ROW.expand(2, 1, 3, 3)}),
+        ([1], {"mask": FULLY_MASKED_ROW, "causal": True}),
         ([0], {"mask": torch.eye(3, dtype=torch.bool), "causal": True}),  # only both together
         ([0, 1, 2], {"mask": torch.ones(1, 1, 1, 3, dtype=torch.bool)}),
         ([0, 1], {"causal": True, "keys": 1}),
     ],
 )
-def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
-    attention_function: Kernel, dtype: torch.dtype, blind: list[int], options: dict[str, Any]
+def test_fully_masked_queries_give_zeros_and_finite_gradients(
+    attention_function: Function,
+    dtype: torch.dtype,
+    fully_masked: list[int],
+    options: dict[str, Any],
 ) -> None:
     options = dict(options)
     keys = options.pop("keys", 3)
@@ -174,28 +182,28 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(
         torch.randn(2, 2, length, 4, dtype=dtype, requires_grad=True) for length in (3, keys, keys)
     )
     with torch.autograd.set_detect_anomaly(True):
-        mixed = attention_function(query, key, value, **options)
-        mixed.float().square().sum().backward()
-    sees = [row for row in range(3) if row not in blind]
-    assert (mixed[:, :, blind] == 0.0).all()
-    assert (mixed[:, :, sees] != 0.0).any(-1).all()
+        output = attention_function(query, key, value, **options)
+        output.float().square().sum().backward()
+    others = [row for row in range(3) if row not in fully_masked]
+    assert (output[:, :, fully_masked] == 0.0).all()
+    assert (output[:, :, others] != 0.0).any(-1).all()
     for tensor in (query, key, value):
         assert tensor.grad is not None
         assert tensor.grad.isfinite().all()
     assert query.grad is not None
-    assert (query.grad[:, :, blind] == 0.0).all()
+    assert (query.grad[:, :, fully_masked] == 0.0).all()
 
 
 @every_dtype
-@both_kernels
+@both_implementations
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("batch", "queries", "keys"),
     [(0, 3, 3), (0, 1, 3), (2, 0, 3), (2, 3, 0), (2, 1, 0), (2, 0, 0)],
 )
-def test_nothing_to_ask_or_nothing_to_see_is_no_error(
-    attention_function: Kernel,
+def test_no_queries_or_no_keys_are_no_error(
+    attention_function: Function,
     dtype: torch.dtype,
     causal: bool,
     masked: bool,
@@ -208,32 +216,32 @@ def test_nothing_to_ask_or_nothing_to_see_is_no_error(
         for length in (queries, keys, keys)
     )
     mask = torch.zeros(queries, keys, dtype=torch.bool) if masked else None
-    mixed = attention_function(query, key, value, mask=mask, causal=causal)
-    mixed.sum().backward()
-    assert mixed.shape == (batch, 2, queries, 4)
-    assert (mixed == 0.0).all()
+    output = attention_function(query, key, value, mask=mask, causal=causal)
+    output.sum().backward()
+    assert output.shape == (batch, 2, queries, 4)
+    assert (output == 0.0).all()
     for tensor in (query, key, value):
         assert tensor.grad is not None
         assert tensor.grad.isfinite().all()
 
 
 @every_path
-@both_kernels
-def test_a_scale_replaces_the_root_of_the_width_on_every_path(
-    attention_function: Kernel, options: dict[str, Any]
+@both_implementations
+def test_a_scale_replaces_the_root_of_d_k_on_every_path(
+    attention_function: Function, options: dict[str, Any]
 ) -> None:
     query, key, value = torch.randn(3, 2, 2, 3, 4, dtype=torch.float64).unbind()
     expected, _ = attention_loop(query, key, value, scale=2.0, **options)
-    mixed = attention_function(query, key, value, scale=2.0, **options)
-    np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=1e-12)
+    output = attention_function(query, key, value, scale=2.0, **options)
+    np.testing.assert_allclose(to_numpy(output), expected, rtol=0, atol=1e-12)
     root = attention_function(query, key, value, scale=4**-0.5, **options)
     torch.testing.assert_close(root, attention_function(query, key, value, **options))
 
 
-@both_kernels
+@both_implementations
 @pytest.mark.parametrize(("queries", "keys"), [(2, 5), (4, 4), (5, 2), (1, 5)])
-def test_causal_is_the_causal_mask_and_joins_any_other(
-    attention_function: Kernel, queries: int, keys: int
+def test_causal_equals_the_causal_mask_and_combines_with_any_other(
+    attention_function: Function, queries: int, keys: int
 ) -> None:
     query, key, value = (
         torch.randn(2, 2, n, 4, dtype=torch.float64) for n in (queries, keys, keys)
@@ -250,31 +258,31 @@ def test_causal_is_the_causal_mask_and_joins_any_other(
     )
 
 
-def test_the_last_of_two_queries_sees_all_of_five_keys() -> None:
+def test_the_last_of_two_queries_attends_to_all_of_five_keys() -> None:
     weights = attention_weights(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 5, 4), causal=True)
     assert (weights[0, 0] > 0.0).tolist() == [[True, True, True, True, False], [True] * 5]
 
 
 def spy_on_torch(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
-    """Collect the masks that torch's kernel is given, in its sense: True shows."""
-    seen: list[Tensor | None] = []
+    """Collect the masks that torch's kernel receives, where True marks what is attended to."""
+    masks: list[Tensor | None] = []
     torch_kernel = F.scaled_dot_product_attention
 
     def spy(*args: Any, **kwargs: Any) -> Tensor:
-        seen.append(kwargs.get("attn_mask"))
+        masks.append(kwargs.get("attn_mask"))
         return torch_kernel(*args, **kwargs)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
-    return seen
+    return masks
 
 
 @every_path
-def test_torch_is_never_asked_about_a_row_that_sees_nothing(
+def test_the_fused_kernel_never_receives_a_fully_masked_row(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    seen = spy_on_torch(monkeypatch)
+    masks = spy_on_torch(monkeypatch)
     fused_attention(*torch.randn(3, 1, 1, 3, 4).unbind(), **options)
-    assert [mask is None or bool(mask.any(-1).all()) for mask in seen] == [True]
+    assert [mask is None or bool(mask.any(-1).all()) for mask in masks] == [True]
 
 
 @pytest.mark.parametrize(
@@ -283,40 +291,44 @@ def test_torch_is_never_asked_about_a_row_that_sees_nothing(
 def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
     monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, mask_free: bool
 ) -> None:
-    seen = spy_on_torch(monkeypatch)
+    masks = spy_on_torch(monkeypatch)
 
     def refuse(*_: object) -> Tensor:
-        raise AssertionError("a mask was built")
+        raise AssertionError("a causal mask was built")
 
     if mask_free:
         monkeypatch.setattr("transformer_blocks.attention.build_causal_mask", refuse)
     query, key, value = (torch.randn(2, 2, n, 4) for n in (queries, keys, keys))
     fused_attention(query, key, value, causal=True)
-    assert [mask is None for mask in seen] == [mask_free]
+    assert [mask is None for mask in masks] == [mask_free]
 
 
 @every_path
-@both_kernels
-def test_dropout_drops_whole_weights_and_scales_up_the_rest(
-    attention_function: Kernel, options: dict[str, Any]
+@both_implementations
+def test_dropout_sets_weights_to_zero_and_scales_the_others(
+    attention_function: Function, options: dict[str, Any]
 ) -> None:
     query, key = torch.randn(2, 30, 2, 3, 4, dtype=torch.float64)
-    unit_vectors = torch.eye(3, dtype=torch.float64).expand(30, 2, 3, 3)  # mix to the weights
-    whole = attention_weights(query, key, **options)
+    unit_vectors = torch.eye(3, dtype=torch.float64).expand(
+        30, 2, 3, 3
+    )  # values: outputs are weights
+    weights = attention_weights(query, key, **options)
     dropped = attention_function(query, key, unit_vectors, dropout=0.375, **options)
-    gone = (dropped == 0.0) & (whole > 0.0)
-    assert gone.any()
-    torch.testing.assert_close(dropped, (whole / 0.625).masked_fill(gone, 0.0))
+    is_dropped = (dropped == 0.0) & (weights > 0.0)
+    assert is_dropped.any()
+    torch.testing.assert_close(dropped, (weights / 0.625).masked_fill(is_dropped, 0.0))
 
 
 @every_path
-@both_kernels
-def test_dropout_changes_no_average(attention_function: Kernel, options: dict[str, Any]) -> None:
+@both_implementations
+def test_dropout_changes_no_expectation(
+    attention_function: Function, options: dict[str, Any]
+) -> None:
     query, key, value = (torch.rand(1, 1, 3, 4).expand(8000, 1, 3, 4) for _ in range(3))
     mean = attention_function(query, key, value, dropout=0.3, **options).mean(0)
-    once = attention_function(query[:1], key[:1], value[:1], **options)[0]
+    expected = attention_function(query[:1], key[:1], value[:1], **options)[0]
     # One draw is off by at most sqrt(0.3 / 0.7) = 0.65; the mean of 8000 by 0.007.
-    torch.testing.assert_close(mean, once, rtol=0, atol=0.04)
+    torch.testing.assert_close(mean, expected, rtol=0, atol=0.04)
 
 
 def test_returned_weights_are_those_before_dropout() -> None:
@@ -326,8 +338,10 @@ def test_returned_weights_are_those_before_dropout() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 4))
 
 
-@both_kernels
-def test_dropout_is_reproduced_by_the_seed_and_off_by_default(attention_function: Kernel) -> None:
+@both_implementations
+def test_dropout_is_reproducible_by_the_seed_and_off_by_default(
+    attention_function: Function,
+) -> None:
     query, key, value = torch.randn(3, 2, 2, 4, 8).unbind()
     draws = []
     for seed in (1, 1, 2):
@@ -338,26 +352,26 @@ def test_dropout_is_reproduced_by_the_seed_and_off_by_default(attention_function
     assert torch.equal(attention_function(query, key, value), attention_function(query, key, value))
 
 
-@both_kernels
-def test_large_half_precision_scores_do_not_overflow(attention_function: Kernel) -> None:
+@both_implementations
+def test_large_half_precision_scores_do_not_overflow(attention_function: Function) -> None:
     query = torch.full((1, 1, 2, 64), 40.0, dtype=torch.float16)  # q k = 102400, past 65504
     value = torch.rand(1, 1, 2, 64, dtype=torch.float16)
-    mixed = attention_function(query, query, value)
-    torch.testing.assert_close(mixed, value.mean(-2, keepdim=True).expand_as(value))
+    output = attention_function(query, query, value)
+    torch.testing.assert_close(output, value.mean(-2, keepdim=True).expand_as(value))
 
 
-def is_lost(inputs: dict[str, Tensor], hidden: Tensor) -> Tensor:
-    """Say where an output cannot be finite: each query with the keys alone that it can attend to.
+def is_not_finite(inputs: dict[str, Tensor], masked: Tensor) -> Tensor:
+    """Compute where outputs cannot be finite: attention of each query to its visible keys alone.
 
     Args:
         inputs: The query, the key and the value.
-        hidden: Shape (L, S).
+        masked: Which keys are masked for which query, of shape (L, S).
     """
     query, key, value = inputs.values()
     rows = []
-    for row, masked in enumerate(hidden):
-        seen = query[:, :, row : row + 1], key[:, :, ~masked], value[:, :, ~masked]
-        rows.append(~readable(*(tensor.double() for tensor in seen)).isfinite())
+    for row, hides in enumerate(masked):
+        visible = query[:, :, row : row + 1], key[:, :, ~hides], value[:, :, ~hides]
+        rows.append(~explicit(*(tensor.double() for tensor in visible)).isfinite())
     return torch.cat(rows, dim=2)
 
 
@@ -365,11 +379,11 @@ LENGTHS = [(1, 1), (1, 5), (3, 3), (4, 15), (3, 16), (15, 15), (1, 20), (20, 20)
 
 
 @every_dtype
-@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("with_gradients", [False, True])
 @pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("place", ["query", "key", "value"])
-def test_what_is_not_finite_shows_in_the_same_outputs_on_every_path(
-    dtype: torch.dtype, learns: bool, fault: float, place: str
+def test_non_finite_inputs_show_in_the_same_outputs_on_every_path(
+    dtype: torch.dtype, with_gradients: bool, fault: float, place: str
 ) -> None:
     for (queries, keys), batch in product(LENGTHS, (1, 40)):
         inputs = {
@@ -380,39 +394,39 @@ def test_what_is_not_finite_shows_in_the_same_outputs_on_every_path(
         faulty[0, 0, torch.randint(faulty.shape[2], ()), torch.randint(4, ())] = fault
         if batch > 1:
             faulty[1, 0] = fault
-        expected = is_lost(inputs, torch.zeros(queries, keys, dtype=torch.bool))
-        for attention_function in (readable, fused_attention):
-            with torch.set_grad_enabled(learns):
+        expected = is_not_finite(inputs, torch.zeros(queries, keys, dtype=torch.bool))
+        for attention_function in (explicit, fused_attention):
+            with torch.set_grad_enabled(with_gradients):
                 assert torch.equal(~attention_function(*inputs.values()).isfinite(), expected)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_is_not_finite_shows_in_compiled_code_of_every_length_too(causal: bool) -> None:
+def test_non_finite_inputs_show_in_compiled_code_of_every_length_too(causal: bool) -> None:
     torch.compiler.reset()
     compiled: Any = torch.compile(fused_attention, backend="eager", dynamic=True)
     for length in (3, 10, 20):
         for faulty in range(3):
             inputs = torch.randn(3, 2, 2, length, 4).unbind()
             inputs[faulty][0, 0] = torch.nan
-            expected = ~readable(*inputs, causal=causal).isfinite()
+            expected = ~explicit(*inputs, causal=causal).isfinite()
             assert torch.equal(~compiled(*inputs, causal=causal).isfinite(), expected)
             assert expected[0, 0].all()
 
 
 @every_dtype
-@both_kernels
+@both_implementations
 @pytest.mark.parametrize("place", ["query", "key", "value"])
 @pytest.mark.parametrize(
     "options", [{"causal": True}, {"mask": True}, {"mask": True, "causal": True}]
 )
-def test_what_is_not_finite_shows_wherever_it_is_seen_and_in_no_other_sequence_or_head(
-    attention_function: Kernel, dtype: torch.dtype, place: str, options: dict[str, Any]
+def test_non_finite_inputs_show_wherever_attended_to_and_in_no_other_sequence_or_head(
+    attention_function: Function, dtype: torch.dtype, place: str, options: dict[str, Any]
 ) -> None:
-    for (queries, keys), whole in product(LENGTHS, (False, True)):
-        hidden = torch.zeros(queries, keys, dtype=torch.bool)
-        hidden[:, keys - keys // 3 :] = "mask" in options
+    for (queries, keys), all_rows in product(LENGTHS, (False, True)):
+        masked = torch.zeros(queries, keys, dtype=torch.bool)
+        masked[:, keys - keys // 3 :] = "mask" in options
         if options.get("causal"):
-            hidden |= causal_mask(queries, keys)
+            masked |= causal_mask(queries, keys)
         mask = torch.zeros(1, 1, 1, keys, dtype=torch.bool)
         mask[..., keys - keys // 3 :] = True
         inputs = {
@@ -420,20 +434,20 @@ def test_what_is_not_finite_shows_wherever_it_is_seen_and_in_no_other_sequence_o
             for name, length in (("query", queries), ("key", keys), ("value", keys))
         }
         faulty = inputs[place][0, 0]
-        faulty[slice(None) if whole else torch.randint(len(faulty), ())] = torch.nan
-        lost = ~attention_function(
+        faulty[slice(None) if all_rows else torch.randint(len(faulty), ())] = torch.nan
+        found = ~attention_function(
             *inputs.values(),
             mask=mask if "mask" in options else None,
             causal=bool(options.get("causal")),
         ).isfinite()
-        assert lost[is_lost(inputs, hidden)].all()
-        lost[0, 0] = False
-        assert not lost.any()
+        assert found[is_not_finite(inputs, masked)].all()
+        found[0, 0] = False
+        assert not found.any()
 
 
-@both_kernels
-def test_inputs_and_masks_are_left_as_they_were(attention_function: Kernel) -> None:
-    inputs = (*torch.randn(3, 1, 1, 3, 4).unbind(), BLIND_ROW.clone())
+@both_implementations
+def test_inputs_and_masks_are_not_changed(attention_function: Function) -> None:
+    inputs = (*torch.randn(3, 1, 1, 3, 4).unbind(), FULLY_MASKED_ROW.clone())
     before = [tensor.clone() for tensor in inputs]
     attention_function(*inputs[:3], mask=inputs[3], causal=True, dropout=0.5)
     assert all(map(torch.equal, inputs, before))
@@ -442,51 +456,55 @@ def test_inputs_and_masks_are_left_as_they_were(attention_function: Kernel) -> N
 @every_dtype
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("heads", "queries", "keys", "in_one_product"),
+    ("heads", "queries", "keys", "is_explicit"),
     [(4, 5, 9, True), (4, 1, 9, False), (2, 5, 9, False), (4, 33, 33, False)],
 )
-def test_many_small_tables_are_taken_in_one_product_with_the_same_result(
+def test_many_small_matrices_are_computed_explicitly_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch,
     dtype: torch.dtype,
     causal: bool,
     heads: int,
     queries: int,
     keys: int,
-    in_one_product: bool,
+    is_explicit: bool,
 ) -> None:
     query, key, value = (torch.randn(16, heads, n, 4, dtype=dtype) for n in (queries, keys, keys))
     mask = torch.rand(16, 1, queries, keys) < 0.4
-    mask[3] = True  # these queries see nothing
+    mask[3] = True  # fully masked rows
     expected, _ = attention_loop(query, key, value, mask=mask, causal=causal)
-    seen = spy_on_torch(monkeypatch)
-    in_one_product &= dtype in (torch.float32, torch.float64)  # halves would lose too much
+    masks = spy_on_torch(monkeypatch)
+    is_explicit &= dtype in (torch.float32, torch.float64)  # half precision would lose too much
     with torch.no_grad():
-        mixed = fused_attention(query, key, value, mask=mask, causal=causal)
-    assert len(seen) == (not in_one_product)
+        without = fused_attention(query, key, value, mask=mask, causal=causal)
+    assert len(masks) == (not is_explicit)
     with_gradients = fused_attention(query, key, value, mask=mask, causal=causal)
-    assert len(seen) == 2 * (not in_one_product)
-    for result in (mixed, with_gradients):
+    assert len(masks) == 2 * (not is_explicit)
+    for result in (without, with_gradients):
         np.testing.assert_allclose(to_numpy(result), expected, rtol=0, atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize(
-    ("length", "learns", "causal", "in_one_product"),
+    ("length", "with_gradients", "causal", "is_explicit"),
     [
         *((20, False, False, True), (21, False, False, False)),
         *((32, True, False, True), (33, True, False, False)),
         *((5, False, True, False), (5, True, True, False)),
     ],
 )
-def test_larger_tables_are_while_it_learns_and_none_whose_future_needs_no_mask(
-    monkeypatch: pytest.MonkeyPatch, length: int, learns: bool, causal: bool, in_one_product: bool
+def test_the_limit_is_higher_with_gradients_and_zero_for_causal_attention_without_a_mask(
+    monkeypatch: pytest.MonkeyPatch,
+    length: int,
+    with_gradients: bool,
+    causal: bool,
+    is_explicit: bool,
 ) -> None:
     query, key, value = (torch.randn(16, 4, length, 4) for _ in range(3))
     expected, _ = attention_loop(query, key, value, causal=causal)
-    seen = spy_on_torch(monkeypatch)
-    with torch.set_grad_enabled(learns):
-        mixed = fused_attention(query, key, value, causal=causal)
-    assert len(seen) == (not in_one_product)
-    np.testing.assert_allclose(to_numpy(mixed), expected, rtol=0, atol=TOLERANCE[torch.float32])
+    masks = spy_on_torch(monkeypatch)
+    with torch.set_grad_enabled(with_gradients):
+        output = fused_attention(query, key, value, causal=causal)
+    assert len(masks) == (not is_explicit)
+    np.testing.assert_allclose(to_numpy(output), expected, rtol=0, atol=TOLERANCE[torch.float32])
 
 
 CHUNKED = list(
@@ -499,36 +517,36 @@ CHUNKED = list(
 
 
 @pytest.mark.parametrize(("shape", "causal", "keys"), CHUNKED)
-@pytest.mark.parametrize("cells", [1, 20, 60])
-def test_a_large_mask_is_made_for_some_queries_at_a_time_and_changes_no_result(
+@pytest.mark.parametrize("elements", [1, 20, 60])
+def test_a_large_mask_is_built_for_some_queries_at_a_time_with_the_same_result(
     shape: tuple[int, ...] | None,
     causal: bool,
     keys: int,
-    cells: int,
+    elements: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", cells)
+    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", elements)
     mask = None if shape is None else torch.rand(*shape[:-1], keys) < 0.5
     inputs = [torch.randn(2, 3, n, 4, dtype=torch.float64) for n in (7, keys, keys)]
     results = []
-    for attention_function in (readable, fused_attention):
+    for attention_function in (explicit, fused_attention):
         for each in inputs:
             each.grad = None
             each.requires_grad_()
         output = attention_function(*inputs, mask=mask, causal=causal)
         output.square().sum().backward()
         with torch.no_grad():
-            quiet = attention_function(*inputs, mask=mask, causal=causal)
-        results.append([output, quiet, *(each.grad for each in inputs)])
+            without = attention_function(*inputs, mask=mask, causal=causal)
+        results.append([output, without, *(each.grad for each in inputs)])
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 
 
 class Largest(TorchDispatchMode):
-    """Records the bytes of the largest tensor that an operation makes, views of one left out."""
+    """Records the size in bytes of the largest new tensor, without views of a given one."""
 
-    def __init__(self, whole: Tensor | None) -> None:
+    def __init__(self, given: Tensor | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.bytes, self.known = 0, None if whole is None else whole.untyped_storage().data_ptr()
+        self.bytes, self.known = 0, None if given is None else given.untyped_storage().data_ptr()
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -540,7 +558,7 @@ class Largest(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("with_gradients", [False, True])
 @pytest.mark.parametrize(
     ("mask", "causal"),
     [
@@ -550,13 +568,13 @@ class Largest(TorchDispatchMode):
         (None, True),
     ],
 )
-def test_no_operation_makes_a_whole_table(
-    mask: Tensor | None, causal: bool, learns: bool, monkeypatch: pytest.MonkeyPatch
+def test_no_operation_makes_a_tensor_of_all_queries_and_keys(
+    mask: Tensor | None, causal: bool, with_gradients: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 2**13)
-    keys = 512 if mask is not None else 500  # of one length, torch hides the future itself
+    keys = 512 if mask is not None else 500  # of equal length, torch masks the future itself
     query, key = torch.randn(2, 1, 512, 4), torch.randn(2, 1, keys, 4)
-    query.requires_grad_(learns)
+    query.requires_grad_(with_gradients)
     saved: dict[int, int] = {}
 
     def save(each: Tensor) -> Tensor:
@@ -566,17 +584,17 @@ def test_no_operation_makes_a_whole_table(
 
     with (
         Largest(mask) as largest,
-        torch.set_grad_enabled(learns),
+        torch.set_grad_enabled(with_gradients),
         torch.autograd.graph.saved_tensors_hooks(save, lambda each: each),
     ):
         output = fused_attention(query, key, key, mask=mask, causal=causal)
-        if learns:
+        if with_gradients:
             output.sum().backward()
-    assert 0 < largest.bytes <= 2**13 * 4  # float32; the whole table has 2**18 cells
-    assert sum(saved.values()) <= 2**13 * 8  # nor keeps one, part by part, for the backward pass
+    assert 0 < largest.bytes <= 2**13 * 4  # float32; all queries and keys are 2**18 elements
+    assert sum(saved.values()) <= 2**13 * 8  # nor are they saved in parts for the backward pass
 
 
-def test_large_masks_serve_the_transforms_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_masks_work_in_the_transforms_of_torch_func(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 20)
     x, mask = torch.randn(1, 1, 7, 4, dtype=torch.float64), torch.rand(7, 7) < 0.3
     gradients = [
@@ -585,13 +603,13 @@ def test_large_masks_serve_the_transforms_of_torch(monkeypatch: pytest.MonkeyPat
                 x, x, x, mask=mask, causal=True
             ).sum()
         )(x)
-        for attention_function in (readable, fused_attention)
+        for attention_function in (explicit, fused_attention)
     ]
     torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("length", [16, 20, 40])
-def test_an_infinite_query_shows_where_it_attends_to_few_keys_too(length: int) -> None:
+def test_an_infinite_query_shows_also_where_it_attends_to_few_keys(length: int) -> None:
     query, key, value = torch.randn(3, 2, 2, length, 8).unbind()
     query[0, 1, 0, 3] = -torch.inf * key[0, 1, 0, 3].sign()  # its only visible score is -inf
     visible = torch.ones(length, length, dtype=torch.bool).tril()
@@ -602,7 +620,7 @@ def test_an_infinite_query_shows_where_it_attends_to_few_keys_too(length: int) -
         assert torch.equal(found.isfinite(), expected.isfinite())
 
 
-def test_a_large_mask_that_changes_before_the_backward_pass_is_noticed(
+def test_changing_a_large_mask_before_the_backward_pass_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 64)

@@ -1,9 +1,10 @@
-"""Dropout takes away what it says, as often as it says, and makes up for it."""
+"""Dropout: its probability, its scale, its gradients, and equality with torch's."""
 
 import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from transformer_blocks import Dropout
@@ -11,44 +12,52 @@ from transformer_blocks.fast.dropout import apply_dropout
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.25, 0.5, 0.9])
-def test_numbers_are_lost_as_often_as_asked_and_the_others_grow(probability: float) -> None:
+def test_elements_are_zero_with_the_probability_and_the_others_are_scaled_as_torch_does(
+    probability: float,
+) -> None:
     n = 400_000
-    kept = apply_dropout(torch.ones(n), probability)
-    lost = int((kept == 0).sum())
     deviation = math.sqrt(n * probability * (1 - probability))
-    assert abs(lost - n * probability) < 5 * deviation
-    assert kept.unique().tolist() == [0.0, pytest.approx(1 / (1 - probability), rel=2e-4)]
-    assert float(kept.mean()) == pytest.approx(1.0, abs=6 * deviation / n / (1 - probability))
+    for dropped in (
+        apply_dropout(torch.ones(n), probability),
+        F.dropout(torch.ones(n), probability),
+    ):
+        zeros = int((dropped == 0).sum())
+        assert abs(zeros - n * probability) < 5 * deviation
+        assert dropped.unique().tolist() == [0.0, pytest.approx(1 / (1 - probability), rel=2e-4)]
+        limit = 6 * deviation / n / (1 - probability)
+        assert float(dropped.mean()) == pytest.approx(1.0, abs=limit)
 
 
 @pytest.mark.parametrize("probability", [1.4 / 65536, 0.1, 0.3, 0.9, 1 - 1.4 / 65536])
-def test_numbers_grow_by_the_probability_that_is_drawn_so_that_the_mean_stays(
+def test_the_scale_fits_the_rounded_probability_so_that_the_expectation_is_exact(
     probability: float,
 ) -> None:
-    lost = round(probability * 65536)  # of 65,536 equally likely draws
-    grown = apply_dropout(torch.ones(400_000, dtype=torch.float64), probability).max()
-    assert float(grown) * (65536 - lost) / 65536 == pytest.approx(1.0, rel=1e-12)
+    zeros = round(probability * 65536)  # of 65,536 equally probable values
+    scaled = apply_dropout(torch.ones(400_000, dtype=torch.float64), probability).max()
+    assert float(scaled) * (65536 - zeros) / 65536 == pytest.approx(1.0, rel=1e-12)
 
 
-def test_each_of_the_four_dice_of_a_draw_is_fair_and_knows_nothing_of_the_others() -> None:
-    lost = (apply_dropout(torch.ones(400_000), 0.3) == 0).double().view(-1, 4)
-    torch.testing.assert_close(lost.mean(0), torch.full((4,), 0.3).double(), rtol=0, atol=0.008)
-    assert float((lost.T.corrcoef() - torch.eye(4)).abs().max()) < 0.02
-    neighbours = torch.stack((lost[:-1, 3], lost[1:, 0]))
+def test_the_four_elements_of_one_draw_are_independent() -> None:
+    is_zero = (apply_dropout(torch.ones(400_000), 0.3) == 0).double().view(-1, 4)
+    torch.testing.assert_close(is_zero.mean(0), torch.full((4,), 0.3).double(), rtol=0, atol=0.008)
+    assert float((is_zero.T.corrcoef() - torch.eye(4)).abs().max()) < 0.02
+    neighbours = torch.stack((is_zero[:-1, 3], is_zero[1:, 0]))
     assert abs(float(neighbours.corrcoef()[0, 1])) < 0.02
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5, 7), (2, 0, 4)])
-def test_any_shape_is_kept_also_where_draws_are_left_over(shape: tuple[int, ...]) -> None:
+def test_the_shape_is_that_of_the_input_also_if_it_does_not_fill_the_draws(
+    shape: tuple[int, ...],
+) -> None:
     assert apply_dropout(torch.ones(shape), 0.5).shape == shape
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_the_dtype_is_kept(dtype: torch.dtype) -> None:
+def test_the_dtype_is_that_of_the_input(dtype: torch.dtype) -> None:
     assert apply_dropout(torch.ones(10, dtype=dtype), 0.5).dtype == dtype
 
 
-def test_the_gradient_goes_where_the_numbers_stayed() -> None:
+def test_the_gradient_is_masked_and_scaled_as_the_output_is() -> None:
     x = torch.randn(1000, requires_grad=True)
     y = apply_dropout(x, 0.4)
     y.sum().backward()
@@ -56,7 +65,7 @@ def test_the_gradient_goes_where_the_numbers_stayed() -> None:
     torch.testing.assert_close(x.grad * x.detach(), y.detach())
 
 
-def test_it_can_be_differentiated_twice() -> None:
+def test_it_is_differentiable_twice() -> None:
     x = torch.randn(50, dtype=torch.float64, requires_grad=True)
 
     def seeded(x: torch.Tensor) -> torch.Tensor:
@@ -67,7 +76,7 @@ def test_it_can_be_differentiated_twice() -> None:
     assert torch.autograd.gradgradcheck(seeded, x)
 
 
-def test_samples_of_a_vmap_have_dice_of_their_own() -> None:
+def test_samples_of_a_vmap_have_random_masks_of_their_own() -> None:
     gradients = torch.func.vmap(
         torch.func.grad(lambda x: apply_dropout(x, 0.5).sum()), randomness="different"
     )(torch.ones(8, 100))
@@ -75,7 +84,7 @@ def test_samples_of_a_vmap_have_dice_of_their_own() -> None:
     assert len({tuple(row) for row in gradients.tolist()}) == 8
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_makes_it_reproducible() -> None:
     x = torch.ones(100)
     first, second, again = (
         (torch.manual_seed(seed), apply_dropout(x, 0.5))[1] for seed in (1, 2, 1)
@@ -84,7 +93,7 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(first, second)
 
 
-def test_nothing_and_everything_and_less_than_a_die_can_show() -> None:
+def test_a_probability_of_zero_of_one_and_below_the_resolution() -> None:
     x = torch.randn(50)
     assert torch.equal(apply_dropout(x, 0.0), x)
     assert torch.equal(apply_dropout(x, 1.0), torch.zeros(50))
@@ -92,12 +101,12 @@ def test_nothing_and_everything_and_less_than_a_die_can_show() -> None:
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.5, math.nan])
-def test_what_is_no_probability_is_refused(probability: float) -> None:
+def test_a_number_that_is_not_a_probability_is_refused(probability: float) -> None:
     with pytest.raises(ValueError, match=r"^p must be in \[0, 1\], got"):
         apply_dropout(torch.ones(3), probability)
 
 
-def test_the_module_is_torchs_in_all_but_its_dice() -> None:
+def test_the_module_is_torchs_except_for_the_random_numbers() -> None:
     dropout = Dropout(0.5)
     assert isinstance(dropout, nn.Dropout)
     x = torch.ones(1000)
@@ -111,13 +120,13 @@ def test_the_module_is_torchs_in_all_but_its_dice() -> None:
     assert bool((x == 0).any())
 
 
-def test_compiled_code_takes_torchs_own() -> None:
+def test_compiled_code_uses_torchs_dropout() -> None:
     compiled = torch.compile(Dropout(0.5), backend="eager", fullgraph=True)
     assert set(compiled(torch.ones(100)).unique().tolist()) == {0.0, 2.0}
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
-def test_forward_derivatives_are_known_too() -> None:
+def test_forward_mode_derivatives_are_exact() -> None:
     def seeded(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(0)
         return apply_dropout(x, 0.4)
@@ -127,6 +136,6 @@ def test_forward_derivatives_are_known_too() -> None:
     torch.testing.assert_close(derivative * x, value)
 
 
-def test_dice_lie_where_the_numbers_lie() -> None:
+def test_random_numbers_are_made_on_the_device_of_the_input() -> None:
     with torch.device("meta"):
         assert not apply_dropout(torch.ones(8, device="cpu"), 0.5).is_meta
