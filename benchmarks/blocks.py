@@ -1,24 +1,26 @@
-"""How fast the blocks are, and how much memory they take, beside those of other libraries.
+"""Speed and peak memory of the blocks, compared with those of other libraries.
 
     make bench-blocks                        # or: python benchmarks/blocks.py
     python benchmarks/blocks.py --only torch ours --shapes 32x32x256 --rounds 11
 
-Everything is float32, with heads of 64 and a feed-forward four times as wide as the model, after
-the same warm-up. "Half padding": the sentences have a quarter to three quarters of the length (a
-single one a half), and a mask says so. "Training" is a forward and a backward pass, with dropout of
-0.1 as each library places it. All but x-transformers drop what a sublayer adds; torch and Hugging
-Face drop attention weights too; and between the maps of the feed-forward, all but ours, which
-follows the paper. The contestants:
+All computations are in float32, with a head size of 64, d_ff = 4 * d_model, and one warm-up run. In
+the cases with half padding, the sequences have a quarter to three quarters of the length (a single
+sequence has half of it), and a padding mask is given. "Training" is a forward and a backward pass,
+with dropout of 0.1 where each library applies it: all but x-transformers to the output of every
+sublayer, torch and Hugging Face also to the attention weights, all but ours, which follows the
+paper, also between the linear layers of the feed-forward network. The implementations:
 
 - ``torch``: ``nn.MultiheadAttention`` with ``need_weights=False``, ``nn.TransformerEncoderLayer``,
-  ``nn.TransformerDecoderLayer``, ``nn.TransformerEncoder``; ``torch, weights``: the attention as it
-  is called by default; ``torch, attention dropout``: as its layers call it, dropping weights;
-- ``ours``; ``ours, prepared``: as a finished model is used; ``ours compiled``: by ``torch.compile``;
-  ``ours, torch's dropouts``: attention weights and feed-forward too;
+  ``nn.TransformerDecoderLayer``, ``nn.TransformerEncoder``; ``torch, weights``: the attention with
+  its default arguments; ``torch, attention dropout``: with dropout of the attention weights, as in
+  torch's layers;
+- ``ours``; ``ours, prepared``: prepared for inference; ``ours compiled``: with ``torch.compile``;
+  ``ours, torch's dropouts``: with dropout of attention weights and in the feed-forward network too;
 - ``x-transformers``, with ``attn_flash``; ``transformers``: Marian's layers.
 
-Each line gives milliseconds and how many times the speed of torch's that is; then the share of the
-peak that the machine reaches in one large matrix product, and the peak memory of a pass.
+The first table contains milliseconds and the speed relative to torch; the second the share of the
+rate of floating-point operations that the machine reaches in one large matrix product; the third
+the peak memory of a pass.
 """
 
 import argparse
@@ -32,25 +34,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contest import Prepare, Result, draw, hold, write_json
+from harness import Result, SetUp, compare, plot, write_json
 
 THREADS = 2
 PACKAGES = ("torch", "transformers", "x-transformers", "transformer-blocks")
 SHAPES = {"32x32x256": (32, 32, 256), "16x128x512": (16, 128, 512), "1x2048x512": (1, 2048, 512)}
 LAYERS = 3
-"""Of the stack that is timed as ``encoder``."""
+"""Number of layers of the stack in the cases ``encoder``."""
 
 
-class Cell(NamedTuple):
-    """One pass of one block.
+class Case(NamedTuple):
+    """One forward pass, or one forward and backward pass, of a block.
 
     Attributes:
-        block: "attention", "encoder layer", "decoder layer" or "encoder", a stack.
-        training: Whether there is a backward pass, and dropout.
+        block: "attention", "encoder layer", "decoder layer" or "encoder", which is a stack.
+        training: Whether the pass includes dropout and a backward pass.
         padded: Whether about half of the positions are padding.
-        batch: B.
-        length: L, and S.
-        width: d_model.
+        batch: Batch size B.
+        length: Length of the sequence and of the memory, L = S.
+        width: Model size d_model.
     """
 
     block: str
@@ -61,14 +63,14 @@ class Cell(NamedTuple):
     width: int
 
     def __str__(self) -> str:
-        """Name the row of the table."""
+        """Return the name of the table row."""
         mode = "training" if self.training else "forward"
         padding = ", half padding" if self.padded else ""
         return f"{self.block}, {mode}{padding}, {self.batch} x {self.length} x {self.width}"
 
     @property
     def operations(self) -> float:
-        """Floating-point operations of the matrix products, padding included."""
+        """Number of floating-point operations in the matrix products, padding included."""
         positions, squares = self.batch * self.length, self.batch * self.length**2
         attention = 8.0 * positions * self.width**2 + 4.0 * squares * self.width
         feed_forward = 16.0 * positions * self.width**2
@@ -81,8 +83,8 @@ class Cell(NamedTuple):
         return amount * (3.0 if self.training else 1.0)
 
 
-def cells_of(shapes: Sequence[tuple[int, int, int]]) -> list[Cell]:
-    """List the rows of the table."""
+def make_cases(shapes: Sequence[tuple[int, int, int]]) -> list[Case]:
+    """Return the rows of the table."""
     rows = (
         ("attention", False, False),
         ("attention", False, True),
@@ -93,46 +95,46 @@ def cells_of(shapes: Sequence[tuple[int, int, int]]) -> list[Cell]:
         ("decoder layer", True, False),
         ("encoder", False, True),
     )
-    return [Cell(*row, *shape) for row in rows for shape in shapes]
+    return [Case(*row, *shape) for row in rows for shape in shapes]
 
 
 Block = Callable[[Any, Any, Any], Any]
-"""From x (B, L, d_model), memory (B, S, d_model) and padding (B, S) or None to an output."""
+"""Function of x (B, L, d_model), memory (B, S, d_model) and padding (B, S) or None."""
 
 
 def build_torch(
-    cell: Cell, *, weights: bool = False, attention_dropout: float = 0.0
+    case: Case, *, weights: bool = False, attention_dropout: float = 0.0
 ) -> tuple[Any, Block] | None:
     """Build torch's block."""
     import torch
     from torch import nn
 
     sizes: dict[str, Any] = {"batch_first": True, "dropout": 0.1}
-    heads = cell.width // 64
-    if cell.block == "attention":
+    heads = case.width // 64
+    if case.block == "attention":
         attention = nn.MultiheadAttention(
-            cell.width, heads, dropout=attention_dropout, batch_first=True
+            case.width, heads, dropout=attention_dropout, batch_first=True
         )
         return attention, lambda x, _, padding: attention(
             x, x, x, key_padding_mask=padding, need_weights=weights
         )[0]
     if weights or attention_dropout:
-        return None  # a layer never asks for weights, and always drops some
-    if cell.block == "decoder layer":
-        decoder = nn.TransformerDecoderLayer(cell.width, heads, 4 * cell.width, **sizes)
-        causal = nn.Transformer.generate_square_subsequent_mask(cell.length, dtype=torch.float32)
+        return None  # these options of torch's layers are fixed
+    if case.block == "decoder layer":
+        decoder = nn.TransformerDecoderLayer(case.width, heads, 4 * case.width, **sizes)
+        causal = nn.Transformer.generate_square_subsequent_mask(case.length, dtype=torch.float32)
         return decoder, lambda x, memory, padding: decoder(
             x, memory, tgt_mask=causal, tgt_is_causal=True, memory_key_padding_mask=padding
         )
-    layer = nn.TransformerEncoderLayer(cell.width, heads, 4 * cell.width, **sizes)
-    if cell.block == "encoder layer":
+    layer = nn.TransformerEncoderLayer(case.width, heads, 4 * case.width, **sizes)
+    if case.block == "encoder layer":
         return layer, lambda x, _, padding: layer(x, src_key_padding_mask=padding)
     stack = nn.TransformerEncoder(layer, LAYERS)
     return stack, lambda x, _, padding: stack(x, src_key_padding_mask=padding)
 
 
-def build_ours(cell: Cell, *, more_dropout: float = 0.0) -> tuple[Any, Block]:
-    """Build this library's block; it can drop attention weights and in the feed-forward as well."""
+def build_ours(case: Case, *, more_dropout: float = 0.0) -> tuple[Any, Block]:
+    """Build this library's block, with dropout of attention weights and in the feed-forward too."""
     from transformer_blocks import (
         DecoderLayer,
         EncoderLayer,
@@ -142,78 +144,78 @@ def build_ours(cell: Cell, *, more_dropout: float = 0.0) -> tuple[Any, Block]:
         build_encoder,
     )
 
-    def attend() -> MultiHeadAttention:
-        return MultiHeadAttention(cell.width, cell.width // 64, dropout=more_dropout)
+    def make_attention() -> MultiHeadAttention:
+        return MultiHeadAttention(case.width, case.width // 64, dropout=more_dropout)
 
     def mask(padding: Any) -> Any:
         return None if padding is None else padding[:, None, None]
 
-    feed_forward = FeedForward(cell.width, 4 * cell.width, dropout=more_dropout)
-    norm = partial(PostNorm, cell.width)
-    if cell.block == "attention":
-        attention = attend()
+    feed_forward = FeedForward(case.width, 4 * case.width, dropout=more_dropout)
+    norm = partial(PostNorm, case.width)
+    if case.block == "attention":
+        attention = make_attention()
         return attention, lambda x, _, padding: attention(x, x, x, mask=mask(padding))
-    if cell.block == "decoder layer":
-        decoder = DecoderLayer(attend(), attend(), feed_forward, residual=norm)
+    if case.block == "decoder layer":
+        decoder = DecoderLayer(make_attention(), make_attention(), feed_forward, residual=norm)
         return decoder, lambda x, memory, padding: decoder(x, memory, memory_mask=mask(padding))
-    if cell.block == "encoder layer":
-        layer = EncoderLayer(attend(), feed_forward, residual=norm)
+    if case.block == "encoder layer":
+        layer = EncoderLayer(make_attention(), feed_forward, residual=norm)
         return layer, lambda x, _, padding: layer(x, mask=mask(padding))
     stack = build_encoder(
-        num_layers=LAYERS, d_model=cell.width, num_heads=cell.width // 64, d_ff=4 * cell.width
+        num_layers=LAYERS, d_model=case.width, num_heads=case.width // 64, d_ff=4 * case.width
     )
     return stack, lambda x, _, padding: stack(x, mask=mask(padding))
 
 
-def build_packed(cell: Cell) -> tuple[Any, Block] | None:
-    """Build this library's block as a finished model is used: prepared."""
+def build_prepared(case: Case) -> tuple[Any, Block] | None:
+    """Build this library's block, prepared for inference."""
     from transformer_blocks.inference import prepare
 
-    if cell.training:
+    if case.training:
         return None
-    prepared = prepare(build_ours(cell)[0].eval())
-    inputs = 3 if cell.block == "attention" else 1  # query, key, value
+    prepared = prepare(build_ours(case)[0].eval())
+    inputs = 3 if case.block == "attention" else 1  # query, key, value
     return prepared, lambda x, _, padding: prepared(
         *[x] * inputs, mask=None if padding is None else padding[:, None, None]
     )
 
 
-def build_x_transformers(cell: Cell) -> tuple[Any, Block] | None:
+def build_x_transformers(case: Case) -> tuple[Any, Block] | None:
     """Build the block of x-transformers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import x_transformers
 
-    heads = cell.width // 64
-    if cell.block == "attention":
-        attention = x_transformers.Attention(dim=cell.width, heads=heads, flash=True)
+    heads = case.width // 64
+    if case.block == "attention":
+        attention = x_transformers.Attention(dim=case.width, heads=heads, flash=True)
         return attention, lambda x, _, padding: first(
             attention(x, mask=None if padding is None else ~padding)
         )
     options: dict[str, Any] = {"attn_flash": True, "ff_dropout": 0.1, "layer_dropout": 0.0}
-    sizes: dict[str, Any] = {"dim": cell.width, "heads": heads, **options}
-    if cell.block == "decoder layer":
+    sizes: dict[str, Any] = {"dim": case.width, "heads": heads, **options}
+    if case.block == "decoder layer":
         decoder = x_transformers.Decoder(depth=1, cross_attend=True, **sizes)
         return decoder, lambda x, memory, padding: decoder(
             x, context=memory, context_mask=None if padding is None else ~padding
         )
-    stack = x_transformers.Encoder(depth=LAYERS if cell.block == "encoder" else 1, **sizes)
+    stack = x_transformers.Encoder(depth=LAYERS if case.block == "encoder" else 1, **sizes)
     return stack, lambda x, _, padding: stack(x, mask=None if padding is None else ~padding)
 
 
-def build_transformers(cell: Cell) -> tuple[Any, Block] | None:
-    """Build the block of Hugging Face's Marian; it has no causal flag, so masks are made."""
+def build_transformers(case: Case) -> tuple[Any, Block] | None:
+    """Build the block of Hugging Face's Marian, with additive masks."""
     import torch
     import transformers
     from transformers.models.marian import modeling_marian
 
     config = transformers.MarianConfig(
-        d_model=cell.width,
+        d_model=case.width,
         encoder_layers=LAYERS,
-        encoder_attention_heads=cell.width // 64,
-        decoder_attention_heads=cell.width // 64,
-        encoder_ffn_dim=4 * cell.width,
-        decoder_ffn_dim=4 * cell.width,
+        encoder_attention_heads=case.width // 64,
+        decoder_attention_heads=case.width // 64,
+        encoder_ffn_dim=4 * case.width,
+        decoder_ffn_dim=4 * case.width,
         activation_function="relu",
         dropout=0.1,
         attention_dropout=0.1,
@@ -225,17 +227,17 @@ def build_transformers(cell: Cell) -> tuple[Any, Block] | None:
         if padding is None:
             return None
         mask = torch.zeros(padding.shape).masked_fill(padding, -torch.inf)
-        return mask[:, None, None].expand(-1, 1, cell.length, -1)
+        return mask[:, None, None].expand(-1, 1, case.length, -1)
 
-    if cell.block == "attention":
-        attention = modeling_marian.MarianAttention(cell.width, cell.width // 64, config=config)
+    if case.block == "attention":
+        attention = modeling_marian.MarianAttention(case.width, case.width // 64, config=config)
         return attention, lambda x, _, padding: attention(x, attention_mask=additive(padding))[0]
-    if cell.block == "encoder layer":
+    if case.block == "encoder layer":
         layer = modeling_marian.MarianEncoderLayer(config)
         return layer, lambda x, _, padding: first(layer(x, additive(padding)))
-    if cell.block == "decoder layer":
+    if case.block == "decoder layer":
         decoder = modeling_marian.MarianDecoderLayer(config)
-        causal = torch.full((cell.length, cell.length), -torch.inf).triu(1)[None, None]
+        causal = torch.full((case.length, case.length), -torch.inf).triu(1)[None, None]
         return decoder, lambda x, memory, padding: first(
             decoder(
                 x,
@@ -256,34 +258,34 @@ def build_transformers(cell: Cell) -> tuple[Any, Block] | None:
 
 
 def first(output: Any) -> Any:
-    """Take the tensor out of what a layer of Marian returns, whichever version it is."""
+    """Return the output tensor of a Marian layer, which is in a tuple in some versions."""
     return output[0] if isinstance(output, tuple) else output
 
 
-Build = Callable[[Cell], tuple[Any, Block] | None]
+Build = Callable[[Case], tuple[Any, Block] | None]
 
 
-def make_pass(cell: Cell, build: Build, *, compiled: bool = False) -> Callable[[], object] | None:
-    """Set up one pass of a block."""
+def make_pass(case: Case, build: Build, *, compiled: bool = False) -> Callable[[], object] | None:
+    """Return a function that computes one pass of a block."""
     import torch
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
-    built = build(cell)
+    built = build(case)
     if built is None:
         return None
     module, block = built
-    module.train(cell.training)
+    module.train(case.training)
     if compiled:
         block = torch.compile(block)
-    x, memory = (torch.randn(cell.batch, cell.length, cell.width) for _ in range(2))
+    x, memory = (torch.randn(case.batch, case.length, case.width) for _ in range(2))
     padding = None
-    if cell.padded:
-        shares = torch.linspace(0.25, 0.75, cell.batch) if cell.batch > 1 else torch.tensor([0.5])
-        lengths = shares.mul(cell.length).long()
-        padding = torch.arange(cell.length) >= lengths[:, None]
+    if case.padded:
+        shares = torch.linspace(0.25, 0.75, case.batch) if case.batch > 1 else torch.tensor([0.5])
+        lengths = shares.mul(case.length).long()
+        padding = torch.arange(case.length) >= lengths[:, None]
     upstream = torch.randn_like(x)
-    if not cell.training:
+    if not case.training:
         return torch.no_grad()(lambda: block(x, memory, padding))
     x.requires_grad_()
     memory.requires_grad_()
@@ -296,8 +298,8 @@ def make_pass(cell: Cell, build: Build, *, compiled: bool = False) -> Callable[[
     return train
 
 
-def make_contestant(build: Build, *, compiled: bool = False) -> Prepare:
-    """Be a contestant; called in its own process."""
+def make_set_up(build: Build, *, compiled: bool = False) -> SetUp:
+    """Return the set-up of an implementation; called in its own process."""
     return partial(make_pass, build=build, compiled=compiled)
 
 
@@ -306,7 +308,7 @@ BUILDS: dict[str, Build] = {
     "torch, weights": partial(build_torch, weights=True),
     "torch, attention dropout": partial(build_torch, attention_dropout=0.1),
     "ours": build_ours,
-    "ours, prepared": build_packed,
+    "ours, prepared": build_prepared,
     "ours, torch's dropouts": partial(build_ours, more_dropout=0.1),
     "x-transformers": build_x_transformers,
     "transformers": build_transformers,
@@ -314,7 +316,7 @@ BUILDS: dict[str, Build] = {
 
 
 def peak_operations() -> float:
-    """Measure how many operations a second a large matrix product reaches."""
+    """Measure the floating-point operations per second of a large matrix product."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -327,16 +329,16 @@ def peak_operations() -> float:
     return 2 * 2048**3 / min(seconds)
 
 
-def peak_memory(build: Build, cell: Cell) -> float:
-    """Measure by how many MB a pass makes the process larger, at its peak, in a process of its own.
+def peak_memory(build: Build, case: Case) -> float:
+    """Measure the peak memory of a pass in MB, in a process of its own.
 
-    Linux tells the peak, and forgets an earlier one when asked. Large tensors are made to go back
-    to the system at once, so that the second pass shows what one needs.
+    Linux reports the peak of the resident memory, and can reset it. Freed tensors are returned to
+    the system at once, so that the second pass, which is measured, has to allocate all it needs.
     """
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_measure_memory, args=(sender, build, cell), daemon=True)
+    process = context.Process(target=_measure_memory, args=(sender, build, case), daemon=True)
     process.start()
     del os.environ["MALLOC_MMAP_THRESHOLD_"]
     megabytes: float = receiver.recv()
@@ -344,14 +346,14 @@ def peak_memory(build: Build, cell: Cell) -> float:
     return megabytes
 
 
-def _measure_memory(sender: Any, build: Build, cell: Cell) -> None:
-    work = make_pass(cell, build)
-    if work is None:
+def _measure_memory(sender: Any, build: Build, case: Case) -> None:
+    run = make_pass(case, build)
+    if run is None:
         return sender.send(float("nan"))
-    work()
+    run()
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    work()
+    run()
     return sender.send((_status("VmHWM") - before) / 1024)
 
 
@@ -360,64 +362,64 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def show_shares(results: Sequence[Result], cells: Sequence[Cell], peak: float) -> None:
-    """Print which share of the machine's peak each contestant reached."""
-    print(f"\nshare of the peak, {peak / 1e9:.0f} billion operations a second")
-    for cell in cells:
+def show_shares(results: Sequence[Result], cases: Sequence[Case], peak: float) -> None:
+    """Print the share of the peak rate that each implementation reached."""
+    print(f"\nshare of the peak rate, {peak / 1e9:.0f} GFLOP/s")
+    for case in cases:
         shares = [
-            f"{result.contestant} {cell.operations / result.median / peak:.0%}"
+            f"{result.implementation} {case.operations / result.median / peak:.0%}"
             for result in results
-            if result.cell == cell
+            if result.case == case
         ]
-        print(f"{cell!s:50}  {'  '.join(shares)}")
+        print(f"{case!s:50}  {'  '.join(shares)}")
 
 
-def show_memory(names: Sequence[str], cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
-    """Print and return the peak memory of the passes that have a backward one."""
-    print("\npeak memory, MB (share of the first)")
+def show_memory(names: Sequence[str], cases: Sequence[Case]) -> dict[str, dict[str, float]]:
+    """Print and return the peak memory of the cases with a backward pass."""
+    print("\npeak memory in MB (relative to the first)")
     table: dict[str, dict[str, float]] = {}
-    for cell in cells:
-        if cell.training:
-            row = {name: peak_memory(BUILDS[name], cell) for name in names if name in BUILDS}
+    for case in cases:
+        if case.training:
+            row = {name: peak_memory(BUILDS[name], case) for name in names if name in BUILDS}
             base = next(iter(row.values()))
-            shown = [f"{name} {size:.0f} ({size / base:.2f})" for name, size in row.items()]
-            print(f"{cell!s:50}  {'  '.join(shown)}", flush=True)
-            table[str(cell)] = row
+            texts = [f"{name} {size:.0f} ({size / base:.2f})" for name, size in row.items()]
+            print(f"{case!s:50}  {'  '.join(texts)}", flush=True)
+            table[str(case)] = row
     return table
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Hold the contest that the command line asks for."""
-    contestants: dict[str, Callable[[], Prepare]] = {
-        name: partial(make_contestant, build) for name, build in BUILDS.items()
+    """Run the comparison that the command-line options select."""
+    implementations: dict[str, Callable[[], SetUp]] = {
+        name: partial(make_set_up, build) for name, build in BUILDS.items()
     }
-    contestants["ours compiled"] = partial(make_contestant, build_ours, compiled=True)
+    implementations["ours compiled"] = partial(make_set_up, build_ours, compiled=True)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", choices=contestants, default=list(BUILDS))
+    parser.add_argument("--only", nargs="+", choices=implementations, default=list(BUILDS))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--rows", default="", help="only rows that begin so")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--no-memory", action="store_true", help="time only")
-    parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
-    parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
+    parser.add_argument("--rows", default="", help="only the rows whose names start with this text")
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each case")
+    parser.add_argument("--no-memory", action="store_true", help="measure time only")
+    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
+    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
     options = parser.parse_args(arguments)
-    cells = [
-        cell
-        for cell in cells_of([SHAPES[name] for name in options.shapes])
-        if str(cell).startswith(options.rows)
+    cases = [
+        case
+        for case in make_cases([SHAPES[name] for name in options.shapes])
+        if str(case).startswith(options.rows)
     ]
-    chosen = {name: contestants[name] for name in options.only}
-    results = hold(chosen, cells, rounds=options.rounds)
-    show_shares(results, cells, peak_operations())
+    chosen = {name: implementations[name] for name in options.only}
+    results = compare(chosen, cases, rounds=options.rounds)
+    show_shares(results, cases, peak_operations())
     memory = {}
     if not options.no_memory and sys.platform == "linux":
-        memory = show_memory(options.only, cells)
+        memory = show_memory(options.only, cases)
     if options.output:
         write_json(options.output, results, PACKAGES, memory=memory)
     if options.picture:
-        draw(options.picture, results)
+        plot(options.picture, results)
 
 
 if __name__ == "__main__":

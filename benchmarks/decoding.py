@@ -1,23 +1,25 @@
-"""How fast sentences are written: this library beside those that people deploy.
+"""Speed of autoregressive decoding, compared with libraries in production use.
 
     make bench                               # or: python benchmarks/decoding.py
     python benchmarks/decoding.py --only ours ctranslate2 --rounds 11
-    python benchmarks/decoding.py --growth   # what a token costs in longer and longer texts
-    python benchmarks/decoding.py --small    # a small language model, prepared and not
+    python benchmarks/decoding.py --growth   # time per token at increasing lengths
+    python benchmarks/decoding.py --small    # a small language model, prepared or not
 
-All models have the same size: 3 + 3 layers, width 256, 4 heads, 4,000 words, random weights. Each
-reads sentences of 8 to 16 tokens and writes 32, without ending earlier. The contestants:
+All models have the same size: 3 + 3 layers, d_model 256, 4 heads, a vocabulary of 4,000, random
+weights. Each encodes source sentences of 8 to 16 tokens and decodes 32 target tokens, without an
+earlier end. The implementations:
 
 - ``transformers``: ``MarianMTModel.generate`` of Hugging Face;
-- ``ctranslate2``: the inference engine, in C++, with that Marian model converted;
-- ``ours``: the translator of ``examples``, prepared; ``ours compiled``: prepared, with compiled
-  steps; ``ours unprepared``: as it was trained;
-- ``textbook``: the loop that reads the whole beginning again for each word, greedy only;
-- in other number formats: ``ours bfloat16``; ``ours int8``, all linear maps but the last; and
-  ``ctranslate2 int8``, with one thread, since a second one makes it slower.
+- ``ctranslate2``: the inference engine in C++, with the same Marian model converted;
+- ``ours``: the translator of ``examples``, prepared for inference; ``ours compiled``: prepared,
+  with compiled steps; ``ours unprepared``: as trained; ``ours uncached``: as trained and without a
+  cache, so that each step recomputes the whole prefix, with greedy decoding only;
+- in other data types: ``ours bfloat16``; ``ours int8``, which quantises all linear layers but the
+  last; and ``ctranslate2 int8``, with one thread, because it is slower with two.
 
-``--small`` times what packing gains least: a language model of 4 layers, width 128, with grouped
-queries, rotary positions, RMSNorm and SwiGLU; ``small`` and ``small prepared``, with one thread.
+``--small`` times a model for which preparation gains least: a language model of 4 layers, d_model
+128, with grouped-query attention, rotary positions, RMSNorm and SwiGLU; ``small`` and ``small
+prepared``, with one thread.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
 
-from contest import Prepare, draw, hold, run_alone, write_json
+from harness import SetUp, compare, plot, run_in_process, write_json
 from marian import build_marian
 
 THREADS = 2
@@ -41,13 +43,13 @@ VOCABULARY, PAD, UNKNOWN, START, END = 4000, 0, 1, 2, 3
 PACKAGES = ("torch", "transformers", "ctranslate2", "transformer-blocks")
 
 
-class Cell(NamedTuple):
-    """Sentences to write.
+class Case(NamedTuple):
+    """A batch of sentences to decode.
 
     Attributes:
-        beams: 1 for greedy search.
-        sentences: How many in a batch.
-        length: Tokens that each sentence gets.
+        beams: Beam size; 1 for greedy decoding.
+        sentences: Batch size.
+        length: Number of tokens to decode for each sentence.
     """
 
     beams: int
@@ -55,27 +57,33 @@ class Cell(NamedTuple):
     length: int
 
     def __str__(self) -> str:
-        """Name the row of the table."""
+        """Return the name of the table row."""
         search = "greedy" if self.beams == 1 else f"beam {self.beams}"
         return f"{search}, batch {self.sentences}, {self.length} tokens"
 
 
-CELLS = [Cell(beams, sentences, 32) for beams in (1, 4) for sentences in (1, 32, 64)]
-SMALL = [Cell(1, rows, 32) for rows in (1, 8, 64)]
-GROWTH = [Cell(1, 8, length) for length in (16, 32, 64, 128, 256, 512)]
+CASES = [Case(beams, sentences, 32) for beams in (1, 4) for sentences in (1, 32, 64)]
+SMALL = [Case(1, rows, 32) for rows in (1, 8, 64)]
+GROWTH = [Case(1, 8, length) for length in (16, 32, 64, 128, 256, 512)]
 
 
 def sentences(count: int) -> list[list[int]]:
-    """Make source sentences, the same for everybody, each closed by the end mark."""
-    dice = random.Random(0)
+    """Return source sentences, equal for all implementations, each with an end token."""
+    generator = random.Random(0)
     return [
-        [*(dice.randrange(END + 1, VOCABULARY - 1) for _ in range(dice.randint(7, 15))), END]
+        [
+            *(
+                generator.randrange(END + 1, VOCABULARY - 1)
+                for _ in range(generator.randint(7, 15))
+            ),
+            END,
+        ]
         for _ in range(count)
     ]
 
 
 def padded(count: int) -> Any:
-    """Make a batch of ids, shape (B, S)."""
+    """Return a padded batch of token ids, of shape (B, S)."""
     import torch
 
     rows = sentences(count)
@@ -83,7 +91,7 @@ def padded(count: int) -> Any:
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
-def make_ours(change: str = "prepared") -> Prepare:
+def make_ours(variant: str = "prepared") -> SetUp:
     """Set up this library's translator: "prepared", "compiled", "unprepared", and so on."""
     import torch
 
@@ -101,51 +109,51 @@ def make_ours(change: str = "prepared") -> Prepare:
         "max_length": 600,
     }
     model: Any = Transformer(VOCABULARY, VOCABULARY, **sizes).eval()
-    if change == "prepared":
+    if variant == "prepared":
         model = prepare(model)
-    elif change == "compiled":
+    elif variant == "compiled":
         model = prepare(model, compiled=True)
-    elif change == "bfloat16":
+    elif variant == "bfloat16":
         model = prepare(model.bfloat16())
-    elif change == "int8":
-        rounded = int8_linear()
+    elif variant == "int8":
+        quantise = int8_linear()
 
-        def replace(part: Any) -> Any:
-            return PrepackedLinear(part) if part.out_features == VOCABULARY else rounded(part)
+        def replace(layer: Any) -> Any:
+            return PrepackedLinear(layer) if layer.out_features == VOCABULARY else quantise(layer)
 
         model = prepare(model, linear=replace)
 
     @torch.inference_mode()
-    def textbook(source: Any, cell: Cell) -> Any:
+    def decode_without_cache(source: Any, case: Case) -> Any:
         memory, memory_mask = model.encode(source)
-        written = torch.full((cell.sentences, 1), START)
-        for _ in range(cell.length):
-            hidden = model.decode(written, memory, memory_mask)
-            newest = model.output(hidden)[:, -1].argmax(-1, keepdim=True)
-            written = torch.cat((written, newest), dim=1)
-        return written
+        target = torch.full((case.sentences, 1), START)
+        for _ in range(case.length):
+            hidden = model.decode(target, memory, memory_mask)
+            new = model.output(hidden)[:, -1].argmax(-1, keepdim=True)
+            target = torch.cat((target, new), dim=1)
+        return target
 
     @torch.inference_mode()
-    def search(source: Any, cell: Cell) -> Any:
+    def search(source: Any, case: Case) -> Any:
         steps = model.begin(source)
-        start = torch.full((cell.sentences,), START)
-        if cell.beams == 1:
-            return greedy_search(steps, start, end_id=None, max_length=cell.length)
-        return beam_search(steps, start, beam_size=cell.beams, end_id=None, max_length=cell.length)
+        start = torch.full((case.sentences,), START)
+        if case.beams == 1:
+            return greedy_search(steps, start, end_id=None, max_length=case.length)
+        return beam_search(steps, start, beam_size=case.beams, end_id=None, max_length=case.length)
 
-    def set_up(cell: Cell) -> Callable[[], object] | None:
-        source = padded(cell.sentences)
-        if change != "textbook":
-            return lambda: search(source, cell)
-        if cell.beams > 1 or cell.length > 128:  # it has no beams, and minutes are too long
+    def set_up(case: Case) -> Callable[[], object] | None:
+        source = padded(case.sentences)
+        if variant != "uncached":
+            return lambda: search(source, case)
+        if case.beams > 1 or case.length > 128:  # which would take minutes
             return None
-        return lambda: textbook(source, cell)
+        return lambda: decode_without_cache(source, case)
 
     return set_up
 
 
-def make_small(*, prepared: bool) -> Prepare:
-    """Set up the layers of a small language model as one builds it today."""
+def make_small(*, prepared: bool) -> SetUp:
+    """Set up the layers of a small language model in the current architecture."""
     import torch
     from torch import nn
 
@@ -175,37 +183,37 @@ def make_small(*, prepared: bool) -> Prepare:
     model = prepare(encoder) if prepared else encoder
 
     @torch.inference_mode()
-    def write(x: Any, cell: Cell) -> None:
+    def decode(x: Any, case: Case) -> None:
         cache = model.new_cache()
-        for _ in range(cell.length):
+        for _ in range(case.length):
             model(x, causal=True, cache=cache)
 
-    def set_up(cell: Cell) -> Callable[[], object]:
-        x = torch.randn(cell.sentences, 1, 128)
-        return lambda: write(x, cell)
+    def set_up(case: Case) -> Callable[[], object]:
+        x = torch.randn(case.sentences, 1, 128)
+        return lambda: decode(x, case)
 
     return set_up
 
 
 def int8_linear() -> Callable[[Any], Any]:
-    """Make linear maps with weights of one byte, which torch still has but will take away."""
+    """Return a class of int8 linear layers; torch has deprecated the functions that it uses."""
     import torch
     from torch import nn
 
     warnings.filterwarnings("ignore", message="fbgemm_.* is deprecated")
 
     class Int8Linear(nn.Module):
-        """Rounds the weight once and the input at each call; multiplies whole numbers."""
+        """Quantises the weight once and the input at each call, and multiplies integers."""
 
         def __init__(self, linear: nn.Linear) -> None:
             super().__init__()
             self.in_features = linear.in_features
             weight = linear.weight.detach().clone()
-            rounded, offsets, scale, zero = torch.fbgemm_linear_quantize_weight(weight)
-            prepared = torch.fbgemm_pack_quantized_matrix(rounded)
+            quantised, offsets, scale, zero = torch.fbgemm_linear_quantize_weight(weight)
+            prepacked = torch.fbgemm_pack_quantized_matrix(quantised)
             has_bias = linear.bias is not None
             bias = linear.bias.detach() if has_bias else torch.zeros(linear.out_features)
-            self.weights = rounded, prepared, offsets, scale, zero, bias
+            self.weights = quantised, prepacked, offsets, scale, zero, bias
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.fbgemm_linear_int8_weight_fp32_activation(x, *self.weights)
@@ -214,7 +222,7 @@ def int8_linear() -> Callable[[Any], Any]:
 
 
 def make_marian() -> Any:
-    """Build Hugging Face's Marian with random weights of the same size."""
+    """Build Hugging Face's Marian in the same size, with random weights."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -235,53 +243,53 @@ def make_marian() -> Any:
     return model.eval()
 
 
-def make_transformers() -> Prepare:
+def make_transformers() -> SetUp:
     """Set up Hugging Face's ``generate``."""
     import torch
 
     model = make_marian()
 
     @torch.inference_mode()
-    def generate(source: Any, cell: Cell) -> Any:
-        written = model.generate(
+    def generate(source: Any, case: Case) -> Any:
+        output = model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),
-            num_beams=cell.beams,
+            num_beams=case.beams,
             do_sample=False,
-            min_new_tokens=cell.length,
-            max_new_tokens=cell.length,
+            min_new_tokens=case.length,
+            max_new_tokens=case.length,
         )
-        expect(written.shape[1] - 1, cell)
-        return written
+        check_length(output.shape[1] - 1, case)
+        return output
 
-    def set_up(cell: Cell) -> Callable[[], object]:
-        source = padded(cell.sentences)
-        return lambda: generate(source, cell)
+    def set_up(case: Case) -> Callable[[], object]:
+        source = padded(case.sentences)
+        return lambda: generate(source, case)
 
     return set_up
 
 
-def make_ctranslate2(folder: Path, compute_type: str, threads: int) -> Prepare:
-    """Set up CTranslate2 with a model that :func:`convert` wrote; torch is not loaded."""
+def make_ctranslate2(folder: Path, compute_type: str, threads: int) -> SetUp:
+    """Set up CTranslate2 with the model that :func:`convert` saved; torch is not loaded."""
     import ctranslate2
 
     translator = ctranslate2.Translator(
         str(folder), device="cpu", compute_type=compute_type, intra_threads=threads
     )
 
-    def translate(source: list[list[str]], cell: Cell) -> Any:
-        written = translator.translate_batch(
+    def translate(source: list[list[str]], case: Case) -> Any:
+        results = translator.translate_batch(
             source,
-            beam_size=cell.beams,
-            min_decoding_length=cell.length,
-            max_decoding_length=cell.length,
+            beam_size=case.beams,
+            min_decoding_length=case.length,
+            max_decoding_length=case.length,
         )
-        expect(len(written[0].hypotheses[0]), cell)
-        return written
+        check_length(len(results[0].hypotheses[0]), case)
+        return results
 
-    def set_up(cell: Cell) -> Callable[[], object]:
-        source = [[f"w{token}" for token in row] for row in sentences(cell.sentences)]
-        return lambda: translate(source, cell)
+    def set_up(case: Case) -> Callable[[], object]:
+        source = [[f"w{token}" for token in row] for row in sentences(case.sentences)]
+        return lambda: translate(source, case)
 
     return set_up
 
@@ -291,70 +299,70 @@ def convert(folder: Path) -> None:
     import torch
     from ctranslate2.converters.transformers import MarianMTLoader
 
-    class Words:
-        """What the converter asks a tokenizer for."""
+    class Vocabulary:
+        """The part of a tokenizer that the converter requires."""
 
         bos_token = None
         eos_token, unk_token = f"w{END}", f"w{UNKNOWN}"
 
         def get_vocab(self) -> dict[str, int]:
             words = {f"w{token}": token for token in range(VOCABULARY - 1)}
-            return words | {"<pad>": VOCABULARY - 1}  # expected at the end, and taken away
+            return words | {"<pad>": VOCABULARY - 1}  # the converter expects it last and removes it
 
         def convert_ids_to_tokens(self, token: int) -> str:
             return f"w{token}"
 
     model = make_marian()
     with torch.no_grad():
-        converted = MarianMTLoader()(model, Words())
+        converted = MarianMTLoader()(model, Vocabulary())
     converted.validate()
     converted.optimize()
     converted.save(str(folder))
 
 
-def expect(length: int, cell: Cell) -> None:
-    """See that a contestant did all of the work."""
-    if length != cell.length:
-        raise RuntimeError(f"sentences of {cell.length} tokens were asked for, got {length}")
+def check_length(length: int, case: Case) -> None:
+    """Raise unless an implementation has decoded all tokens."""
+    if length != case.length:
+        raise RuntimeError(f"the target must have {case.length} tokens, got {length}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Hold the contest that the command line asks for."""
+    """Run the comparison that the command-line options select."""
     converted = Path(tempfile.mkdtemp(prefix="decoding-"))
-    contestants: dict[str, Callable[[], Prepare]] = {
+    implementations: dict[str, Callable[[], SetUp]] = {
         "transformers": make_transformers,
         "ctranslate2": partial(make_ctranslate2, converted, "float32", THREADS),
         "ours": partial(make_ours, "prepared"),
         "ours compiled": partial(make_ours, "compiled"),
         "ours unprepared": partial(make_ours, "unprepared"),
-        "textbook": partial(make_ours, "textbook"),
+        "ours uncached": partial(make_ours, "uncached"),
         "ours bfloat16": partial(make_ours, "bfloat16"),
         "ours int8": partial(make_ours, "int8"),
         "ctranslate2 int8": partial(make_ctranslate2, converted, "int8", 1),
     }
-    small: dict[str, Callable[[], Prepare]] = {
+    small: dict[str, Callable[[], SetUp]] = {
         "small": partial(make_small, prepared=False),
         "small prepared": partial(make_small, prepared=True),
     }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", choices=contestants, default=list(contestants))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--growth", action="store_true", help="time longer and longer texts")
+    parser.add_argument("--only", nargs="+", choices=implementations, default=list(implementations))
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each case")
+    parser.add_argument("--growth", action="store_true", help="time increasing lengths")
     parser.add_argument("--small", action="store_true", help="time a small language model")
-    parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
-    parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
+    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
+    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
     options = parser.parse_args(arguments)
     try:
         if options.small:
-            results = hold(small, SMALL, rounds=options.rounds)
+            results = compare(small, SMALL, rounds=options.rounds)
         else:
             if any(name.startswith("ctranslate2") for name in options.only):
-                run_alone(convert, converted)
-            results = hold(
-                {name: contestants[name] for name in options.only},
-                GROWTH if options.growth else CELLS,
+                run_in_process(convert, converted)
+            results = compare(
+                {name: implementations[name] for name in options.only},
+                GROWTH if options.growth else CASES,
                 rounds=options.rounds,
             )
     finally:
@@ -362,7 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.output:
         write_json(options.output, results, PACKAGES)
     if options.picture:
-        draw(options.picture, results)
+        plot(options.picture, results)
 
 
 if __name__ == "__main__":

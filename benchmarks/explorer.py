@@ -1,11 +1,11 @@
-"""How large the explorer's pages are, and how fast they move.
+"""Size and speed of the attention explorer's pages.
 
     python benchmarks/explorer.py
 
-For three sizes of models, with three blocks of random attention each: the bytes of the page, the
-time until something is painted and until all is ready (median of five openings), and the time of a
-redraw after a key: another head, and another block (median of 50). Needs Chromium and the package
-playwright.
+For models of three sizes, with random attention weights of three attention modules each: the size
+of the page in bytes, the time to the first paint and until the page is ready (medians of five
+openings), and the time to redraw after a key press that selects another head or another attention
+module (medians of 50). Requires Chromium and the package playwright.
 """
 
 import shutil
@@ -26,7 +26,8 @@ TIME_REDRAWS = """async ([id, key, count]) => {
         const begun = performance.now();
         const press = new KeyboardEvent("keydown", {key, bubbles: true});
         document.getElementById(id).dispatchEvent(press);
-        document.getElementById("map").getContext("2d").getImageData(0, 0, 1, 1);  // all is drawn
+        const map = document.getElementById("map");
+        map.getContext("2d").getImageData(0, 0, 1, 1);  // waits until all is drawn
         times.push(performance.now() - begun);
         await new Promise(requestAnimationFrame);
     }
@@ -35,7 +36,7 @@ TIME_REDRAWS = """async ([id, key, count]) => {
 
 
 class Size(NamedTuple):
-    """A model and a sentence."""
+    """Number of layers and heads of a model, and of tokens in a sentence."""
 
     layers: int
     heads: int
@@ -43,21 +44,23 @@ class Size(NamedTuple):
 
 
 def make_page(size: Size, path: Path) -> int:
-    """Write a page of random weights; return its size in bytes."""
+    """Save a page with random attention weights and return its size in bytes."""
     torch.manual_seed(0)
     words = [f"word{number}" for number in range(size.tokens)]
-    blocks = []
+    maps = []
     for name in ("Encoder self-attention", "Decoder self-attention", "Cross-attention"):
         scores = 2 * torch.randn(size.layers, size.heads, size.tokens, size.tokens)
-        blocks.append(AttentionMaps(name, scores.softmax(dim=-1), words))
-    Explorer(blocks).save(path)
+        maps.append(AttentionMaps(name, scores.softmax(dim=-1), words))
+    Explorer(maps).save(path)
     return path.stat().st_size
 
 
 def main() -> None:
     """Print a row for each size."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    print("| layers x heads x tokens x 3 | page | first paint | ready | other head | other block |")
+    print(
+        "| layers x heads x tokens x 3 | page | first paint | ready | other head | other module |"
+    )
     print("|---|---|---|---|---|---|")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(
@@ -79,12 +82,12 @@ def main() -> None:
                     )
                 )
             heads = page.evaluate(TIME_REDRAWS, ["grid", "ArrowRight", REDRAWS])
-            blocks = page.evaluate(TIME_REDRAWS, ["map", "]", REDRAWS])
+            modules = page.evaluate(TIME_REDRAWS, ["map", "]", REDRAWS])
             cells = [
                 " x ".join(map(str, size)),
                 f"{size_in_bytes / 1000:,.0f} kB",
                 *(f"{statistics.median(times):.0f} ms" for times in (paints, readies)),
-                *(f"{statistics.median(times):.1f} ms" for times in (heads, blocks)),
+                *(f"{statistics.median(times):.1f} ms" for times in (heads, modules)),
             ]
             print("|", " | ".join(cells), "|", flush=True)
         browser.close()

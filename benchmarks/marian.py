@@ -1,4 +1,4 @@
-"""Hugging Face's Marian with the sizes that are asked for, and random weights."""
+"""Hugging Face's Marian with given sizes and random weights."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def build_marian(
     activation: str = "relu",
     **options: Any,
 ) -> Any:
-    """Build a ``MarianMTModel``; ``options`` go to its ``MarianConfig``."""
+    """Build a ``MarianMTModel``; ``options`` are passed to its ``MarianConfig``."""
     import transformers
 
     config = transformers.MarianConfig(

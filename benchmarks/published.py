@@ -1,17 +1,18 @@
-"""How fast published models run in these blocks, beside the library that they come from.
+"""Speed of published models in these blocks, compared with the library that they come from.
 
     make bench-pretrained                    # or: python benchmarks/published.py
     python benchmarks/published.py --only transformers ours --rounds 11
 
-The models have the sizes of published ones and random weights:
+The models have the sizes of published ones, and random weights:
 
-- ``encode``: a MiniLM (6 layers, width 384) reads a batch of sentences of 8 to 64 tokens;
-- ``go on``: the small GPT-2 (12 layers, width 768) writes 32 tokens, greedily, after 16;
-- ``translate``: an OPUS-MT (6 + 6 layers, width 512) reads 8 to 16 tokens and writes 32, with 4
-  beams.
+- ``encode``: a MiniLM (6 layers, d_model 384) encodes a batch of sequences of 8 to 64 tokens;
+- ``generate``: the small GPT-2 (12 layers, d_model 768) continues a prompt of 16 tokens by 32, with
+  greedy decoding;
+- ``translate``: an OPUS-MT model (6 + 6 layers, d_model 512) encodes 8 to 16 tokens and decodes 32,
+  with beam search of 4 beams.
 
-No text ends before its length. The contestants are ``transformers``, with ``generate`` where there
-is something to write; ``ours``, prepared as the programs of ``examples/pretrained`` do; ``ours
+No sequence ends earlier. The implementations are ``transformers``, with ``generate`` for the last
+two; ``ours``, prepared for inference as the programs of ``examples/pretrained`` do; ``ours
 compiled``, prepared with compiled steps; and ``ours unprepared``.
 """
 
@@ -25,61 +26,63 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the models
 
-from contest import Prepare, draw, hold, write_json
+from harness import SetUp, compare, plot, write_json
 from marian import build_marian
 
 THREADS = 2
-NO_PADDING = -1  # an id that no token has
-WRITTEN, BEGUN, BEAMS = 32, 16, 4
+NO_PADDING = -1  # not the id of any token
+NEW_TOKENS, PROMPT_LENGTH, BEAMS = 32, 16, 4
 MINILM, GPT2, OPUS = 30522, 50257, 60716
-"""Sizes of the vocabularies; padding is 0 in the first and the last word in the third."""
+"""Vocabulary sizes; the padding id is 0 in MiniLM and the last id in OPUS-MT."""
 
 PACKAGES = ("torch", "transformers", "transformer-blocks")
 
 
-class Cell(NamedTuple):
-    """Something to do for a batch.
+class Case(NamedTuple):
+    """A task for one batch.
 
     Attributes:
-        work: "encode", "go on" or "translate".
-        batch: How many texts.
+        work: "encode", "generate" or "translate".
+        batch: Batch size.
     """
 
     work: str
     batch: int
 
     def __str__(self) -> str:
-        """Name the row of the table."""
+        """Return the name of the table row."""
         return f"{self.work}, batch {self.batch}"
 
 
-WORKS = ("encode", "go on", "translate")
-CELLS = [Cell(work, batch) for work in WORKS for batch in (1, 16)]
+WORKS = ("encode", "generate", "translate")
+CASES = [Case(work, batch) for work in WORKS for batch in (1, 16)]
 
 
-def texts(count: int, *, shortest: int, longest: int, vocabulary: int, padding: int) -> Any:
-    """Make a padded batch of ids, the same for everybody. Shape (B, L)."""
+def make_tokens(count: int, *, shortest: int, longest: int, vocabulary: int, padding: int) -> Any:
+    """Return a padded batch of token ids, equal for all implementations, of shape (B, L)."""
     import torch
 
-    dice = random.Random(0)
-    lengths = [longest, *(dice.randint(shortest, longest) for _ in range(count - 1))]
+    generator = random.Random(0)
+    lengths = [longest, *(generator.randint(shortest, longest) for _ in range(count - 1))]
     tokens = torch.full((count, longest), padding)
     for row, length in enumerate(lengths):
-        ids = [dice.randrange(1, vocabulary - 1) for _ in range(length)]
+        ids = [generator.randrange(1, vocabulary - 1) for _ in range(length)]
         tokens[row, :length] = torch.tensor(ids)
     return tokens
 
 
-def batch_of(cell: Cell) -> Any:
-    """Make the batch that a cell begins with."""
-    if cell.work == "encode":
-        return texts(cell.batch, shortest=8, longest=64, vocabulary=MINILM, padding=0)
-    if cell.work == "go on":
-        return texts(cell.batch, shortest=BEGUN, longest=BEGUN, vocabulary=GPT2, padding=0)
-    return texts(cell.batch, shortest=8, longest=16, vocabulary=OPUS, padding=OPUS - 1)
+def batch_of(case: Case) -> Any:
+    """Return the inputs of a case."""
+    if case.work == "encode":
+        return make_tokens(case.batch, shortest=8, longest=64, vocabulary=MINILM, padding=0)
+    if case.work == "generate":
+        return make_tokens(
+            case.batch, shortest=PROMPT_LENGTH, longest=PROMPT_LENGTH, vocabulary=GPT2, padding=0
+        )
+    return make_tokens(case.batch, shortest=8, longest=16, vocabulary=OPUS, padding=OPUS - 1)
 
 
-def make_ours(*, prepared: bool, compiled: bool = False) -> Prepare:
+def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
     """Set up the models of ``examples/pretrained``."""
     import torch
 
@@ -90,7 +93,7 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> Prepare:
     from transformer_blocks.inference import prepare
 
     torch.set_num_threads(THREADS)
-    makers: dict[str, Callable[[], Any]] = {
+    factories: dict[str, Callable[[], Any]] = {
         "encode": partial(
             Bert,
             vocabulary_size=MINILM,
@@ -100,7 +103,7 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> Prepare:
             d_ff=1536,
             max_length=512,
         ),
-        "go on": partial(
+        "generate": partial(
             Gpt2,
             vocabulary_size=GPT2,
             d_model=768,
@@ -124,32 +127,32 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> Prepare:
     @lru_cache(maxsize=1)
     def build(work: str) -> Any:
         torch.manual_seed(0)
-        model = makers[work]().eval()
+        model = factories[work]().eval()
         return prepare(model, compiled=compiled) if prepared else model
 
     @torch.inference_mode()
-    def work(model: Any, tokens: Any, cell: Cell) -> Any:
-        if cell.work == "encode":
+    def run(model: Any, tokens: Any, case: Case) -> Any:
+        if case.work == "encode":
             return model(tokens)
-        if cell.work == "go on":
+        if case.work == "generate":
             steps = Gpt2Steps(model, tokens[:, :-1])
-            return greedy_search(steps, tokens[:, -1], end_id=None, max_length=WRITTEN)
+            return greedy_search(steps, tokens[:, -1], end_id=None, max_length=NEW_TOKENS)
         return beam_search(
-            MarianSteps(model, tokens, max_length=WRITTEN + 1),
-            torch.full((cell.batch,), model.padding_id),
+            MarianSteps(model, tokens, max_length=NEW_TOKENS + 1),
+            torch.full((case.batch,), model.padding_id),
             beam_size=BEAMS,
             end_id=None,
-            max_length=WRITTEN,
+            max_length=NEW_TOKENS,
         )
 
-    def set_up(cell: Cell) -> Callable[[], object]:
-        model, tokens = build(cell.work), batch_of(cell)
-        return lambda: work(model, tokens, cell)
+    def set_up(case: Case) -> Callable[[], object]:
+        model, tokens = build(case.work), batch_of(case)
+        return lambda: run(model, tokens, case)
 
     return set_up
 
 
-def make_transformers() -> Prepare:
+def make_transformers() -> SetUp:
     """Set up Hugging Face's models."""
     import torch
     import transformers
@@ -168,7 +171,7 @@ def make_transformers() -> Prepare:
                 intermediate_size=1536,
             )
             return transformers.BertModel(config, add_pooling_layer=False).eval()
-        if work == "go on":
+        if work == "generate":
             model: Any = transformers.GPT2LMHeadModel(transformers.GPT2Config())
         else:
             model = build_marian(
@@ -187,35 +190,35 @@ def make_transformers() -> Prepare:
         return model.eval()
 
     @torch.inference_mode()
-    def work(model: Any, tokens: Any, real: Any, cell: Cell) -> Any:
-        if cell.work == "encode":
-            return model(tokens, attention_mask=real).last_hidden_state
-        written = model.generate(
+    def run(model: Any, tokens: Any, attention_mask: Any, case: Case) -> Any:
+        if case.work == "encode":
+            return model(tokens, attention_mask=attention_mask).last_hidden_state
+        output = model.generate(
             tokens,
-            attention_mask=real,
-            num_beams=BEAMS if cell.work == "translate" else 1,
+            attention_mask=attention_mask,
+            num_beams=BEAMS if case.work == "translate" else 1,
             do_sample=False,
-            min_new_tokens=WRITTEN,
-            max_new_tokens=WRITTEN,
-            pad_token_id=OPUS - 1 if cell.work == "translate" else 0,
+            min_new_tokens=NEW_TOKENS,
+            max_new_tokens=NEW_TOKENS,
+            pad_token_id=OPUS - 1 if case.work == "translate" else 0,
         )
-        before = 1 if cell.work == "translate" else BEGUN
-        if written.shape != (cell.batch, before + WRITTEN):
-            raise RuntimeError(f"texts of {WRITTEN} tokens were asked for, got {written.shape}")
-        return written
+        before = 1 if case.work == "translate" else PROMPT_LENGTH
+        if output.shape != (case.batch, before + NEW_TOKENS):
+            raise RuntimeError(f"{NEW_TOKENS} new tokens are required, got {output.shape}")
+        return output
 
-    def set_up(cell: Cell) -> Callable[[], object]:
-        model, tokens = build(cell.work), batch_of(cell)
-        padding = {"encode": 0, "go on": NO_PADDING, "translate": OPUS - 1}[cell.work]
-        real = (tokens != padding).long()
-        return lambda: work(model, tokens, real, cell)
+    def set_up(case: Case) -> Callable[[], object]:
+        model, tokens = build(case.work), batch_of(case)
+        padding = {"encode": 0, "generate": NO_PADDING, "translate": OPUS - 1}[case.work]
+        attention_mask = (tokens != padding).long()
+        return lambda: run(model, tokens, attention_mask, case)
 
     return set_up
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Hold the contest that the command line asks for."""
-    contestants: dict[str, Callable[[], Prepare]] = {
+    """Run the comparison that the command-line options select."""
+    implementations: dict[str, Callable[[], SetUp]] = {
         "transformers": make_transformers,
         "ours": partial(make_ours, prepared=True),
         "ours compiled": partial(make_ours, prepared=True, compiled=True),
@@ -224,21 +227,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", choices=contestants, default=list(contestants))
+    parser.add_argument("--only", nargs="+", choices=implementations, default=list(implementations))
     parser.add_argument("--work", nargs="+", choices=WORKS, default=WORKS)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
-    parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each case")
+    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
+    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
     options = parser.parse_args(arguments)
-    results = hold(
-        {name: contestants[name] for name in options.only},
-        [cell for cell in CELLS if cell.work in options.work],
+    results = compare(
+        {name: implementations[name] for name in options.only},
+        [case for case in CASES if case.work in options.work],
         rounds=options.rounds,
     )
     if options.output:
         write_json(options.output, results, PACKAGES)
     if options.picture:
-        draw(options.picture, results)
+        plot(options.picture, results)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
-"""How fast the translator trains: this library beside the loops that people write.
+"""Training speed of the translator, compared with plain training loops of other libraries.
 
     make bench-training                      # or: python benchmarks/training.py
     python benchmarks/training.py --corpus toy --batch-tokens 600 --rounds 3
 
-Everybody trains a model of the same size, 3 + 3 layers, width 256, 4 heads, feed-forward 1,024,
-vocabularies of 4,000, dropout 0.1, label smoothing 0.1, on the same sentences of the corpus, about
-4,000 target tokens an update. What counts is real target tokens a second; padding does not.
+All implementations train a model of the same size (3 + 3 layers, d_model 256, 4 heads, d_ff 1,024,
+vocabularies of 4,000, dropout 0.1, label smoothing 0.1) on the same sentences of the corpus, with
+about 4,000 target tokens per update. The result is the number of target tokens per second, without
+padding.
 
 - ``torch``: ``nn.Transformer``, ``CrossEntropyLoss(label_smoothing=0.1)`` and Adam, in a plain loop
-  over shuffled batches; ``torch, sorted``: the same, given the batches of ours;
-- ``ours``; ``ours compiled``: by ``torch.compile``;
-- ``x-transformers``: ``XTransformer``, which brings its loss, without smoothing; ``transformers``:
-  Hugging Face's Marian, with the plain loop of torch; both on the batches of ours.
+  over shuffled batches; ``torch, sorted``: the same with the batches of ``ours``, which group
+  sentences by length;
+- ``ours``; ``ours compiled``: with ``torch.compile``;
+- ``x-transformers``: ``XTransformer`` with its own loss, which has no label smoothing;
+  ``transformers``: Hugging Face's Marian in the same plain loop; both with the batches of ``ours``.
 
-First, without dropout, torch's weights are given to ours, and the losses compared: they are equal.
+Before that, torch's weights are copied into ours, and both compute the same loss without dropout.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
 
-from contest import Prepare, draw, hold, run_alone, write_json
+from harness import SetUp, compare, plot, run_in_process, write_json
 from marian import build_marian
 
 THREADS = 2
@@ -38,14 +40,14 @@ LAYERS, WIDTH, HEADS, FEED_FORWARD, VOCABULARY = 3, 256, 4, 1024, 4000
 UPDATES = 4
 
 
-class Cell(NamedTuple):
-    """Some updates over sentences that are the same for everybody.
+class Case(NamedTuple):
+    """Some updates over sentences that are equal for all implementations.
 
     Attributes:
-        corpus: Its name.
-        batch_tokens: Most tokens of a batch of ours, on either side.
-        dropout: Of all.
-        tokens: Real target tokens.
+        corpus: Name of the corpus.
+        batch_tokens: Largest number of tokens in a batch of ``ours``, for source and for target.
+        dropout: Dropout probability of all models.
+        tokens: Number of target tokens in all updates, without padding.
     """
 
     corpus: str
@@ -54,16 +56,16 @@ class Cell(NamedTuple):
     tokens: int
 
     def __str__(self) -> str:
-        """Name the row of the table."""
+        """Return the name of the table row."""
         return f"{self.corpus}, {self.batch_tokens} tokens, dropout {self.dropout}"
 
 
 class Data(NamedTuple):
-    """Batches of ours, and the same sentences in a random order.
+    """Batches of ``ours``, and the same sentences in random order.
 
     Attributes:
-        ours: Sentences of like length together.
-        shuffled: About as many target tokens in each.
+        ours: Batches of sentences with similar lengths.
+        shuffled: Batches of shuffled sentences, each with about as many target tokens.
     """
 
     ours: Any
@@ -71,15 +73,15 @@ class Data(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Real target tokens of all."""
+        """Number of target tokens in all batches, without padding."""
         return sum(len(example.target) + 1 for batch in self.ours for example in batch)
 
 
 def load(corpus: str, data_dir: Path | None, batch_tokens: int, folder: Path) -> Data:
-    """Choose a few of our batches at random, and shuffle their sentences for the others."""
-    from common.tokenizer import Tokenizer
+    """Choose a few of our batches at random, and shuffle their sentences for the plain loop."""
     from translation.batches import encode_pairs, make_batches
     from translation.corpus import load_corpus
+    from translation.tokenizer import Tokenizer
 
     pairs = load_corpus(corpus, source_language="ja", target_language="en", data_dir=data_dir).train
     tokenizers = []
@@ -104,7 +106,7 @@ def load(corpus: str, data_dir: Path | None, batch_tokens: int, folder: Path) ->
 
 
 def settings_of(dropout: float) -> Any:
-    """Describe the model of everybody."""
+    """Return the settings of the model that all implementations train."""
     from translation.presets import SMALL
 
     return replace(
@@ -119,20 +121,20 @@ def settings_of(dropout: float) -> Any:
     )
 
 
-def make_ours(load_data: Callable[[int], Data], *, compiled: bool = False) -> Prepare:
-    """Set up the trainer of the examples."""
+def make_ours(load_data: Callable[[int], Data], *, compiled: bool = False) -> SetUp:
+    """Set up the training loop of the examples."""
     import torch
 
     from translation.learning import Learner
 
     torch.set_num_threads(THREADS)
 
-    def prepare(cell: Cell) -> Callable[[], object]:
+    def set_up(case: Case) -> Callable[[], object]:
         torch.manual_seed(0)
-        settings = settings_of(cell.dropout)
+        settings = settings_of(case.dropout)
         model = settings.build(VOCABULARY, VOCABULARY).train()
         learner = Learner(model, settings, compiled=compiled)
-        batches = load_data(cell.batch_tokens).ours
+        batches = load_data(case.batch_tokens).ours
 
         def train() -> None:
             for batch in batches:
@@ -140,16 +142,16 @@ def make_ours(load_data: Callable[[int], Data], *, compiled: bool = False) -> Pr
 
         return train
 
-    return prepare
+    return set_up
 
 
 def build_torch(dropout: float) -> Any:
-    """Build what a tutorial builds around ``nn.Transformer``."""
+    """Build the model that tutorials build around ``nn.Transformer``."""
     import torch
     from torch import nn
 
     class Plain(nn.Module):
-        """Embeddings, positions, ``nn.Transformer``, and the target's table as output."""
+        """Embeddings, positional encoding, ``nn.Transformer``, and tied output weights."""
 
         positions: torch.Tensor
 
@@ -160,29 +162,32 @@ def build_torch(dropout: float) -> Any:
             self.transformer = nn.Transformer(
                 WIDTH, HEADS, LAYERS, LAYERS, FEED_FORWARD, dropout, batch_first=True
             )
-            self.transformer.encoder.norm = self.transformer.decoder.norm = None  # as the paper's
+            self.transformer.encoder.norm = self.transformer.decoder.norm = None  # as in the paper
             self.dropout = nn.Dropout(dropout)
-            place = torch.arange(256)[:, None]
-            waves = torch.exp(torch.arange(0, WIDTH, 2) * (-math.log(10000.0) / WIDTH))
+            positions = torch.arange(256)[:, None]
+            frequencies = torch.exp(torch.arange(0, WIDTH, 2) * (-math.log(10000.0) / WIDTH))
             table = torch.zeros(256, WIDTH)
-            table[:, 0::2], table[:, 1::2] = torch.sin(place * waves), torch.cos(place * waves)
+            table[:, 0::2], table[:, 1::2] = (
+                torch.sin(positions * frequencies),
+                torch.cos(positions * frequencies),
+            )
             self.register_buffer("positions", table)
 
         def embed(self, table: nn.Embedding, tokens: torch.Tensor) -> torch.Tensor:
-            """Look tokens up and add their positions."""
+            """Embed tokens and add the positional encoding."""
             x = table(tokens) * math.sqrt(WIDTH) + self.positions[: tokens.shape[1]]
             return self.dropout(x)
 
         def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            """Score the next tokens."""
+            """Compute the logits of the next tokens."""
             padding = source == 0
-            future = nn.Transformer.generate_square_subsequent_mask(
+            causal = nn.Transformer.generate_square_subsequent_mask(
                 target.shape[1], dtype=torch.bool
             )
             hidden = self.transformer(
                 self.embed(self.source, source),
                 self.embed(self.target, target),
-                tgt_mask=future,
+                tgt_mask=causal,
                 src_key_padding_mask=padding,
                 memory_key_padding_mask=padding,
                 tgt_is_causal=True,
@@ -198,7 +203,7 @@ def make_plain(
     *,
     in_order: bool,
     own_loss: bool = False,
-) -> Prepare:
+) -> SetUp:
     """Set up a plain loop around a model, with torch's loss or the model's own."""
     import torch
 
@@ -206,12 +211,12 @@ def make_plain(
 
     torch.set_num_threads(THREADS)
 
-    def prepare(cell: Cell) -> Callable[[], object]:
+    def set_up(case: Case) -> Callable[[], object]:
         torch.manual_seed(0)
-        model = build(cell.dropout).train()
+        model = build(case.dropout).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
         loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=0)
-        data = load_data(cell.batch_tokens)
+        data = load_data(case.batch_tokens)
         batches = data.ours if in_order else data.shuffled
 
         def train() -> None:
@@ -220,8 +225,8 @@ def make_plain(
                 if own_loss:
                     loss = model(batch.source, batch.target)
                 else:
-                    scores = model(batch.source, batch.target)
-                    loss = loss_of(scores.flatten(0, 1), batch.next_token.flatten())
+                    logits = model(batch.source, batch.target)
+                    loss = loss_of(logits.flatten(0, 1), batch.next_token.flatten())
                 optimizer.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -229,7 +234,7 @@ def make_plain(
 
         return train
 
-    return prepare
+    return set_up
 
 
 def build_transformers(dropout: float) -> Any:
@@ -259,7 +264,7 @@ def build_transformers(dropout: float) -> Any:
 
 
 def build_x_transformer(dropout: float) -> Any:
-    """Build the encoder-decoder of x-transformers; it shifts the target and scores it itself."""
+    """Build the encoder-decoder of x-transformers, which computes the loss itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import x_transformers
@@ -282,7 +287,7 @@ def build_x_transformer(dropout: float) -> Any:
 
 
 def compare_losses(load_data: Callable[[int], Data], batch_tokens: int) -> None:
-    """Give torch's weights to ours, and compare their losses without dropout."""
+    """Copy torch's weights into ours, and compare the losses without dropout."""
     import torch
 
     from translation.batches import collate
@@ -290,62 +295,62 @@ def compare_losses(load_data: Callable[[int], Data], batch_tokens: int) -> None:
 
     torch.manual_seed(0)
     plain, model = build_torch(0.0), settings_of(0.0).build(VOCABULARY, VOCABULARY)
-    theirs, ours = plain.state_dict(), model.state_dict()
-    for name in ours:
-        ours[name].copy_(_find_weight(name, theirs))
+    torch_weights, weights = plain.state_dict(), model.state_dict()
+    for name in weights:
+        weights[name].copy_(_find_weight(name, torch_weights))
     batch = collate(load_data(batch_tokens).ours[0])
     loss = BatchLoss(model, 0.1)(*batch) / len(batch.real)
-    real = batch.next_token != 0
-    scores = plain(batch.source, batch.target)[real]
+    is_token = batch.next_token != 0
+    logits = plain(batch.source, batch.target)[is_token]
     expected = torch.nn.functional.cross_entropy(
-        scores, batch.next_token[real], label_smoothing=0.1
+        logits, batch.next_token[is_token], label_smoothing=0.1
     )
     print(f"loss of one batch with the same weights: torch {expected:.6f}, ours {loss:.6f}\n")
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
 
 
-def _find_weight(name: str, theirs: dict[str, Any]) -> Any:
-    """Find torch's weight for one of ours, by its name."""
+def _find_weight(name: str, torch_weights: dict[str, Any]) -> Any:
+    """Return torch's parameter for the name of one of ours."""
     tables = {"source_embedding.weight": "source.weight", "output.weight": "target.weight"}
     tables["target_embedding.weight"] = "target.weight"
     if name in tables:
-        return theirs[tables[name]]
+        return torch_weights[tables[name]]
     stack, _, layer, part, rest = name.split(".", 4)
     prefix = f"transformer.{stack}.layers.{layer}"
     attentions = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
     if part in attentions:
-        projection, kind = rest.split(".")
+        projection, parameter = rest.split(".")
         if projection == "output_projection":
-            return theirs[f"{prefix}.{attentions[part]}.out_proj.{kind}"]
-        place = ["query_projection", "key_projection", "value_projection"].index(projection)
-        return theirs[f"{prefix}.{attentions[part]}.in_proj_{kind}"].chunk(3)[place]
+            return torch_weights[f"{prefix}.{attentions[part]}.out_proj.{parameter}"]
+        index = ["query_projection", "key_projection", "value_projection"].index(projection)
+        return torch_weights[f"{prefix}.{attentions[part]}.in_proj_{parameter}"].chunk(3)[index]
     if part == "feed_forward":
-        linear, kind = rest.split(".")
-        return theirs[f"{prefix}.linear{1 if linear == 'widen' else 2}.{kind}"]
+        linear, parameter = rest.split(".")
+        return torch_weights[f"{prefix}.linear{1 if linear == 'up_projection' else 2}.{parameter}"]
     norms = ["self_attention_residual", "cross_attention_residual", "feed_forward_residual"]
     if stack == "encoder":
         norms.remove("cross_attention_residual")
-    return theirs[f"{prefix}.norm{norms.index(part) + 1}.{rest.split('.')[-1]}"]
+    return torch_weights[f"{prefix}.norm{norms.index(part) + 1}.{rest.split('.')[-1]}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Hold the contest that the command line asks for."""
+    """Run the comparison that the command-line options select."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--corpus", default="small_parallel_enja")
-    parser.add_argument("--data-dir", type=Path, help="where the corpus lies")
+    parser.add_argument("--data-dir", type=Path, help="folder of the corpus")
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[4000])
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.1])
     parser.add_argument("--only", nargs="+")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each case")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"))
-    parser.add_argument("--output", type=Path, help="write every round to this file, as JSON")
-    parser.add_argument("--picture", type=Path, help="draw the speeds into this file")
+    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
+    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     load_data = partial(_load, options.corpus, options.data_dir, options.folder)
-    contestants: dict[str, Callable[[], Prepare]] = {
+    implementations: dict[str, Callable[[], SetUp]] = {
         "torch": partial(make_plain, load_data, build_torch, in_order=False),
         "torch, sorted": partial(make_plain, load_data, build_torch, in_order=True),
         "ours": partial(make_ours, load_data),
@@ -355,25 +360,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ),
         "transformers": partial(make_plain, load_data, build_transformers, in_order=True),
     }
-    names = options.only or [name for name in contestants if name != "ours compiled"]
-    cells = []
+    names = options.only or [name for name in implementations if name != "ours compiled"]
+    cases = []
     for size in options.batch_tokens:
-        run_alone(compare_losses, load_data, size)
+        run_in_process(compare_losses, load_data, size)
         tokens = load_data(size).tokens
-        cells += [Cell(options.corpus, size, dropout, tokens) for dropout in options.dropout]
-    results = hold({name: contestants[name] for name in names}, cells, rounds=options.rounds)
-    print("\nreal target tokens a second")
-    for cell in cells:
+        cases += [Case(options.corpus, size, dropout, tokens) for dropout in options.dropout]
+    results = compare({name: implementations[name] for name in names}, cases, rounds=options.rounds)
+    print("\ntarget tokens per second, without padding")
+    for case in cases:
         rates = [
-            f"{result.contestant} {cell.tokens / result.median:,.0f}"
+            f"{result.implementation} {case.tokens / result.median:,.0f}"
             for result in results
-            if result.cell is cell
+            if result.case is case
         ]
-        print(f"{cell!s}:  {'  '.join(rates)}")
+        print(f"{case!s}:  {'  '.join(rates)}")
     if options.output:
         write_json(options.output, results, PACKAGES)
     if options.picture:
-        draw(options.picture, results)
+        plot(options.picture, results)
 
 
 def _load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) -> Data:

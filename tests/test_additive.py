@@ -1,4 +1,4 @@
-"""Additive attention against a loop, behind the usual call, and under the usual mask rule."""
+"""Additive attention against a loop, as a layer, and under the mask rule."""
 
 from typing import Any
 
@@ -28,30 +28,30 @@ def loop(
 ) -> tuple[Array, Array]:
     vectors = to_numpy(attention.vector)
 
-    def match(query: Array, key: Array, head: int) -> float:
+    def score(query: Array, key: Array, head: int) -> float:
         return sum(
             float(v) * float(np.tanh(q + k))
             for v, q, k in zip(vectors[head], query, key, strict=True)
         )
 
-    return attention_loop(*tensors, score=match, **options)
+    return attention_loop(*tensors, score=score, **options)
 
 
 @every_dtype
 @given(case=cases())
-def test_it_computes_what_the_loop_computes(dtype: torch.dtype, case: Case) -> None:
+def test_it_equals_the_loop(dtype: torch.dtype, case: Case) -> None:
     tensors = case.tensors(dtype)
-    attention = AdditiveAttention(case.width, case.heads).to(dtype)
-    mixed, weights = attention(*tensors, **case.options())
-    expected_mixed, expected_weights = loop(attention, tensors, **options_of(case))
-    assert mixed.dtype == weights.dtype == dtype
+    attention = AdditiveAttention(case.d_k, case.heads).to(dtype)
+    output, weights = attention(*tensors, **case.options())
+    expected_output, expected_weights = loop(attention, tensors, **options_of(case))
+    assert output.dtype == weights.dtype == dtype
     atol = TOLERANCE[dtype]
-    np.testing.assert_allclose(to_numpy(mixed), expected_mixed, rtol=0, atol=atol)
+    np.testing.assert_allclose(to_numpy(output), expected_output, rtol=0, atol=atol)
     np.testing.assert_allclose(to_numpy(weights), expected_weights, rtol=0, atol=atol)
     assert (to_numpy(weights)[expected_weights == 0.0] == 0.0).all()
 
 
-def test_gradients_are_right_and_finite_where_nothing_is_seen() -> None:
+def test_gradients_are_exact_and_fully_masked_queries_give_zeros() -> None:
     attention = AdditiveAttention(3, 2).double()
     query, key, value = (
         torch.randn(2, 2, length, 3, dtype=torch.float64, requires_grad=True)
@@ -73,7 +73,7 @@ def make_layer() -> MultiHeadAttention:
     return MultiHeadAttention(16, 4, attention_function=AdditiveAttention(4, 4)).double().eval()
 
 
-def test_as_a_layer_it_obeys_masks_and_shows_the_weights_it_mixes_with() -> None:
+def test_as_a_layer_it_obeys_masks_and_its_weights_can_be_recorded() -> None:
     layer = make_layer()
     query, memory = torch.randn(2, 3, 16).double(), torch.randn(2, 5, 16).double()
     mask = torch.tensor([False, False, True, False, True]).expand(2, 1, 1, 5)
@@ -84,30 +84,30 @@ def test_as_a_layer_it_obeys_masks_and_shows_the_weights_it_mixes_with() -> None
     (weights,) = maps[""]
     queries = layer.query_projection(query).unflatten(-1, (4, 4)).transpose(1, 2)
     attention_function: Any = layer.attention_function
-    mixed, expected = attention_function(queries, *layer.project(memory, memory), mask=mask)
+    output, expected = attention_function(queries, *layer.project(memory, memory), mask=mask)
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(
-        layer.output_projection(mixed.transpose(1, 2).flatten(2)), before, rtol=0, atol=1e-12
+        layer.output_projection(output.transpose(1, 2).flatten(2)), before, rtol=0, atol=1e-12
     )
 
 
 @torch.no_grad()
-def test_as_a_layer_it_goes_on_from_a_cache_and_can_be_packed() -> None:
+def test_as_a_layer_it_decodes_with_a_cache_and_can_be_prepared() -> None:
     layer, cache = make_layer(), KeyValueCache()
     x = torch.randn(2, 6, 16).double()
-    whole = layer(x, x, x, causal=True)
+    expected = layer(x, x, x, causal=True)
     steps = [layer(part, part, part, causal=True, cache=cache) for part in x.split(1, dim=1)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-12)
-    torch.testing.assert_close(prepare(layer)(x, x, x, causal=True), whole, rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(prepare(layer)(x, x, x, causal=True), expected, rtol=0, atol=1e-12)
 
 
-def test_dropout_spares_the_weights_that_are_shown() -> None:
+def test_the_returned_weights_are_those_before_dropout() -> None:
     attention = AdditiveAttention(8)
     query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
-    whole, weights = attention(query, key, value)
-    dropped, same = attention(query, key, value, dropout=0.9)
-    assert torch.equal(weights, same)
-    assert not torch.allclose(whole, dropped)
+    output, weights = attention(query, key, value)
+    dropped, again = attention(query, key, value, dropout=0.9)
+    assert torch.equal(weights, again)
+    assert not torch.allclose(output, dropped)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_dropout_spares_the_weights_that_are_shown() -> None:
         ((2, 2, 5, 6), r"^query must have shape \(B, 2, L, 8\), got \(2, 2, 5, 6\)$"),
     ],
 )
-def test_other_heads_and_widths_are_refused(shape: tuple[int, ...], message: str) -> None:
+def test_another_number_or_size_of_heads_is_refused(shape: tuple[int, ...], message: str) -> None:
     x = torch.randn(shape)
     with pytest.raises(ValueError, match=message):
         AdditiveAttention(8, 2)(x, x, x)

@@ -1,4 +1,4 @@
-"""ALiBi against a loop, and its slopes against the paper's."""
+"""ALiBi against a loop, and its slopes against those of the paper."""
 
 import math
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from transformer_blocks import ALiBi, alibi_slopes
 
 
-def test_the_slopes_are_those_that_the_paper_lists() -> None:
+def test_the_slopes_are_those_of_the_paper() -> None:
     assert alibi_slopes(8).tolist() == [1 / 2**n for n in range(1, 9)]  # section 3
     sixteen = [2 ** (-n / 2) for n in range(1, 17)]
     assert alibi_slopes(16).tolist() == pytest.approx(sixteen, rel=1e-15)
 
 
 @pytest.mark.parametrize("heads", [1, 3, 5, 6, 7, 12])
-def test_odd_numbers_of_heads_take_slopes_of_both_neighbours(heads: int) -> None:
+def test_other_numbers_of_heads_have_slopes_of_both_neighbouring_powers_of_two(heads: int) -> None:
     slopes = alibi_slopes(heads).tolist()
     lower = 2 ** math.floor(math.log2(heads))
     assert slopes[:lower] == alibi_slopes(lower).tolist()
@@ -28,35 +28,35 @@ def test_odd_numbers_of_heads_take_slopes_of_both_neighbours(heads: int) -> None
 
 @pytest.mark.parametrize("length", [7, 3, 1])
 @pytest.mark.parametrize("causal", [False, True])
-def test_it_computes_what_the_loop_computes(length: int, causal: bool) -> None:
+def test_it_equals_the_loop(length: int, causal: bool) -> None:
     query = torch.randn(2, 3, length, 4, dtype=torch.float64)
     key, value = torch.randn(2, 2, 3, 7, 4, dtype=torch.float64).unbind()
     mask = torch.rand(2, 1, length, 7) < 0.3
-    mixed, weights = ALiBi(3)(query, key, value, mask=mask, causal=causal)
+    output, weights = ALiBi(3)(query, key, value, mask=mask, causal=causal)
     slopes = alibi_slopes(3).tolist()
 
-    def place(x: Tensor, first: int) -> Tensor:  # as one number more of each vector
-        places = torch.arange(first, first + x.shape[2], dtype=x.dtype)
-        return torch.cat((x, places[:, None].expand(*x.shape[:3], 1)), dim=-1)
+    def with_position(x: Tensor, start: int) -> Tensor:  # as one more element of each vector
+        positions = torch.arange(start, start + x.shape[2], dtype=x.dtype)
+        return torch.cat((x, positions[:, None].expand(*x.shape[:3], 1)), dim=-1)
 
-    def match(query: Array, key: Array, head: int) -> float:
+    def score(query: Array, key: Array, head: int) -> float:
         return float(query[:-1] @ key[:-1]) / 2.0 - slopes[head] * abs(query[-1] - key[-1])
 
     expected = attention_loop(
-        *(place(query, 7 - length), place(key, 0), value),
+        *(with_position(query, 7 - length), with_position(key, 0), value),
         mask=mask,
         causal=causal,
         scale=1.0,
-        score=match,
+        score=score,
     )
-    for found, right in zip((mixed, weights), expected, strict=True):
+    for found, right in zip((output, weights), expected, strict=True):
         np.testing.assert_allclose(to_numpy(found), right, rtol=0, atol=1e-12)
 
 
-def test_a_text_longer_than_any_before_costs_nothing_new() -> None:
+def test_it_has_no_maximum_length() -> None:
     query, key, value = torch.randn(3, 1, 2, 3000, 4).unbind()
-    mixed, _ = ALiBi(2)(query[:, :, -1:], key, value)
-    assert mixed.isfinite().all()
+    output, _ = ALiBi(2)(query[:, :, -1:], key, value)
+    assert output.isfinite().all()
 
 
 def test_another_number_of_heads_is_refused() -> None:
@@ -67,7 +67,7 @@ def test_another_number_of_heads_is_refused() -> None:
         ALiBi(0)
 
 
-def test_more_queries_than_keys_have_no_place() -> None:
+def test_more_queries_than_keys_have_no_positions() -> None:
     query, key = torch.randn(1, 2, 4, 4), torch.randn(1, 2, 3, 4)
     with pytest.raises(ValueError, match="no more queries than keys, got L=4 and S=3"):
         ALiBi(2)(query, key, key)

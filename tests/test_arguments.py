@@ -1,7 +1,7 @@
-"""What every argument of every public name keeps: a wrong kind is refused by name, by our own code.
+"""Every argument of every public name is checked: our own code refuses invalid ones by name.
 
-One table lists the arguments of all that is public, each with its kind; a kind knows what is wrong.
-A name or an argument that is new and not in the table fails the first test.
+One table lists the arguments of all public names, each with a valid value and invalid ones. A new
+name or argument that is not in the table fails the first test.
 """
 
 import inspect
@@ -71,15 +71,15 @@ from transformer_blocks.inference import PrepackedLinear, compile_steps, prepare
 HOME = Path(transformer_blocks.__file__).parent
 
 
-class Kind(NamedTuple):
-    """An argument: a value that is right, and values that are not."""
+class Argument(NamedTuple):
+    """A valid value of an argument, and invalid values."""
 
-    right: Any
-    wrong: tuple[Any, ...]
+    valid: Any
+    invalid: tuple[Any, ...]
 
-    def or_none(self) -> "Kind":
-        """The same, where None is right too, and the usual value."""
-        return Kind(None, tuple(each for each in self.wrong if each is not None))
+    def or_none(self) -> "Argument":
+        """The same argument, where None is valid too, and the default."""
+        return Argument(None, tuple(each for each in self.invalid if each is not None))
 
 
 def vectors(
@@ -88,103 +88,104 @@ def vectors(
     width: bool = True,
     weights: bool = True,
     half: bool = True,
-) -> Kind:
-    """Real numbers in float32.
+) -> Argument:
+    """A tensor of float32.
 
     Args:
-        shape: What is right.
-        any_rank: Whether other leading dimensions are right too.
-        width: Whether the last dimension is certain.
-        weights: Whether dtype and device are, as the block has weights or other inputs.
-        half: Whether half precision is wrong; a norm of torch's takes it.
+        shape: The valid shape.
+        any_rank: Whether other numbers of leading dimensions are valid too.
+        width: Whether another size of the last dimension is invalid.
+        weights: Whether another dtype or device is invalid, as the block has weights or other
+            inputs.
+        half: Whether half precision is invalid; norms of torch accept it.
     """
-    right = torch.ones(shape)
-    wrong = [right.numpy(), right.tolist(), None, "x", Tensor, 1.0, right.long(), right.bool()]
-    wrong += [right[0]] if not any_rank else []
-    wrong += [right[..., :-1]] if width else []
-    wrong += [right.double(), right.to("meta")] if weights else []
-    wrong += [right.half()] if weights and half else []
-    return Kind(right, tuple(wrong))
+    valid = torch.ones(shape)
+    invalid = [valid.numpy(), valid.tolist(), None, "x", Tensor, 1.0, valid.long(), valid.bool()]
+    invalid += [valid[0]] if not any_rank else []
+    invalid += [valid[..., :-1]] if width else []
+    invalid += [valid.double(), valid.to("meta")] if weights else []
+    invalid += [valid.half()] if weights and half else []
+    return Argument(valid, tuple(invalid))
 
 
-def ids(*shape: int, dtype: torch.dtype = torch.int64) -> Kind:
-    right = torch.ones(shape, dtype=dtype)
-    others = right.numpy(), right.tolist(), None, "x", 1, right.float(), right.bool(), right[None]
-    return Kind(right, others)
+def ids(*shape: int, dtype: torch.dtype = torch.int64) -> Argument:
+    valid = torch.ones(shape, dtype=dtype)
+    others = valid.numpy(), valid.tolist(), None, "x", 1, valid.float(), valid.bool(), valid[None]
+    return Argument(valid, others)
 
 
-def mask(*shape: int) -> Kind:
-    right = torch.zeros(shape, dtype=torch.bool)
-    wrong = (
-        right.numpy(),
-        right.tolist(),
+def mask(*shape: int) -> Argument:
+    valid = torch.zeros(shape, dtype=torch.bool)
+    invalid = (
+        valid.numpy(),
+        valid.tolist(),
         "causal",
         True,
-        right.float(),
-        right.long(),
-        right[..., 1:],
+        valid.float(),
+        valid.long(),
+        valid[..., 1:],
     )
-    return Kind(right, (*wrong, right[None], right.to("meta")))
+    return Argument(valid, (*invalid, valid[None], valid.to("meta")))
 
 
-def size(right: int) -> Kind:
-    return Kind(right, (0, -1, 2.0, str(right), True, None, torch.ones(3), int))
+def size(valid: int) -> Argument:
+    return Argument(valid, (0, -1, 2.0, str(valid), True, None, torch.ones(3), int))
 
 
-def number(right: float) -> Kind:
-    return Kind(right, (str(right), True, None, [right], torch.tensor([right]), float))
+def number(valid: float) -> Argument:
+    return Argument(valid, (str(valid), True, None, [valid], torch.tensor([valid]), float))
 
 
-def probability(right: float) -> Kind:
-    return Kind(right, (*number(right).wrong, -0.1, 1.5, float("nan")))
+def probability(valid: float) -> Argument:
+    return Argument(valid, (*number(valid).invalid, -0.1, 1.5, float("nan")))
 
 
-def made(right: object, kind: type) -> Kind:
+def made(valid: object, kind: type) -> Argument:
     """An instance of a class."""
-    return Kind(right, (kind, [right], {}, "x", None, 1))
+    return Argument(valid, (kind, [valid], {}, "x", None, 1))
 
 
-FLAG = Kind(False, ("no", 0, 1, None, np.True_, bool))
-INTEGER = Kind(0, (1.5, "0", True, None, torch.ones(3), int))
-IDENTITY = Kind(nn.Identity(), (nn.Identity, "relu", None, 1, torch.ones(3)))
-FUNCTION = Kind(torch.relu, ("gelu", nn.GELU, None, 1, [torch.relu]))
-ATTENTION_FUNCTION = Kind(fused_attention, ("fused", ALiBi, None, 1, torch.ones(3)))
+FLAG = Argument(False, ("no", 0, 1, None, np.True_, bool))
+INTEGER = Argument(0, (1.5, "0", True, None, torch.ones(3), int))
+IDENTITY = Argument(nn.Identity(), (nn.Identity, "relu", None, 1, torch.ones(3)))
+FUNCTION = Argument(torch.relu, ("gelu", nn.GELU, None, 1, [torch.relu]))
+ATTENTION_FUNCTION = Argument(fused_attention, ("fused", ALiBi, None, 1, torch.ones(3)))
 TRANSFORM = QueryKeyTransform()
-TRANSFORMS = Kind((), (TRANSFORM, [QueryKeyTransform], [torch.relu], None, "rotary", 1))
-ANYTHING = Kind(None, ())  # for Python or torch to say, such as a device
+TRANSFORMS = Argument((), (TRANSFORM, [QueryKeyTransform], [torch.relu], None, "rotary", 1))
+ANYTHING = Argument(None, ())  # checked by Python or torch, such as a device
 
 
 class Call(NamedTuple):
-    """How something is called, with what.
+    """A function and its arguments.
 
     Attributes:
-        function: What is called, by keywords.
-        arguments: Each with its kind.
+        function: The function, called with keyword arguments.
+        arguments: The arguments by name.
         aliases: Other names under which an argument may be refused.
     """
 
     function: Callable[..., Any]
-    arguments: dict[str, Kind]
+    arguments: dict[str, Argument]
     aliases: dict[str, str] | None = None
 
     def run(self, **others: Any) -> Any:
-        """Call it with what is right, but for some arguments."""
-        given = {name: kind.right for name, kind in self.arguments.items()} | others
+        """Call it with valid values, except for some arguments."""
+        given = {name: each.valid for name, each in self.arguments.items()} | others
         with torch.no_grad():
             return self.function(**given)
 
 
 B, L, S, D, H = 2, 3, 4, 8, 2
-X, MEMORY, STREAM = vectors(B, L, D), vectors(B, S, D), vectors(B, L, D, half=False)
+X, MEMORY, HIDDEN = vectors(B, L, D), vectors(B, S, D), vectors(B, L, D, half=False)
 QUERY, KEY = vectors(B, H, L, D // H), vectors(B, H, S, D // H)
 SELF_MASK = mask(L, L).or_none()
 SELF, CROSS = mask(L, L), mask(B, 1, 1, S)
-# A kernel knows no weights: another dtype in all its inputs is right.
-VALUE = vectors(B, H, S, D // H, width=False)  # of any width
+# An attention function has no weights: another dtype of all its inputs is valid.
+VALUE = vectors(B, H, S, D // H, width=False)  # of any size
 HEADS = {"query": QUERY, "key": KEY, "value": VALUE}
 OPTIONS = {"mask": mask(L, S).or_none(), "causal": FLAG, "scale": number(1.0).or_none()}
-MIXES = {**HEADS, **OPTIONS, "dropout": probability(0.0)}
-WEIGHS = {"query": QUERY, "key": KEY, **OPTIONS}
+ATTENTION_INPUTS = {**HEADS, **OPTIONS, "dropout": probability(0.0)}
+WEIGHTS = {"query": QUERY, "key": KEY, **OPTIONS}
 STACK = {
     "num_layers": size(1),
     "d_model": size(D),
@@ -193,22 +194,24 @@ STACK = {
     "dropout": probability(0.1),
     "attention_dropout": probability(0.0),
     "activation": FUNCTION,
-    "residual": Kind(PreNorm, ("pre", PreNorm(D), nn.Identity(), None, 1)),
-    "attention": Kind(None, (MultiHeadAttention(D, H), "attention", 1, dict, lambda: nn.Linear)),
-    "feed_forward": Kind(None, (nn.Identity(), "gated", 1, dict, lambda: None)),
+    "residual": Argument(PreNorm, ("pre", PreNorm(D), nn.Identity(), None, 1)),
+    "attention": Argument(
+        None, (MultiHeadAttention(D, H), "attention", 1, dict, lambda: nn.Linear)
+    ),
+    "feed_forward": Argument(None, (nn.Identity(), "gated", 1, dict, lambda: None)),
 }
 SEARCH = {
     "start": ids(B),
-    "end_id": Kind(0, (-1, 10, 10**9, 1.0, "0", True)),
+    "end_id": Argument(0, (-1, 10, 10**9, 1.0, "0", True)),
     "max_length": size(2),
 }
-KEPT = torch.ones(B, H, S, D // H)
+CACHED_KEYS = torch.ones(B, H, S, D // H)
 CACHED = vectors(B, H, S, D // H)
-ROWS = Kind(torch.tensor([0]), ([0], None, "x", 1, torch.tensor([0.0]), torch.tensor([[0]])))
+ROWS = Argument(torch.tensor([0]), ([0], None, "x", 1, torch.tensor([0.0]), torch.tensor([[0]])))
 
 
-class Counter:
-    """A model that writes ids of ten, with a choice."""
+class Model:
+    """A model with a vocabulary of ten tokens."""
 
     def step(self, tokens: Tensor) -> Tensor:
         return torch.zeros(len(tokens), 10)
@@ -216,7 +219,7 @@ class Counter:
     def reorder(self, rows: Tensor) -> None: ...
 
 
-MODEL = made(Counter(), Counter)
+MODEL = made(Model(), Model)
 
 
 class Uniform(ExplicitAttention):
@@ -239,33 +242,39 @@ def decoder(residual: Any = PostNorm) -> Decoder:
 
 
 def cache(*, filled: bool = True) -> KeyValueCache:
-    kept = KeyValueCache()
+    made = KeyValueCache()
     if filled:
-        kept.append(KEPT, KEPT)
-    return kept
+        made.append(CACHED_KEYS, CACHED_KEYS)
+    return made
 
 
-def select(rows: Tensor) -> None:
-    for kept in (cache(filled=False), cache()):
-        kept.reorder(rows)
+def reorder(rows: Tensor) -> None:
+    for each in (cache(filled=False), cache()):
+        each.reorder(rows)
 
 
 def decoder_cache() -> DecoderCache:
     with torch.no_grad():
-        return decoder().new_cache(MEMORY.right)
+        return decoder().new_cache(MEMORY.valid)
 
 
 def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
 
-PAST = made(KeyValueCache(), KeyValueCache).or_none()
+CACHE = made(KeyValueCache(), KeyValueCache).or_none()
 NORM = made(nn.LayerNorm(D), nn.LayerNorm).or_none()
 ATTENTION = made(attention(), MultiHeadAttention)
-PLACES = {"x": X, "offset": INTEGER}
-ATTENDS = {"query": X, "key": MEMORY, "value": MEMORY, "mask": CROSS.or_none(), "causal": FLAG}
-LOOKS = {"query": X, "key": MEMORY, "mask": CROSS.or_none(), "causal": FLAG}
-HEADED = {
+POSITIONS = {"x": X, "offset": INTEGER}
+LAYER_ATTENTION = {
+    "query": X,
+    "key": MEMORY,
+    "value": MEMORY,
+    "mask": CROSS.or_none(),
+    "causal": FLAG,
+}
+LAYER_WEIGHTS = {"query": X, "key": MEMORY, "mask": CROSS.or_none(), "causal": FLAG}
+HEADS_OF_LAYER = {
     "d_model": size(D),
     "num_heads": size(H),
     "key_width": size(D).or_none(),
@@ -275,16 +284,16 @@ HEADED = {
     "attention_function": ATTENTION_FUNCTION,
     "transforms": TRANSFORMS,
 }
-WIDE = {
+FEED_FORWARD = {
     "d_model": size(D),
     "d_ff": size(12),
     "activation": FUNCTION,
     "dropout": probability(0.0),
     "bias": FLAG,
 }
-CONNECTS = {"d_model": size(D), "dropout": probability(0.1), "norm": NORM}
-SUBLAYER = Kind(torch.tanh, ("tanh", nn.Tanh, None, 1, lambda x: x[:, :1], lambda x: [x]))
-RESIDUAL = Kind(lambda: PreNorm(D), ("pre", PreNorm(D), None, 1, nn.Identity, dict))
+RESIDUAL_ARGUMENTS = {"d_model": size(D), "dropout": probability(0.1), "norm": NORM}
+SUBLAYER = Argument(torch.tanh, ("tanh", nn.Tanh, None, 1, lambda x: x[:, :1], lambda x: [x]))
+RESIDUAL = Argument(lambda: PreNorm(D), ("pre", PreNorm(D), None, 1, nn.Identity, dict))
 
 CALLS: dict[str, Call] = {
     "TokenEmbedding": Call(
@@ -292,20 +301,20 @@ CALLS: dict[str, Call] = {
     ),
     "TokenEmbedding.forward": Call(
         lambda tokens: TokenEmbedding(9, D)(tokens),
-        {"tokens": Kind(ids(B, L).right, (*ids(B, L).wrong, ids(B, L).right.to("meta")))},
+        {"tokens": Argument(ids(B, L).valid, (*ids(B, L).invalid, ids(B, L).valid.to("meta")))},
     ),
     "SinusoidalPositionalEncoding": Call(
         SinusoidalPositionalEncoding, {"d_model": size(D), "max_length": size(9)}
     ),
     "SinusoidalPositionalEncoding.forward": Call(
         lambda x, **options: SinusoidalPositionalEncoding(D)(x, **options),
-        {"x": vectors(B, L, D, weights=False), "offset": INTEGER},  # any dtype is right
+        {"x": vectors(B, L, D, weights=False), "offset": INTEGER},  # any dtype is valid
     ),
     "LearnedPositionalEncoding": Call(
         LearnedPositionalEncoding, {"d_model": size(D), "max_length": size(9)}
     ),
     "LearnedPositionalEncoding.forward": Call(
-        lambda x, **options: LearnedPositionalEncoding(D, max_length=9)(x, **options), PLACES
+        lambda x, **options: LearnedPositionalEncoding(D, max_length=9)(x, **options), POSITIONS
     ),
     "sinusoidal_table": Call(sinusoidal_table, {"length": size(3), "d_model": size(D)}),
     "causal_mask": Call(
@@ -328,43 +337,45 @@ CALLS: dict[str, Call] = {
     "format_mask": Call(
         format_mask,
         {
-            "mask": Kind(SELF.right, ([[True]], None, "x", SELF.right.long(), SELF.right[0])),
-            "queries": Kind(None, (["a"], [1, 2, 3], 3)),
-            "keys": Kind(None, (["a"], [1, 2, 3], 3)),
+            "mask": Argument(SELF.valid, ([[True]], None, "x", SELF.valid.long(), SELF.valid[0])),
+            "queries": Argument(None, (["a"], [1, 2, 3], 3)),
+            "keys": Argument(None, (["a"], [1, 2, 3], 3)),
         },
     ),
-    "attention_weights": Call(attention_weights, WEIGHS),
-    "scaled_dot_product_attention": Call(scaled_dot_product_attention, MIXES),
-    "fused_attention": Call(fused_attention, MIXES),
-    "ExplicitAttention.forward": Call(lambda **given: Uniform()(**given), MIXES),
+    "attention_weights": Call(attention_weights, WEIGHTS),
+    "scaled_dot_product_attention": Call(scaled_dot_product_attention, ATTENTION_INPUTS),
+    "fused_attention": Call(fused_attention, ATTENTION_INPUTS),
+    "ExplicitAttention.forward": Call(lambda **given: Uniform()(**given), ATTENTION_INPUTS),
     "ExplicitAttention.attention_weights": Call(
-        lambda **given: Uniform().attention_weights(**given), WEIGHS
+        lambda **given: Uniform().attention_weights(**given), WEIGHTS
     ),
     "AdditiveAttention": Call(AdditiveAttention, {"d_k": size(D), "num_heads": size(H)}),
     "AdditiveAttention.attention_weights": Call(
-        lambda **given: AdditiveAttention(D // H, H).attention_weights(**given), WEIGHS
+        lambda **given: AdditiveAttention(D // H, H).attention_weights(**given), WEIGHTS
     ),
     "SingleHeadAttention": Call(
         SingleHeadAttention,
         {"d_model": size(D), "scale": number(1.0).or_none(), "bias": FLAG},
     ),
-    "SingleHeadAttention.forward": Call(lambda **given: SingleHeadAttention(D)(**given), ATTENDS),
-    "SingleHeadAttention.attention_weights": Call(
-        lambda **given: SingleHeadAttention(D).attention_weights(**given), LOOKS
+    "SingleHeadAttention.forward": Call(
+        lambda **given: SingleHeadAttention(D)(**given), LAYER_ATTENTION
     ),
-    "MultiHeadAttention": Call(MultiHeadAttention, HEADED),
+    "SingleHeadAttention.attention_weights": Call(
+        lambda **given: SingleHeadAttention(D).attention_weights(**given), LAYER_WEIGHTS
+    ),
+    "MultiHeadAttention": Call(MultiHeadAttention, HEADS_OF_LAYER),
     "MultiHeadAttention.forward": Call(
-        lambda **given: attention()(**given), {**ATTENDS, "cache": PAST}
+        lambda **given: attention()(**given), {**LAYER_ATTENTION, "cache": CACHE}
     ),
     "MultiHeadAttention.attention_weights": Call(
-        lambda **given: attention().attention_weights(**given), {**LOOKS, "cache": PAST}
+        lambda **given: attention().attention_weights(**given), {**LAYER_WEIGHTS, "cache": CACHE}
     ),
     "MultiHeadAttention.project": Call(
         lambda **given: attention().project(**given), {"key": MEMORY, "value": MEMORY}
     ),
     "MultiHeadAttention.register_weights_hook": Call(
         lambda hook: attention().register_weights_hook(hook),
-        {"hook": Kind(print, ("print", None, 1, list))},
+        {"hook": Argument(print, ("print", None, 1, list))},
     ),
     "MultiHeadAttention.attend": Call(
         lambda queries, keys, values, **options: attention().attend(
@@ -391,23 +402,23 @@ CALLS: dict[str, Call] = {
             "p": probability(0.1),
         },
     ),
-    "FeedForward": Call(FeedForward, WIDE),
+    "FeedForward": Call(FeedForward, FEED_FORWARD),
     "FeedForward.forward": Call(
         lambda x: FeedForward(D, 12)(x), {"x": vectors(B, L, D, any_rank=True)}
     ),
-    "GatedFeedForward": Call(GatedFeedForward, WIDE),
+    "GatedFeedForward": Call(GatedFeedForward, FEED_FORWARD),
     "GatedFeedForward.forward": Call(
         lambda x: GatedFeedForward(D, 12)(x), {"x": vectors(B, L, D, any_rank=True)}
     ),
-    "Residual": Call(Residual, CONNECTS),
-    "PostNorm": Call(PostNorm, CONNECTS),
+    "Residual": Call(Residual, RESIDUAL_ARGUMENTS),
+    "PostNorm": Call(PostNorm, RESIDUAL_ARGUMENTS),
     "PostNorm.forward": Call(
         lambda x, sublayer: PostNorm(D)(x, sublayer),
-        {"x": STREAM, "sublayer": SUBLAYER},
+        {"x": HIDDEN, "sublayer": SUBLAYER},
     ),
-    "PreNorm": Call(PreNorm, CONNECTS),
+    "PreNorm": Call(PreNorm, RESIDUAL_ARGUMENTS),
     "PreNorm.forward": Call(
-        lambda x, sublayer: PreNorm(D)(x, sublayer), {"x": STREAM, "sublayer": SUBLAYER}
+        lambda x, sublayer: PreNorm(D)(x, sublayer), {"x": HIDDEN, "sublayer": SUBLAYER}
     ),
     "EncoderLayer": Call(
         EncoderLayer,
@@ -415,13 +426,15 @@ CALLS: dict[str, Call] = {
     ),
     "EncoderLayer.forward": Call(
         lambda **given: encoder().layers[0](**given),
-        {"x": STREAM, "mask": SELF_MASK, "causal": FLAG, "cache": PAST},
+        {"x": HIDDEN, "mask": SELF_MASK, "causal": FLAG, "cache": CACHE},
     ),
-    "Encoder": Call(Encoder, {"layers": Kind([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}),
+    "Encoder": Call(
+        Encoder, {"layers": Argument([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}
+    ),
     "Encoder.forward": Call(
         lambda **given: encoder()(**given),
         {
-            "x": STREAM,
+            "x": HIDDEN,
             "mask": SELF_MASK,
             "causal": FLAG,
             "cache": made(SelfAttentionCache(1), SelfAttentionCache).or_none(),
@@ -440,19 +453,21 @@ CALLS: dict[str, Call] = {
     "DecoderLayer.forward": Call(
         lambda **given: decoder(PreNorm).layers[0](**given),
         {
-            "x": STREAM,
+            "x": HIDDEN,
             "memory": MEMORY,
             "mask": SELF_MASK,
             "memory_mask": CROSS.or_none(),
             "causal": FLAG,
-            "cache": PAST,
+            "cache": CACHE,
         },
     ),
-    "Decoder": Call(Decoder, {"layers": Kind([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}),
+    "Decoder": Call(
+        Decoder, {"layers": Argument([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}
+    ),
     "Decoder.forward": Call(
         lambda **given: decoder(PreNorm)(**given),
         {
-            "x": STREAM,
+            "x": HIDDEN,
             "memory": MEMORY,
             "mask": SELF_MASK,
             "memory_mask": CROSS.or_none(),
@@ -471,7 +486,7 @@ CALLS: dict[str, Call] = {
         lambda **given: EncoderDecoder(encoder(), decoder(PreNorm))(**given),
         {
             "source": vectors(B, S, D, half=False),
-            "target": STREAM,
+            "target": HIDDEN,
             "source_mask": CROSS.or_none(),
             "target_mask": SELF_MASK,
             "memory_mask": CROSS.or_none(),
@@ -507,9 +522,9 @@ CALLS: dict[str, Call] = {
     "KeyValueCache.read": Call(lambda: cache().read(), {}),
     "KeyValueCache.reserve": Call(lambda count: cache().reserve(count), {"count": size(1)}),
     "KeyValueCache.crop": Call(
-        lambda length: cache().crop(length), {"length": Kind(1, (-1, 1.0, "1", True, None))}
+        lambda length: cache().crop(length), {"length": Argument(1, (-1, 1.0, "1", True, None))}
     ),
-    "KeyValueCache.reorder": Call(select, {"rows": ROWS}),
+    "KeyValueCache.reorder": Call(reorder, {"rows": ROWS}),
     "SelfAttentionCache": Call(SelfAttentionCache, {"num_layers": size(1)}),
     "SelfAttentionCache.reorder": Call(
         lambda rows: SelfAttentionCache(1).reorder(rows), {"rows": ROWS}
@@ -517,8 +532,10 @@ CALLS: dict[str, Call] = {
     "DecoderCache": Call(
         DecoderCache,
         {
-            "memory": Kind([cache()], (cache(), [KeyValueCache], [KEPT], KEPT, None, "x", 1)),
-            "memory_mask": Kind(None, ([[True]], "x", True, torch.zeros(B, 1, 1, S))),
+            "memory": Argument(
+                [cache()], (cache(), [KeyValueCache], [CACHED_KEYS], CACHED_KEYS, None, "x", 1)
+            ),
+            "memory_mask": Argument(None, ([[True]], "x", True, torch.zeros(B, 1, 1, S))),
         },
     ),
     "DecoderCache.reorder": Call(lambda rows: decoder_cache().reorder(rows), {"rows": ROWS}),
@@ -535,13 +552,13 @@ CALLS: dict[str, Call] = {
         {"keys": vectors(B, H, S, D // H, weights=False), "start": INTEGER},
     ),
     "ALiBi": Call(ALiBi, {"num_heads": size(H)}),
-    "ALiBi.attention_weights": Call(lambda **given: ALiBi(H).attention_weights(**given), WEIGHS),
+    "ALiBi.attention_weights": Call(lambda **given: ALiBi(H).attention_weights(**given), WEIGHTS),
     "alibi_slopes": Call(alibi_slopes, {"num_heads": size(H)}),
     "QueryKeyNorm": Call(
         QueryKeyNorm,
         {
             "d_k": size(4),
-            "norm": Kind(nn.RMSNorm, ("rms", nn.RMSNorm(4), None, 1, lambda width: width)),
+            "norm": Argument(nn.RMSNorm, ("rms", nn.RMSNorm(4), None, 1, lambda width: width)),
         },
     ),
     "QueryKeyNorm.transform_queries": Call(
@@ -553,10 +570,10 @@ CALLS: dict[str, Call] = {
         {"keys": vectors(B, H, S, D // H, half=False), "start": INTEGER},
     ),
     "GroupedQueryAttention": Call(
-        GroupedQueryAttention, {**HEADED, "num_key_value_heads": size(1)}
+        GroupedQueryAttention, {**HEADS_OF_LAYER, "num_key_value_heads": size(1)}
     ),
     "GroupedQueryAttention.forward": Call(
-        lambda **given: GroupedQueryAttention(D, H, 1)(**given), {**ATTENDS, "cache": PAST}
+        lambda **given: GroupedQueryAttention(D, H, 1)(**given), {**LAYER_ATTENTION, "cache": CACHE}
     ),
     "PrepackedLinear": Call(
         PrepackedLinear, {"linear": made(nn.Linear(D, 12), nn.Linear), "relu": FLAG}
@@ -565,14 +582,14 @@ CALLS: dict[str, Call] = {
         lambda x, added: PrepackedLinear(nn.Linear(D, D))(x, added),
         {
             "x": vectors(B, L, D, any_rank=True),
-            "added": Kind(None, (X.right.tolist(), "x", X.right.numpy())),
+            "added": Argument(None, (X.valid.tolist(), "x", X.valid.numpy())),
         },
     ),
     "prepare": Call(
         prepare,
         {
             "model": made(nn.Linear(D, D), nn.Linear),
-            "linear": Kind(PrepackedLinear, ("prepared", None, 1)),
+            "linear": Argument(PrepackedLinear, ("prepared", None, 1)),
             "compiled": FLAG,
         },
     ),
@@ -607,17 +624,17 @@ CALLS: dict[str, Call] = {
             "beam_size": size(2),
             "n_best": size(1),
             "length_penalty": number(0.6),
-            "lookahead": Kind(None, (-1, 1.0, "never", True)),
+            "lookahead": Argument(None, (-1, 1.0, "never", True)),
         },
     ),
 }
-ELSEWHERE = {  # what is checked by tests of its own
+TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("check_cache", "check_causal", "check_padding", "ablate", "record_attention"),
     *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Trace"),
     *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
     *("AttentionMaps", "Writing", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
     "compile_steps",  # which takes minutes
-    *("AttentionFunction", "StepModel", "Generation", "ExplicitAttention"),  # nothing to call
+    *("AttentionFunction", "StepModel", "Generation", "ExplicitAttention"),  # protocols and records
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.
     *(f"{name}.attention_scores" for name in ("ExplicitAttention", "AdditiveAttention", "ALiBi")),
     # For subclasses to define; theirs are in the table.
@@ -626,16 +643,16 @@ ELSEWHERE = {  # what is checked by tests of its own
 }
 
 
-KINDS = nn.Module, KeyValueCache, SelfAttentionCache, DecoderCache  # whose methods are called
+CLASSES = nn.Module, KeyValueCache, SelfAttentionCache, DecoderCache  # their methods count too
 
 
 def public_calls() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """List all that can be called by the names of the package: functions, classes, methods."""
+    """List the public functions, classes and methods of the package."""
     found: Any
     for name, found in PUBLIC.items():
-        if name not in ELSEWHERE:
+        if name not in TESTED_ELSEWHERE:
             yield name, found
-        if isinstance(found, type) and issubclass(found, KINDS):
+        if isinstance(found, type) and issubclass(found, CLASSES):
             for method, function in vars(found).items():
                 is_public = not method.startswith("_") and method != "extra_repr"
                 if is_public and inspect.isfunction(function):
@@ -646,7 +663,7 @@ def test_every_public_argument_is_in_the_table() -> None:
     found = {
         name: {each for each in inspect.signature(call).parameters if each != "self"}
         for name, call in public_calls()
-        if name not in ELSEWHERE
+        if name not in TESTED_ELSEWHERE
     }
     assert found.keys() <= CALLS.keys()
     for name, arguments in found.items():
@@ -654,7 +671,7 @@ def test_every_public_argument_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_what_is_right_is_taken(call: Call) -> None:
+def test_valid_arguments_are_accepted(call: Call) -> None:
     call.run()
 
 
@@ -666,23 +683,25 @@ def test_what_is_right_is_taken(call: Call) -> None:
         for argument in call.arguments
     ],
 )
-def test_a_wrong_argument_is_refused_by_name_and_by_our_own_code(call: Call, argument: str) -> None:
+def test_an_invalid_argument_is_refused_by_name_and_by_our_own_code(
+    call: Call, argument: str
+) -> None:
     name = (call.aliases or {}).get(argument, argument)
-    ours = re.compile(rf"^[\w, \[\]]*\b({argument}|{name})\b[\w, \[\]]* must ")
-    for wrong in call.arguments[argument].wrong:
+    message_of_ours = re.compile(rf"^[\w, \[\]]*\b({argument}|{name})\b[\w, \[\]]* must ")
+    for invalid in call.arguments[argument].invalid:
         with pytest.raises((TypeError, ValueError)) as caught:
-            call.run(**{argument: wrong})
-        message, place = str(caught.value), traceback.extract_tb(caught.tb)[-1].filename
-        assert ours.search(message), f"{wrong!r} got {message!r}"
-        assert HOME in Path(place).parents, f"{wrong!r} was refused in {place}"
+            call.run(**{argument: invalid})
+        message, file = str(caught.value), traceback.extract_tb(caught.tb)[-1].filename
+        assert message_of_ours.search(message), f"{invalid!r} got {message!r}"
+        assert HOME in Path(file).parents, f"{invalid!r} was refused in {file}"
 
 
-def test_a_dtype_is_named_before_torch_names_its_matrices() -> None:
-    stack, x = encoder(), X.right
+def test_a_wrong_dtype_is_refused_before_torch_multiplies() -> None:
+    stack, x = encoder(), X.valid
     for other in (torch.float64, torch.int64):
         with pytest.raises(TypeError, match=rf"^x must .*, got dtype={other}$"):
             stack(x.to(other))
-    for other in (torch.float16, torch.bfloat16):  # which torch's norms take
+    for other in (torch.float16, torch.bfloat16):  # which torch's norms accept
         message = rf"^query must have the dtype of the weights, torch.float32, got dtype={other}$"
         with pytest.raises(TypeError, match=message):
             stack(x.to(other))
@@ -696,7 +715,7 @@ def test_a_dtype_is_named_before_torch_names_its_matrices() -> None:
         stack.to("meta")(x)
 
 
-def test_autocast_takes_what_it_casts_and_no_more() -> None:
+def test_autocast_accepts_what_it_casts_and_nothing_else() -> None:
     stack, x = encoder(PreNorm).eval(), torch.randn(B, L, D)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         expected = stack(x)
@@ -711,7 +730,7 @@ def test_autocast_takes_what_it_casts_and_no_more() -> None:
             stack(x.double())
 
 
-def test_a_hook_may_convert_what_comes_in() -> None:
+def test_a_hook_may_convert_the_input() -> None:
     def cast(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(x.float() for x in inputs)
 
@@ -720,20 +739,20 @@ def test_a_hook_may_convert_what_comes_in() -> None:
         block(x.double())
     block.up_projection.register_forward_pre_hook(cast)
     torch.testing.assert_close(block(x.double()), block(x))
-    with torch.device("meta"):  # weights that are fetched when they are needed
+    with torch.device("meta"):  # weights that are loaded when they are needed
         offloaded = FeedForward(D, 12)
     weights = {name: weight.to("meta") for name, weight in block.up_projection.named_parameters()}
 
-    def fetched(x: Tensor) -> Tensor:
+    def forward_with_loaded_weights(x: Tensor) -> Tensor:
         return torch.nn.functional.linear(x, block.up_projection.weight, block.up_projection.bias)
 
     assert weights.keys() == {"weight", "bias"}
-    offloaded.up_projection.forward = fetched  # type: ignore[method-assign, assignment]
+    offloaded.up_projection.forward = forward_with_loaded_weights  # type: ignore[method-assign, assignment]
     offloaded.down_projection = block.down_projection
     torch.testing.assert_close(offloaded(x), block(x))
 
 
-def test_a_norm_of_full_precision_serves_a_model_of_half() -> None:
+def test_a_norm_in_full_precision_accepts_half_precision() -> None:
     residual = PreNorm(D, dropout=0.0, norm=nn.LayerNorm(D))
     x = torch.randn(B, L, D).bfloat16()
     assert residual(x, lambda x: x).dtype == torch.bfloat16
@@ -755,55 +774,56 @@ def test_a_check_never_computes_a_weight() -> None:
     [Uniform(), lambda query, key, value, **options: query],
     ids=["module", "function"],
 )
-def test_a_kernel_of_ones_own_need_not_check_masks(attention_function: Any) -> None:
-    layer, x = MultiHeadAttention(D, H, attention_function=attention_function), X.right
-    layer(x, x, x, mask=SELF.right)
-    for wrong in mask(L, L).wrong:
+def test_a_layer_checks_masks_for_any_attention_function(attention_function: Any) -> None:
+    layer, x = MultiHeadAttention(D, H, attention_function=attention_function), X.valid
+    layer(x, x, x, mask=SELF.valid)
+    for invalid in mask(L, L).invalid:
         for call in (
             layer,
             lambda *inputs, **options: layer.attention_weights(*inputs[:2], **options),
         ):
             with pytest.raises((TypeError, ValueError), match=r"^mask must "):
-                call(x, x, x, mask=wrong)
+                call(x, x, x, mask=invalid)
     with pytest.raises(TypeError, match=r"^causal must be True or False, got causal='no'$"):
         layer(x, x, x, causal="no")
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong"),
+    ("name", "invalid"),
     [
         *(("model", each) for each in (nn.Linear(D, D), nn.Linear, None, "x")),
-        *(("batch_size", each) for each in size(1).wrong),
-        *(("beam_size", each) for each in size(1).wrong),
+        *(("batch_size", each) for each in size(1).invalid),
+        *(("beam_size", each) for each in size(1).invalid),
     ],
 )
-def test_wrong_steps_to_compile_are_refused_before_anything_is_compiled(
-    name: str, wrong: Any
-) -> None:
-    model = prepare(encoder(), compiled=True)
-    right: dict[str, Any] = {"model": model, "batch_size": 1, "beam_size": 1}
+def test_invalid_arguments_are_refused_before_anything_is_compiled(name: str, invalid: Any) -> None:
+    valid: dict[str, Any] = {
+        "model": prepare(encoder(), compiled=True),
+        "batch_size": 1,
+        "beam_size": 1,
+    }
     with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
-        compile_steps(**right | {name: wrong})
+        compile_steps(**valid | {name: invalid})
 
 
-def test_a_wrong_call_adds_nothing_to_a_cache() -> None:
-    layer, kept, x = MultiHeadAttention(D, H), KeyValueCache(), X.right
-    wrongs: list[dict[str, Any]] = [
+def test_an_invalid_call_appends_nothing_to_a_cache() -> None:
+    layer, cache, x = MultiHeadAttention(D, H), KeyValueCache(), X.valid
+    calls: list[dict[str, Any]] = [
         {"mask": torch.zeros(L, L)},
         {"mask": torch.zeros(L, L + 1, dtype=torch.bool)},
         {"causal": "no"},
     ]
     with torch.no_grad():
-        for wrong in wrongs:
+        for invalid in calls:
             with pytest.raises((TypeError, ValueError), match=r"^(mask|causal) must"):
-                layer(x, x, x, cache=kept, **wrong)
+                layer(x, x, x, cache=cache, **invalid)
         with pytest.raises(TypeError, match=r"^value must have the dtype"):
-            layer(x, x, x.double(), cache=kept)
-    assert kept.length == 0
+            layer(x, x, x.double(), cache=cache)
+    assert cache.length == 0
 
 
-def test_an_end_id_that_the_model_cannot_write_is_refused_at_the_first_step() -> None:
-    class Counts(Counter):
+def test_an_end_id_outside_the_vocabulary_is_refused_at_the_first_step() -> None:
+    class CountsSteps(Model):
         steps = 0
 
         def step(self, tokens: Tensor) -> Tensor:
@@ -816,19 +836,19 @@ def test_an_end_id_that_the_model_cannot_write_is_refused_at_the_first_step() ->
         (beam_search, {"beam_size": 2}),
     ]
     for search, options in searches:
-        model, start = Counts(), torch.tensor([1, 2])
+        model, start = CountsSteps(), torch.tensor([1, 2])
         message = r"^end_id must be below the vocabulary's 10, got end_id=10$"
         with pytest.raises(ValueError, match=message):
             search(model, start, end_id=10, max_length=5, **options)
         assert model.steps == 1
-        search(Counts(), start, end_id=9, max_length=5, **options)
-        found = search(Counts(), start, end_id=None, max_length=5, **options)
+        search(CountsSteps(), start, end_id=9, max_length=5, **options)
+        found = search(CountsSteps(), start, end_id=None, max_length=5, **options)
         for each in found:
             each = each if isinstance(each, list) else [each]
             assert [(len(text.tokens), text.finished) for text in each] == [(5, False)]
 
 
-def test_a_name_for_a_function_is_answered_with_the_function() -> None:
+def test_the_error_for_a_name_of_a_function_names_the_function() -> None:
     message = (
         "activation must be a function or a module, got activation='gelu'; "
         "pass torch.nn.functional.gelu"
@@ -837,18 +857,18 @@ def test_a_name_for_a_function_is_answered_with_the_function() -> None:
         FeedForward(D, 12, activation="gelu")  # type: ignore[arg-type]
 
 
-def test_what_a_sublayer_adds_is_never_broadcast() -> None:
-    class Pools(nn.Module):
+def test_the_output_of_a_sublayer_is_never_broadcast() -> None:
+    class MeanPooling(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.mean(1, keepdim=True)
 
-    layer = EncoderLayer(attention(), Pools(), residual=lambda: PreNorm(D))
+    layer = EncoderLayer(attention(), MeanPooling(), residual=lambda: PreNorm(D))
     message = r"^sublayer must keep shape \(2, 3, 8\), got \(2, 1, 8\)$"
     with pytest.raises(ValueError, match=message):
-        layer(X.right)
+        layer(X.valid)
 
 
-def test_everything_on_the_meta_device_is_taken() -> None:
-    x, stack = X.right.to("meta"), EncoderDecoder(encoder(), decoder()).to("meta")
-    assert stack(x, x, source_mask=CROSS.right[..., 1:].to("meta")).is_meta
+def test_tensors_on_the_meta_device_are_accepted() -> None:
+    x, stack = X.valid.to("meta"), EncoderDecoder(encoder(), decoder()).to("meta")
+    assert stack(x, x, source_mask=CROSS.valid[..., 1:].to("meta")).is_meta
     assert linear_cross_entropy(x[0], torch.empty(9, D, device="meta"), x[0, :, 0].long()).is_meta

@@ -1,4 +1,4 @@
-"""What every block keeps: it is an ``nn.Module`` that torch's tools can take apart."""
+"""The contract of every block: an ``nn.Module`` that works with torch's tools."""
 
 import copy
 import io
@@ -96,23 +96,23 @@ def vectors(batch: int, length: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(batch, length, WIDTH).to(dtype)
 
 
-def one(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def one_sequence(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return (vectors(batch, length, dtype),)
 
 
-def two(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def two_sequences(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return vectors(batch, length, dtype), vectors(batch, length, dtype)
 
 
-def ids(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def token_ids(batch: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return (torch.randint(10, (batch, length)),)
 
 
 class Case(NamedTuple):
-    """A block, and what it is given."""
+    """A block and its inputs."""
 
     build: Callable[[], nn.Module]
-    inputs: Callable[[int, int, torch.dtype], tuple[Tensor, ...]] = one
+    inputs: Callable[[int, int, torch.dtype], tuple[Tensor, ...]] = one_sequence
 
 
 def attention() -> MultiHeadAttention:
@@ -120,7 +120,7 @@ def attention() -> MultiHeadAttention:
 
 
 CASES = {
-    "TokenEmbedding": Case(lambda: TokenEmbedding(10, WIDTH), ids),
+    "TokenEmbedding": Case(lambda: TokenEmbedding(10, WIDTH), token_ids),
     "SinusoidalPositionalEncoding": Case(lambda: SinusoidalPositionalEncoding(WIDTH)),
     "LearnedPositionalEncoding": Case(lambda: LearnedPositionalEncoding(WIDTH, max_length=40)),
     "SingleHeadAttention": Case(lambda: SelfAttention(SingleHeadAttention(WIDTH))),
@@ -159,11 +159,11 @@ CASES = {
         lambda: DecoderLayer(
             attention(), attention(), FeedForward(WIDTH, 12), residual=lambda: PostNorm(WIDTH)
         ),
-        two,
+        two_sequences,
     ),
-    "Decoder": Case(lambda: build_decoder(**STACK, residual=PreNorm), two),
+    "Decoder": Case(lambda: build_decoder(**STACK, residual=PreNorm), two_sequences),
     "EncoderDecoder": Case(
-        lambda: EncoderDecoder(build_encoder(**STACK), build_decoder(**STACK)), two
+        lambda: EncoderDecoder(build_encoder(**STACK), build_decoder(**STACK)), two_sequences
     ),
 }
 WITH_ATTENTION = (
@@ -181,14 +181,14 @@ def RMS() -> nn.RMSNorm:  # noqa: N802
 
 
 def make(case: Case, dtype: torch.dtype = torch.float64) -> nn.Module:
-    """Build a block whose weights are no ones and zeros, in eval mode."""
+    """Build a block in evaluation mode, with no parameter of zeros or ones."""
     block = case.build().to(dtype).eval()
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.4)
     return block
 
 
-def test_every_public_block_is_here() -> None:
+def test_every_public_block_is_tested() -> None:
     blocks = {
         name
         for name, kind in PUBLIC.items()
@@ -203,60 +203,59 @@ def test_every_public_block_is_here() -> None:
 
 
 @every_block
-def test_gradients_are_those_of_small_steps(case: Case) -> None:
+def test_gradients_equal_finite_differences(case: Case) -> None:
     block = make(case)
     inputs = case.inputs(2, 3, torch.float64)
     names = [name for name, _ in block.named_parameters()]
-    numbers = [x.requires_grad_() for x in inputs if x.is_floating_point()]
-    rest = [x for x in inputs if not x.is_floating_point()]
+    vectors = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+    ids = [x for x in inputs if not x.is_floating_point()]
 
     def run(*given: Tensor) -> Tensor:
-        state = dict(zip(names, given[len(numbers) :], strict=True))
-        return functional_call(block, state, (*given[: len(numbers)], *rest))
+        state = dict(zip(names, given[len(vectors) :], strict=True))
+        return functional_call(block, state, (*given[: len(vectors)], *ids))
 
-    everything = (*numbers, *block.parameters())
-    assert torch.autograd.gradcheck(run, everything, fast_mode=True)
+    assert torch.autograd.gradcheck(run, (*vectors, *block.parameters()), fast_mode=True)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's fused kernel
 @every_block
-def test_gradients_of_each_sample_are_found_at_once(case: Case) -> None:
+def test_gradients_of_single_samples_are_computed_by_vmap(case: Case) -> None:
     block = make(case)
     weights = {name: weight.detach() for name, weight in block.named_parameters()}
     if not weights:
-        pytest.skip("nothing is learned")
+        pytest.skip("no parameters")
     inputs = case.inputs(3, 4, torch.float64)
 
     def loss(weights: dict[str, Tensor], *sample: Tensor) -> Tensor:
         y: Tensor = functional_call(block, weights, tuple(x[None] for x in sample))
         return y.square().sum()
 
-    together = vmap(grad(loss), in_dims=(None, *(0 for _ in inputs)))(weights, *inputs)
+    at_once = vmap(grad(loss), in_dims=(None, *(0 for _ in inputs)))(weights, *inputs)
     for row in range(3):
-        alone = grad(loss)(weights, *(x[row] for x in inputs))
-        for name, gradient in alone.items():
-            torch.testing.assert_close(together[name][row], gradient)
+        single = grad(loss)(weights, *(x[row] for x in inputs))
+        for name, gradient in single.items():
+            torch.testing.assert_close(at_once[name][row], gradient)
 
 
 @pytest.mark.parametrize(
-    ("name", "learns"),
+    ("name", "with_gradients"),
     [*((name, False) for name in CASES), *((name, True) for name in WITH_ATTENTION)],
 )
-def test_one_graph_serves_every_length(name: str, learns: bool) -> None:
+def test_one_graph_serves_every_length(name: str, with_gradients: bool) -> None:
     case, graphs = CASES[name], []
-    block = make(case, torch.float32).train(learns)
+    block = make(case, torch.float32).train(with_gradients)
 
-    def note(graph: torch.fx.GraphModule, example: list[Tensor]) -> Callable[..., Any]:
+    def record(graph: torch.fx.GraphModule, example: list[Tensor]) -> Callable[..., Any]:
         graphs.append(graph)
         return graph.forward
 
     torch.compiler.reset()
-    compiled: Any = torch.compile(block, fullgraph=True, dynamic=True, backend=note)
+    compiled: Any = torch.compile(block, fullgraph=True, dynamic=True, backend=record)
     for batch, length in ((2, 5), (3, 2), (4, 8), (2, 9), (5, 40), (3, 3)):
         inputs = case.inputs(batch, length, torch.float32)
-        with torch.set_grad_enabled(learns):
+        with torch.set_grad_enabled(with_gradients):
             found = compiled(*inputs)
-        if not learns:  # nothing is dropped
+        if not with_gradients:  # no dropout
             torch.testing.assert_close(found, block(*inputs))
     assert len(graphs) == 1
 
@@ -273,7 +272,7 @@ def test_it_can_be_exported_for_every_batch_and_length(case: Case) -> None:
 
 
 @every_block
-def test_copies_and_pickles_compute_the_same(case: Case) -> None:
+def test_copies_and_pickles_compute_the_same_with_parameters_of_their_own(case: Case) -> None:
     block, inputs = make(case), case.inputs(2, 5, torch.float64)
     file = io.BytesIO()
     torch.save(block, file)
@@ -291,7 +290,7 @@ def test_copies_and_pickles_compute_the_same(case: Case) -> None:
 @every_block
 @pytest.mark.parametrize("built_there", [True, False], ids=["built on meta", "moved to meta"])
 @pytest.mark.parametrize("assign", [True, False], ids=["assigned", "copied"])
-def test_weights_come_back_through_the_meta_device(
+def test_weights_can_be_loaded_after_the_meta_device(
     case: Case, built_there: bool, assign: bool
 ) -> None:
     block, inputs = make(case), case.inputs(2, 5, torch.float64)
@@ -307,10 +306,10 @@ def test_weights_come_back_through_the_meta_device(
 
 
 @every_block
-def test_weights_that_do_not_fit_leave_it_untouched(case: Case) -> None:
+def test_weights_that_do_not_fit_change_nothing(case: Case) -> None:
     block, other = make(case), make(case).state_dict()
     if not other:
-        pytest.skip("it has no weights")
+        pytest.skip("no parameters")
     before = copy.deepcopy(block.state_dict())
     last = list(other)[-1]
     nan = torch.full_like(other[last], torch.nan)
@@ -324,7 +323,7 @@ def test_weights_that_do_not_fit_leave_it_untouched(case: Case) -> None:
 
 @every_block
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_every_dtype_is_kept_and_near(case: Case, dtype: torch.dtype) -> None:
+def test_every_dtype_is_returned_and_close_to_float32(case: Case, dtype: torch.dtype) -> None:
     block = make(case, torch.float32)
     inputs = case.inputs(2, 5, torch.float32)
     expected = block(*inputs)
@@ -336,7 +335,7 @@ def test_every_dtype_is_kept_and_near(case: Case, dtype: torch.dtype) -> None:
 
 
 @every_block
-def test_activations_may_be_computed_again_instead_of_kept(case: Case) -> None:
+def test_activation_checkpointing_changes_no_gradient(case: Case) -> None:
     block = make(case).train()
     inputs = case.inputs(2, 5, torch.float64)
     gradients = []
@@ -350,7 +349,7 @@ def test_activations_may_be_computed_again_instead_of_kept(case: Case) -> None:
 
 
 @every_block
-def test_a_batch_of_no_sentences_gives_none(case: Case) -> None:
+def test_an_empty_batch_gives_an_empty_batch(case: Case) -> None:
     block = make(case)
     expected = block(*case.inputs(1, 5, torch.float64)).shape[1:]
     given = [x.requires_grad_(x.is_floating_point()) for x in case.inputs(0, 5, torch.float64)]
@@ -361,7 +360,7 @@ def test_a_batch_of_no_sentences_gives_none(case: Case) -> None:
 
 
 @every_block
-def test_inputs_are_left_as_they_are(case: Case) -> None:
+def test_inputs_are_not_changed(case: Case) -> None:
     block = make(case).train()
     inputs = case.inputs(2, 5, torch.float64)
     before = [x.clone() for x in inputs]

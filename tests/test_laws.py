@@ -1,4 +1,4 @@
-"""What a Transformer promises whatever its weights are."""
+"""Laws that hold for any weights of a Transformer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +28,8 @@ from transformer_blocks.inference import prepare
 
 F64 = torch.float64
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "dropout": 0.0}
-KERNELS = [fused_attention, scaled_dot_product_attention]
-both_kernels = pytest.mark.parametrize("attention_function", KERNELS)
+FUNCTIONS = [fused_attention, scaled_dot_product_attention]
+both_implementations = pytest.mark.parametrize("attention_function", FUNCTIONS)
 both_orders = pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 Model = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -38,13 +38,13 @@ def randn(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=F64)
 
 
-def causal_kernel(attention_function: Any) -> Model:
+def causal_function(attention_function: Any) -> Model:
     def model(x: Tensor, mask: Tensor | None) -> Tensor:
-        mixed = attention_function(
+        output = attention_function(
             x[:, None], x[:, None].cos(), x[:, None].sin(), mask=mask, causal=True
         )
-        mixed = mixed[0] if isinstance(mixed, tuple) else mixed
-        return mixed[:, 0]
+        output = output[0] if isinstance(output, tuple) else output
+        return output[:, 0]
 
     return model
 
@@ -59,23 +59,23 @@ def causal_encoder(**options: Any) -> Model:
     return lambda x, mask: encoder(x, mask=mask, causal=True)
 
 
-def decoder_of_one_memory(**options: Any) -> Model:
+def decoder_with_memory(**options: Any) -> Model:
     decoder, memory = build_decoder(**SIZES, **options).double(), randn(2, 3, 8)
     return lambda x, mask: decoder(x, memory, mask=mask)
 
 
 CAUSAL_MODELS: dict[str, Callable[[], Model]] = {
-    "readable kernel": lambda: causal_kernel(scaled_dot_product_attention),
-    "fused kernel": lambda: causal_kernel(fused_attention),
+    "explicit function": lambda: causal_function(scaled_dot_product_attention),
+    "fused function": lambda: causal_function(fused_attention),
     "single head": lambda: causal_layer(SingleHeadAttention(8)),
     "multi head": lambda: causal_layer(MultiHeadAttention(8, 2)),
     "encoder": causal_encoder,
-    "readable pre-norm encoder": lambda: causal_encoder(
+    "explicit pre-norm encoder": lambda: causal_encoder(
         residual=PreNorm,
         attention=lambda: MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention),
     ),
-    "decoder": decoder_of_one_memory,
-    "readable pre-norm decoder": lambda: decoder_of_one_memory(
+    "decoder": decoder_with_memory,
+    "explicit pre-norm decoder": lambda: decoder_with_memory(
         residual=PreNorm,
         attention=lambda: MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention),
     ),
@@ -92,16 +92,16 @@ def test_future_tokens_cannot_change_past_outputs(
     model, x = make(), randn(2, 5, 8)
     before = model(x, mask)
     for position in range(5):
-        rewritten = x.clone()
-        rewritten[:, position] += randn(2, 8)
-        after = model(rewritten, mask)
+        changed = x.clone()
+        changed[:, position] += randn(2, 8)
+        after = model(changed, mask)
         assert torch.equal(before[:, :position], after[:, :position])
         assert not torch.equal(before[0, position:], after[0, position:])
 
 
 @every_causal_model
 @pytest.mark.parametrize("mask", MASKS, ids=["no mask", "padding"])
-def test_no_gradient_flows_back_from_the_past_to_the_future(
+def test_no_gradient_flows_from_past_outputs_to_future_tokens(
     make: Callable[[], Model], mask: Tensor | None
 ) -> None:
     model, x = make(), randn(2, 5, 8).requires_grad_()
@@ -113,12 +113,12 @@ def test_no_gradient_flows_back_from_the_past_to_the_future(
 
 
 @every_causal_model
-def test_a_begun_sentence_is_read_as_the_beginning_of_the_whole(make: Callable[[], Model]) -> None:
+def test_outputs_of_a_prefix_equal_those_of_the_whole_sequence(make: Callable[[], Model]) -> None:
     model, x = make(), randn(2, 5, 8)
-    whole = model(x, None)
+    expected = model(x, None)
     for length in range(1, 5):
-        begun = model(x[:, :length], None)
-        torch.testing.assert_close(begun, whole[:, :length], rtol=1e-12, atol=1e-12)
+        prefix = model(x[:, :length], None)
+        torch.testing.assert_close(prefix, expected[:, :length], rtol=1e-12, atol=1e-12)
 
 
 def build_both(attention_function: Any, **options: Any) -> tuple[Encoder, Decoder]:
@@ -137,41 +137,41 @@ def translate(
     return memory, decoder(target, memory, memory_mask=mask)
 
 
-@both_kernels
+@both_implementations
 @both_orders
 @settings(max_examples=12)
 @given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3), more=st.integers(0, 3))
-def test_neither_content_nor_amount_of_padding_matters(
+def test_neither_the_content_nor_the_amount_of_padding_changes_an_output(
     attention_function: Any, residual: type[Residual], lengths: list[int], more: int
 ) -> None:
     encoder, decoder = build_both(attention_function, residual=residual)
     batch, longest = len(lengths), max(lengths) + more
     source, target = randn(batch, longest, 8), randn(batch, 3, 8)
-    is_word = torch.arange(longest) < torch.tensor(lengths)[:, None]
-    mask = padding_mask(is_word.int())
-    memory, written = translate(encoder, decoder, source, target, mask)
+    is_token = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    mask = padding_mask(is_token.int())
+    memory, output = translate(encoder, decoder, source, target, mask)
 
-    rubbish = torch.where(is_word[..., None], source, 1e3 * randn(batch, longest, 8))
-    other_memory, other_written = translate(encoder, decoder, rubbish, target, mask)
-    assert torch.equal(memory[is_word], other_memory[is_word])
-    assert torch.equal(written, other_written)
+    changed = torch.where(is_token[..., None], source, 1e3 * randn(batch, longest, 8))
+    other_memory, other_output = translate(encoder, decoder, changed, target, mask)
+    assert torch.equal(memory[is_token], other_memory[is_token])
+    assert torch.equal(output, other_output)
 
     for row, length in enumerate(lengths):
         alone = source[row : row + 1, :length], target[row : row + 1]
-        own_memory, own_written = translate(encoder, decoder, *alone, None)
+        own_memory, own_output = translate(encoder, decoder, *alone, None)
         torch.testing.assert_close(own_memory[0], memory[row, :length], rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(own_written[0], written[row], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(own_output[0], output[row], rtol=1e-12, atol=1e-12)
 
 
 @both_orders
 @torch.no_grad()
-def test_nan_in_padding_is_not_hidden_and_stays_in_its_sequence(residual: type[Residual]) -> None:
+def test_nan_in_padding_shows_in_its_own_sequence_only(residual: type[Residual]) -> None:
     mask = padding_mask(torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]))
     x = randn(3, 4, 8)
     x[0, 3] = torch.nan
     options: dict[str, Any] = SIZES | {"residual": residual}
     fused = build_encoder(**options).double().eval()
-    readable = (
+    explicit = (
         build_encoder(
             **options,
             attention=lambda: MultiHeadAttention(
@@ -181,8 +181,8 @@ def test_nan_in_padding_is_not_hidden_and_stays_in_its_sequence(residual: type[R
         .double()
         .eval()
     )
-    readable.load_state_dict(fused.state_dict())
-    for encoder in (fused, readable, prepare(fused), prepare(readable)):
+    explicit.load_state_dict(fused.state_dict())
+    for encoder in (fused, explicit, prepare(fused), prepare(explicit)):
         encoded = encoder(x, mask=mask)
         assert encoded[1:].isfinite().all()
         if type(encoder) is Encoder:
@@ -201,34 +201,36 @@ def test_padding_at_the_end_of_a_target_needs_no_mask() -> None:
     )
 
 
-def test_sentences_of_a_batch_do_not_see_each_other() -> None:
+def test_sequences_of_a_batch_are_independent() -> None:
     encoder, decoder = build_encoder(**SIZES).double(), build_decoder(**SIZES).double()
     source, target = randn(3, 4, 8).requires_grad_(), randn(3, 5, 8).requires_grad_()
-    _, written = translate(encoder, decoder, source, target, None)
-    written[1].cos().sum().backward()
+    _, output = translate(encoder, decoder, source, target, None)
+    output[1].cos().sum().backward()
     for x in (source, target):
         assert x.grad is not None
         assert (x.grad[[0, 2]] == 0.0).all()
         assert (x.grad[1] != 0.0).all()
 
 
-@both_kernels
+@both_implementations
 @given(order=st.permutations(range(5)))
-def test_the_order_of_the_keys_changes_nothing(attention_function: Any, order: list[int]) -> None:
+def test_the_order_of_keys_and_values_changes_no_output(
+    attention_function: Any, order: list[int]
+) -> None:
     layer = MultiHeadAttention(8, 2, attention_function=attention_function).double()
     query, memory = randn(2, 3, 8), randn(2, 5, 8)
     mask = torch.rand(2, 2, 3, 5) < 0.5
-    shuffled = memory[:, order]
+    permuted = memory[:, order]
     torch.testing.assert_close(
         layer(query, memory, memory, mask=mask),
-        layer(query, shuffled, shuffled, mask=mask[..., order]),
+        layer(query, permuted, permuted, mask=mask[..., order]),
         rtol=1e-12,
         atol=1e-12,
     )
 
 
 @both_orders
-def test_without_positions_an_encoder_reads_a_set(residual: type[Residual]) -> None:
+def test_without_positions_an_encoder_is_permutation_equivariant(residual: type[Residual]) -> None:
     encoder, x, order = (
         build_encoder(**SIZES, residual=residual).double(),
         randn(2, 4, 8),
@@ -237,8 +239,8 @@ def test_without_positions_an_encoder_reads_a_set(residual: type[Residual]) -> N
     torch.testing.assert_close(encoder(x)[:, order], encoder(x[:, order]))
 
 
-@both_kernels
-def test_a_query_that_may_see_nothing_answers_with_the_output_bias_alone(
+@both_implementations
+def test_the_output_of_a_fully_masked_query_is_the_bias_of_the_output_projection(
     attention_function: Any,
 ) -> None:
     layer = MultiHeadAttention(8, 2, attention_function=attention_function).double()
@@ -246,20 +248,20 @@ def test_a_query_that_may_see_nothing_answers_with_the_output_bias_alone(
     query, memory = randn(2, 3, 8).requires_grad_(), randn(2, 5, 8).requires_grad_()
     mask = torch.zeros(2, 1, 3, 5, dtype=torch.bool)
     mask[1, :, 2] = True
-    mixed = layer(query, memory, memory, mask=mask)
-    is_bias = (mixed == layer.output_projection.bias).all(-1)
+    output = layer(query, memory, memory, mask=mask)
+    is_bias = (output == layer.output_projection.bias).all(-1)
     assert is_bias.tolist() == [[False, False, False], [False, False, True]]
-    mixed.square().sum().backward()
+    output.square().sum().backward()
     assert query.grad is not None
     assert memory.grad is not None
     assert (query.grad == 0.0).all(-1).tolist() == is_bias.tolist()
     assert memory.grad.isfinite().all()
 
 
-@both_kernels
+@both_implementations
 @both_orders
 @pytest.mark.parametrize("dtype", [F64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_a_sentence_of_padding_alone_poisons_nobody(
+def test_a_sequence_of_padding_alone_makes_no_output_or_gradient_infinite(
     attention_function: Any, residual: type[Residual], dtype: torch.dtype
 ) -> None:
     encoder, decoder = build_both(attention_function, attention_dropout=0.5, residual=residual)
@@ -267,9 +269,9 @@ def test_a_sentence_of_padding_alone_poisons_nobody(
     mask = padding_mask(torch.tensor([[1, 1, 0], [0, 0, 0]]))
     source, target = torch.randn(2, 2, 3, 8, dtype=dtype)
     with torch.autograd.set_detect_anomaly(True):
-        _, written = translate(encoder, decoder, source, target, mask)
-        written.float().square().sum().backward()
-    assert written.isfinite().all()
+        _, output = translate(encoder, decoder, source, target, mask)
+        output.float().square().sum().backward()
+    assert output.isfinite().all()
     for model in (encoder, decoder):
         for parameter in model.parameters():
             assert parameter.grad is not None
@@ -277,12 +279,12 @@ def test_a_sentence_of_padding_alone_poisons_nobody(
 
 
 @given(st.integers(0, 999), st.sampled_from([0.2, 0.5, 0.8]))
-def test_masks_joined_by_or_hide_what_either_hides_and_share_out_the_rest(
-    seed: int, hidden: float
+def test_masks_combined_by_or_mask_what_either_masks_and_renormalise_the_rest(
+    seed: int, masked: float
 ) -> None:
     torch.manual_seed(seed)
     query, key = randn(2, 2, 3, 4), randn(2, 2, 5, 4)
-    one, other = torch.rand(2, 1, 1, 5) < hidden, torch.rand(3, 5) < hidden
+    one, other = torch.rand(2, 1, 1, 5) < masked, torch.rand(3, 5) < masked
     both = attention_weights(query, key, mask=one | other)
     left = attention_weights(query, key, mask=one).masked_fill(other, 0.0)
     expected = left / left.sum(-1, keepdim=True).clamp(min=1e-300)
@@ -290,35 +292,35 @@ def test_masks_joined_by_or_hide_what_either_hides_and_share_out_the_rest(
     assert torch.equal(both, attention_weights(query, key, mask=other | one))
 
 
-@both_kernels
+@both_implementations
 @given(seed=st.integers(0, 999))
-def test_an_answer_lies_among_the_values_that_were_seen(attention_function: Any, seed: int) -> None:
+def test_an_output_lies_between_the_values_attended_to(attention_function: Any, seed: int) -> None:
     torch.manual_seed(seed)
     query, key, value = 3.0 * torch.randn(3, 2, 2, 4, 4, dtype=F64)
     mask = torch.rand(4, 4) < 0.5
-    mixed = attention_function(query, key, value, mask=mask)
-    mixed = mixed[0] if isinstance(mixed, tuple) else mixed
+    output = attention_function(query, key, value, mask=mask)
+    output = output[0] if isinstance(output, tuple) else output
     for row in range(4):
-        seen = value[:, :, ~mask[row]]
-        if seen.shape[2]:
-            assert (mixed[:, :, row] <= seen.amax(2) + 1e-12).all()
-            assert (mixed[:, :, row] >= seen.amin(2) - 1e-12).all()
+        visible = value[:, :, ~mask[row]]
+        if visible.shape[2]:
+            assert (output[:, :, row] <= visible.amax(2) + 1e-12).all()
+            assert (output[:, :, row] >= visible.amin(2) - 1e-12).all()
 
 
 @pytest.mark.parametrize("build", [build_encoder, build_decoder])
-def test_layers_with_nothing_to_say_leave_a_pre_norm_stream_alone_and_a_post_norm_one_normalised(
+def test_sublayers_of_zero_leave_a_pre_norm_input_unchanged_and_normalise_a_post_norm_one(
     build: Any,
 ) -> None:
     x, memory = 5.0 * randn(2, 3, 8) + 2.0, randn(2, 4, 8)
-    streams = []
+    outputs = []
     for residual in (PreNorm, PostNorm):
         model = build(**SIZES, residual=residual).double()
         for name, parameter in model.named_parameters():
             if "output_projection" in name or "down_projection" in name:
                 nn.init.zeros_(parameter)
         model.norm = None
-        streams.append(model(x) if build is build_encoder else model(x, memory))
-    assert torch.equal(streams[0], x)
+        outputs.append(model(x) if build is build_encoder else model(x, memory))
+    assert torch.equal(outputs[0], x)
     deviation = x.std(-1, keepdim=True, unbiased=False)
     normalised = (x - x.mean(-1, keepdim=True)) / deviation
-    torch.testing.assert_close(streams[1], normalised, rtol=0, atol=1e-3)
+    torch.testing.assert_close(outputs[1], normalised, rtol=0, atol=1e-3)

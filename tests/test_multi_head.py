@@ -1,4 +1,4 @@
-"""The attention layers: projections and heads around a kernel."""
+"""The attention layers: projections and heads around an attention function."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,13 +25,13 @@ PADDING = padding_mask(torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
 
 
 def randomise(module: nn.Module) -> None:
-    """Leave no parameter at a value, such as zero, that would hide a mistake."""
+    """Set all parameters to values, unlike zero, with which a mistake would show."""
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5)
 
 
 def project(linear: nn.Linear, x: Tensor, rows: slice = slice(None)) -> Array:
-    """Apply some rows of a linear map, in numpy."""
+    """Apply some rows of a linear layer, in numpy."""
     bias = 0.0 if linear.bias is None else to_numpy(linear.bias)[rows]
     return np.asarray(to_numpy(x) @ to_numpy(linear.weight)[rows].T + bias)
 
@@ -40,7 +40,7 @@ def project(linear: nn.Linear, x: Tensor, rows: slice = slice(None)) -> Array:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("widths", [(None, None), (6, None), (None, 5), (6, 5)])
 @pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"mask": PADDING, "causal": True}])
-def test_multi_head_attention_is_the_paper_s_formula(
+def test_multi_head_attention_equals_the_equation_of_the_paper(
     attention_function: Any,
     bias: bool,
     widths: tuple[int | None, int | None],
@@ -64,8 +64,8 @@ def test_multi_head_attention_is_the_paper_s_formula(
         k = torch.from_numpy(project(layer.key_projection, key, rows))[:, None]
         v = torch.from_numpy(project(layer.value_projection, value, rows))[:, None]
         heads.append(attention_loop(q, k, v, **options)[0][:, 0])
-    joined = torch.from_numpy(np.concatenate(heads, axis=-1))
-    expected = project(layer.output_projection, joined)
+    concatenated = torch.from_numpy(np.concatenate(heads, axis=-1))
+    expected = project(layer.output_projection, concatenated)
     np.testing.assert_allclose(
         to_numpy(layer(query, key, value, **options)), expected, rtol=0, atol=1e-12
     )
@@ -73,7 +73,9 @@ def test_multi_head_attention_is_the_paper_s_formula(
 
 @pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"causal": True}])
 @pytest.mark.parametrize("bias", [True, False])
-def test_one_of_many_heads_is_the_single_head(bias: bool, options: dict[str, Any]) -> None:
+def test_multi_head_attention_with_one_head_equals_single_head_attention(
+    bias: bool, options: dict[str, Any]
+) -> None:
     single = SingleHeadAttention(8, bias=bias).double()
     randomise(single)
     multi = MultiHeadAttention(8, 1, bias=bias).double()
@@ -89,51 +91,53 @@ def test_one_of_many_heads_is_the_single_head(bias: bool, options: dict[str, Any
 
 
 @pytest.mark.parametrize("scale", [None, 1.0, 0.1])
-def test_the_single_head_obeys_its_scale(scale: float | None) -> None:
+def test_single_head_attention_multiplies_the_scores_by_its_scale(scale: float | None) -> None:
     layer = SingleHeadAttention(8, scale=scale).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64)
     q, k, v = (
         projection(x)[:, None]
         for projection in (layer.query_projection, layer.key_projection, layer.value_projection)
     )
-    mixed, weights = attention_loop(q, k, v, scale=scale)
+    output, weights = attention_loop(q, k, v, scale=scale)
     np.testing.assert_allclose(
         to_numpy(layer(x, x, x)),
-        project(layer.output_projection, torch.from_numpy(mixed[:, 0])),
+        project(layer.output_projection, torch.from_numpy(output[:, 0])),
         atol=1e-12,
     )
     np.testing.assert_allclose(to_numpy(layer.attention_weights(x, x)), weights, atol=1e-12)
 
 
 @pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"mask": PADDING, "causal": True}])
-def test_the_kernel_changes_neither_outputs_nor_gradients(options: dict[str, Any]) -> None:
+def test_the_attention_function_changes_neither_outputs_nor_gradients(
+    options: dict[str, Any],
+) -> None:
     query, memory = (torch.randn(2, n, 8, dtype=torch.float64) for n in (3, 5))
     fused = MultiHeadAttention(8, 2).double()
-    readable = MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention).double()
-    readable.load_state_dict(fused.state_dict())
+    explicit = MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention).double()
+    explicit.load_state_dict(fused.state_dict())
     results = []
-    for layer in (fused, readable):
-        mixed = layer(query, memory, memory, **options)
-        mixed.square().sum().backward()
-        results.append([mixed.detach(), *(weight.grad for weight in layer.parameters())])
+    for layer in (fused, explicit):
+        output = layer(query, memory, memory, **options)
+        output.square().sum().backward()
+        results.append([output.detach(), *(weight.grad for weight in layer.parameters())])
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("as_pair", [False, True])
-def test_any_function_that_keeps_the_contract_can_be_the_kernel(as_pair: bool) -> None:
+def test_any_function_with_these_arguments_can_be_the_attention_function(as_pair: bool) -> None:
     calls: list[dict[str, Any]] = []
 
     def sum_of_values(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
         calls.append(options)
-        mixed = value.sum(-2, keepdim=True).expand_as(query)
+        output = value.sum(-2, keepdim=True).expand_as(query)
         weights = torch.ones(*query.shape[:3], key.shape[2])
-        return (mixed, weights) if as_pair else mixed
+        return (output, weights) if as_pair else output
 
     layer = MultiHeadAttention(8, 2, dropout=0.25, attention_function=sum_of_values)
     x, mask = torch.randn(2, 5, 8), PADDING
-    mixed = layer(x, x, x, mask=mask, causal=True)
+    output = layer(x, x, x, mask=mask, causal=True)
     expected = layer.output_projection(layer.value_projection(x).sum(1, keepdim=True))
-    torch.testing.assert_close(mixed, expected.expand(2, 5, 8))
+    torch.testing.assert_close(output, expected.expand(2, 5, 8))
     layer.eval()(x, x, x)
     assert calls == [
         {"mask": mask, "causal": True, "dropout": 0.25},
@@ -142,7 +146,7 @@ def test_any_function_that_keeps_the_contract_can_be_the_kernel(as_pair: bool) -
 
 
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
-def test_attention_dropout_works_in_training_only(attention_function: Any) -> None:
+def test_attention_dropout_is_applied_in_training_only(attention_function: Any) -> None:
     layer = MultiHeadAttention(8, 2, dropout=0.5, attention_function=attention_function)
     x = torch.randn(2, 5, 8)
     assert not torch.equal(layer(x, x, x), layer(x, x, x))
@@ -153,22 +157,22 @@ def test_attention_dropout_works_in_training_only(attention_function: Any) -> No
     assert torch.equal(layer(x, x, x), undropped(x, x, x))
 
 
-def test_weights_of_a_layer_are_those_of_its_heads_and_before_dropout() -> None:
+def test_the_weights_of_a_layer_are_those_of_its_heads_before_dropout() -> None:
     layer = MultiHeadAttention(8, 2, dropout=0.9)
     query, key = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     weights = layer.attention_weights(query, key, mask=PADDING)
     assert weights.shape == (2, 2, 3, 5)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 3))
     q, k = layer.query_projection(query), layer.key_projection(key)
-    for head, width in enumerate((slice(0, 4), slice(4, 8))):
-        alone = attention_weights(q[:, None, :, width], k[:, None, :, width], mask=PADDING)
-        torch.testing.assert_close(weights[:, head], alone[:, 0])
+    for head, own in enumerate((slice(0, 4), slice(4, 8))):
+        expected = attention_weights(q[:, None, :, own], k[:, None, :, own], mask=PADDING)
+        torch.testing.assert_close(weights[:, head], expected[:, 0])
 
 
 @pytest.mark.parametrize(
     "make", [lambda **o: MultiHeadAttention(8, 2, **o), lambda **o: SingleHeadAttention(8, **o)]
 )
-def test_projections_start_small_and_without_constants(make: Any) -> None:
+def test_projections_are_initialised_as_xavier_does_and_biases_with_zero(make: Any) -> None:
     layer = make()
     for name, parameter in layer.named_parameters():
         bound = 0.0 if name.endswith("bias") else (6 / (8 + 8)) ** 0.5  # Xavier's
@@ -178,29 +182,31 @@ def test_projections_start_small_and_without_constants(make: Any) -> None:
 
 
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
-def test_autocast_brings_mixed_dtypes_together(attention_function: Any) -> None:
+def test_autocast_accepts_inputs_of_different_dtypes(attention_function: Any) -> None:
     layer = MultiHeadAttention(8, 2, attention_function=attention_function)
     query, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8, dtype=torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = layer(query, memory, memory)
+        output = layer(query, memory, memory)
     torch.testing.assert_close(
-        mixed.float(), layer(query, memory.float(), memory.float()), rtol=0.05, atol=0.05
+        output.float(), layer(query, memory.float(), memory.float()), rtol=0.05, atol=0.05
     )
 
 
 @pytest.mark.parametrize(
     "returned",
     [
-        lambda mixed: (mixed, torch.ones(1, 1, 5, 5)),
-        lambda mixed: (mixed, torch.ones(2, 5, 5)),
-        lambda mixed: (mixed, "weights"),
-        lambda mixed: (mixed,),
-        lambda mixed: (mixed, mixed, mixed),
-        lambda mixed: [mixed],
-        lambda mixed: None,
+        lambda output: (output, torch.ones(1, 1, 5, 5)),
+        lambda output: (output, torch.ones(2, 5, 5)),
+        lambda output: (output, "weights"),
+        lambda output: (output,),
+        lambda output: (output, output, output),
+        lambda output: [output],
+        lambda output: None,
     ],
 )
-def test_what_a_kernel_must_not_return_is_refused(returned: Callable[[Tensor], Any]) -> None:
+def test_a_wrong_return_value_of_the_attention_function_is_refused(
+    returned: Callable[[Tensor], Any],
+) -> None:
     def attention_function(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
         return returned(torch.zeros_like(query))
 
@@ -217,8 +223,8 @@ class UpcastingNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        return (wide * wide.square().mean(-1, keepdim=True).rsqrt() * self.weight).to(x.dtype)
+        x32 = x.float()
+        return (x32 * x32.square().mean(-1, keepdim=True).rsqrt() * self.weight).to(x.dtype)
 
 
 class CastingLinear(nn.Linear):
@@ -229,7 +235,7 @@ class CastingLinear(nn.Linear):
 
 
 class Adapted(nn.Module):
-    """A linear layer with a low-rank addition, which names no sizes."""
+    """A linear layer inside another module, which has no attribute for its sizes."""
 
     def __init__(self, linear: nn.Module) -> None:
         super().__init__()
@@ -239,7 +245,7 @@ class Adapted(nn.Module):
         return 2 * self.linear(x)
 
 
-def test_modules_that_convert_their_input_are_left_to_do_so() -> None:
+def test_modules_that_convert_their_input_receive_any_dtype() -> None:
     x = torch.randn(2, 5, 8)
     low = EncoderLayer(
         MultiHeadAttention(8, 2),

@@ -31,7 +31,7 @@ SOURCE_PADDING = torch.tensor([[False, False, False, False], [False, False, True
 TARGET_PADDING = torch.tensor([[False, False, True], [False, False, False]])
 
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-both_kernels = pytest.mark.parametrize(
+both_implementations = pytest.mark.parametrize(
     "attention_function", [fused_attention, scaled_dot_product_attention]
 )
 every_block = pytest.mark.parametrize(
@@ -40,7 +40,7 @@ every_block = pytest.mark.parametrize(
 
 
 def under_torch_names(ours: nn.Module) -> dict[str, list[Tensor]]:
-    """Name our parameters as torch does; where torch stacks several into one, list them."""
+    """Map torch's parameter names to our parameters; several, if torch concatenates them."""
     if isinstance(ours, MultiHeadAttention):
         inputs = ours.query_projection, ours.key_projection, ours.value_projection
         if len({projection.in_features for projection in inputs}) == 1:
@@ -71,8 +71,8 @@ def under_torch_names(ours: nn.Module) -> dict[str, list[Tensor]]:
         )
     names = {}
     if isinstance(ours, Encoder | Decoder):
-        for place, layer in enumerate(ours.layers):
-            names |= _under(f"layers.{place}", layer)
+        for number, layer in enumerate(ours.layers):
+            names |= _under(f"layers.{number}", layer)
         return names if ours.norm is None else names | _under("norm", ours.norm)
     return {name: [parameter] for name, parameter in ours.named_parameters()}
 
@@ -88,7 +88,7 @@ def assert_parity(
     run_theirs: Callable[..., Tensor],
     inputs: Sequence[Tensor],
 ) -> None:
-    """Copy random weights across, then compare outputs and all gradients."""
+    """Copy random weights to torch's module, then compare outputs and all gradients."""
     parameters = dict(theirs.named_parameters())
     assert parameters.keys() == names.keys()
     for name, parts in names.items():
@@ -99,8 +99,8 @@ def assert_parity(
     for run in (run_ours, run_theirs):
         leaves = [tensor.clone().requires_grad_() for tensor in inputs]
         output = run(*leaves)
-        upstream = torch.linspace(-1.0, 1.0, output.numel(), dtype=output.dtype)
-        output.backward(upstream.view_as(output))
+        output_gradient = torch.linspace(-1.0, 1.0, output.numel(), dtype=output.dtype)
+        output.backward(output_gradient.view_as(output))
         outputs.append(output.detach())
         input_gradients.append([leaf.grad for leaf in leaves])
     tolerance = TOLERANCE[inputs[0].dtype]
@@ -135,7 +135,7 @@ def our_options(norm_first: bool, activation: Any) -> dict[str, Any]:
 
 
 def ours_of(padding: Tensor) -> Tensor:
-    """Turn torch's padding mask, True hides, into one of this package."""
+    """Convert torch's padding mask, of shape (B, S), to one of this package."""
     return padding_mask((~padding).int())
 
 
@@ -144,7 +144,7 @@ def source_and_target(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 @both_dtypes
-@both_kernels
+@both_implementations
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("widths", [(None, None), (6, 5)])
 @pytest.mark.parametrize("padded", [False, True])
@@ -168,12 +168,17 @@ def test_multi_head_attention_equals_torch_s(
         bias=bias,
         attention_function=attention_function,
     ).to(dtype)
-    hides = causal_mask(4) if causal else None
+    attn_mask = causal_mask(4) if causal else None
     padding = SOURCE_PADDING if padded else None
 
     def run_theirs(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        mixed, weights = theirs(
-            query, key, value, attn_mask=hides, key_padding_mask=padding, average_attn_weights=False
+        output, weights = theirs(
+            query,
+            key,
+            value,
+            attn_mask=attn_mask,
+            key_padding_mask=padding,
+            average_attn_weights=False,
         )
         mask = None if padding is None else ours_of(padding)
         torch.testing.assert_close(
@@ -182,7 +187,7 @@ def test_multi_head_attention_equals_torch_s(
             rtol=TOLERANCE[dtype],
             atol=TOLERANCE[dtype],
         )
-        return mixed
+        return output
 
     def run_ours(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         mask = None if padding is None else ours_of(padding)

@@ -1,0 +1,221 @@
+"""Interleaved timing of several implementations of the same computation on a noisy machine.
+
+Each implementation runs in a process of its own, because libraries in one process disturb each
+other: the threads of one still spin while another is timed. All processes except the one that is
+timed are stopped. The runs are interleaved, so that a slow minute of the machine affects every
+implementation. The result is the median over the rounds, and its speed relative to the first
+implementation.
+"""
+
+import json
+import math
+import multiprocessing
+import os
+import platform
+import signal
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+MINIMUM_SECONDS = 0.2
+"""A short computation is repeated until this time has passed, and the mean time is taken."""
+
+MALLOC_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**26)}
+"""Sizes below which the C library reuses freed memory instead of returning it to the system, which
+would have to zero it again. GNU's library reaches these limits by itself once a block of 32 MiB has
+been freed. When that happens differs by chance between processes, and changes the time of a small
+block by a factor of up to 1.8.
+"""
+
+SetUp = Callable[[Any], Callable[[], object] | None]
+"""Prepares a case and returns the function to time, or None if the case is not supported."""
+
+
+class Case(Protocol):
+    """One computation to time, a named tuple; its ``str`` is the name of a row of the table."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+class Result(NamedTuple):
+    """Seconds that one implementation took for one case, in each round."""
+
+    implementation: str
+    case: Case
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        """Median over the rounds, in seconds."""
+        return statistics.median(self.seconds)
+
+
+class Worker:
+    """A process that runs one implementation and is stopped between its runs."""
+
+    def __init__(self, make: Callable[[], SetUp]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, connection = context.Pipe()
+        self.process = context.Process(target=_work, args=(connection, make), daemon=True)
+        before = {name: os.environ.get(name) for name in MALLOC_SETTINGS}
+        os.environ.update(MALLOC_SETTINGS)  # the new process reads them when it starts
+        self.process.start()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        connection.close()
+        try:
+            self._receive()
+        except BaseException:
+            self.end()
+            raise
+        self._signal("SIGSTOP")
+
+    def time(self, case: Case) -> float:
+        """Run a case and return its time in seconds; NaN if it is not supported."""
+        self._signal("SIGCONT")
+        self.connection.send(case)
+        seconds = self._receive()
+        self._signal("SIGSTOP")
+        return seconds
+
+    def end(self) -> None:
+        """End the process."""
+        self._signal("SIGCONT")
+        self.process.kill()
+        self.process.join()
+
+    def _receive(self) -> float:
+        try:
+            seconds: float = self.connection.recv()
+        except EOFError:
+            raise SystemExit("error: an implementation failed; its message is above") from None
+        return seconds
+
+    def _signal(self, name: str) -> None:
+        pid = self.process.pid
+        if pid is not None and hasattr(signal, name):  # Windows has neither signal
+            os.kill(pid, getattr(signal, name))
+
+
+def _work(connection: Connection, make: Callable[[], SetUp]) -> None:
+    """Send the time of each case that is received, after one run to warm up."""
+    set_up = make()
+    connection.send(0.0)
+    while True:
+        run = set_up(connection.recv())
+        if run is None:
+            connection.send(math.nan)
+            continue
+        run()
+        runs, started, seconds = 0, time.perf_counter(), 0.0
+        while seconds < MINIMUM_SECONDS:
+            run()
+            runs, seconds = runs + 1, time.perf_counter() - started
+        connection.send(seconds / runs)
+
+
+def compare(
+    implementations: Mapping[str, Callable[[], SetUp]], cases: Sequence[Case], *, rounds: int
+) -> list[Result]:
+    """Time all cases with all implementations, interleaved, and print a table row for each case.
+
+    Args:
+        implementations: For each name, a function that returns the set-up of the implementation. It
+            is called in the implementation's own process.
+        cases: What to time.
+        rounds: Number of times that each implementation runs each case.
+
+    Returns:
+        A result for each implementation and case that it supports.
+    """
+    width = max(len(str(case)) for case in cases)
+    columns = [max(len(name), 14) for name in implementations]
+    names = "  ".join(name.rjust(n) for name, n in zip(implementations, columns, strict=True))
+    print(f"{'milliseconds (speed)':{width}}  {names}")
+    results: list[Result] = []
+    workers: dict[str, Worker] = {}
+    try:
+        for name, make in implementations.items():
+            workers[name] = Worker(make)
+        for case in cases:
+            row = [Result(name, case, []) for name in workers]
+            for _ in range(rounds):
+                for result, worker in zip(row, workers.values(), strict=True):
+                    result.seconds.append(worker.time(case))
+            texts = [_format(each, row[0]).rjust(n) for each, n in zip(row, columns, strict=True)]
+            print(f"{case!s:{width}}  {'  '.join(texts)}", flush=True)
+            results += [result for result in row if result.median > 0]
+    finally:
+        for worker in workers.values():
+            worker.end()
+    return results
+
+
+def _format(result: Result, first: Result) -> str:
+    """Format the median in milliseconds, with the speed relative to the first implementation."""
+    if math.isnan(result.median):  # not supported
+        return "-"
+    return f"{1e3 * result.median:.1f} ({first.median / result.median:.2f})"
+
+
+def run_in_process(function: Callable[..., object], *arguments: object) -> None:
+    """Call a function in a process of its own, so that no thread of it remains."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit("error: the preparation failed; its message is above")
+
+
+def write_json(
+    path: Path, results: Sequence[Result], packages: Sequence[str], **others: object
+) -> None:
+    """Save the times of all rounds, with the versions and the processor, as JSON."""
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    rows = [
+        {"implementation": r.implementation, **r.case._asdict(), "seconds": r.seconds}
+        for r in results
+    ]
+    content = {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "versions": versions,
+        "results": rows,
+        **others,
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def plot(path: Path, results: Sequence[Result]) -> None:
+    """Plot the speeds relative to the first implementation, in one panel for each case."""
+    from transformer_blocks.explorer.plots import new_figure
+
+    cases = list(dict.fromkeys(result.case for result in results))
+    names = list(dict.fromkeys(result.implementation for result in results))
+    columns = min(3, len(cases))
+    rows = -(-len(cases) // columns)
+    figure = new_figure(4.6 * columns, rows * (0.8 + 0.28 * len(names)))
+    for number, case in enumerate(cases, start=1):
+        row = [result for result in results if result.case == case]
+        axes = figure.add_subplot(rows, columns, number)
+        speeds = [row[0].median / result.median for result in row]
+        colours = [f"C{names.index(result.implementation)}" for result in row]
+        bars = axes.barh([result.implementation for result in row], speeds, color=colours)
+        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
+        axes.axvline(1.0, color="#888888", linewidth=0.8)
+        axes.margins(x=0.15)
+        axes.invert_yaxis()
+        axes.set_title(str(case), fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel(f"times the speed of {names[0]}", fontsize=9)
+    figure.savefig(path, dpi=120)
