@@ -39,7 +39,7 @@ def test_a_compiled_model_can_be_recorded_traced_and_ablated(
     assert [len(weights) for weights in maps.values()] == [1, 1]
     names = [call.name for call in trace_shapes(compiled, x).calls]
     assert any(name.endswith("layers.1.self_attention") for name in names)
-    silent = [name for name, _ in compiled.named_modules() if name.endswith("feed_forward")]
-    with ablate(compiled, silent=silent):
+    modules = [name for name, _ in compiled.named_modules() if name.endswith("feed_forward")]
+    with ablate(compiled, modules=modules):
         assert not torch.allclose(compiled(x), expected)
     assert torch.equal(compiled(x), expected)

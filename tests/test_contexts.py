@@ -59,7 +59,7 @@ ABLATIONS: list[Callable[[nn.Module], Context]] = [
         model, heads={ATTENTION: [0]}, residuals=["1.layers.0.self_attention_residual"]
     ),
     lambda model: ablate(model, heads={ATTENTION: [1]}, positions=True),
-    lambda model: ablate(model, scale=True, silent=["1.layers.1.feed_forward"]),
+    lambda model: ablate(model, scale=True, modules=["1.layers.1.feed_forward"]),
     lambda model: ablate(model, scale=True, residuals=["1.layers.0.self_attention_residual"]),
 ]
 

@@ -716,7 +716,7 @@ from transformer_blocks.inspection import ablate, record_attention
 
 decoder = blocks.build_decoder(num_layers=1, d_model=8, num_heads=2, d_ff=8).eval()
 x, memory = torch.randn(1, 3, 8), torch.randn(1, 4, 8)
-with torch.no_grad(), record_attention(decoder), ablate(decoder, silent=["layers.0.feed_forward"]):
+with torch.no_grad(), record_attention(decoder), ablate(decoder, modules=["layers.0.feed_forward"]):
     cache = decoder.new_cache(memory)
     steps = [decoder(token, cache=cache) for token in x.split(1, dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory))
