@@ -38,8 +38,7 @@ from transformer_blocks._checks import (
     check_tensor,
     refuse,
 )
-
-MIN_CAPACITY = 16  # positions that a buffer has room for when it first grows
+from transformer_blocks.fast.caching import append, drop_empty_mask, grow
 
 Inputs = ParamSpec("Inputs")
 
@@ -106,15 +105,13 @@ class KeyValueCache:
                 f"keys and values must be on one device, got {keys.device} and {values.device}"
             )
         self._check_consistent()
-        new, end = torch.stack((keys, values), dim=1), self._length + keys.shape[2]
+        new = torch.stack((keys, values), dim=1)  # (N, 2, H, L, d_k)
         if self._buffer is None:
             self._buffer = new
-        elif torch.compiler.is_exporting():  # sizes are symbols, and cannot be compared
-            self._buffer = torch.cat((self._buffer[..., : self._length, :], new), dim=3)
         else:
             self._check_fit(self._buffer, keys)
-            self._grow(self._buffer, end)[..., self._length : end, :] = new
-        self._length = end
+            self._buffer = append(self._buffer, self._length, new)
+        self._length += keys.shape[2]
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
@@ -156,9 +153,9 @@ class KeyValueCache:
         check_size(count=count)
         if self._buffer is None:
             raise ValueError("the cache is empty: its first keys and values must be appended")
-        buffer = self._grow(self._buffer, self._length + count + 1)
+        self._buffer = grow(self._buffer, self._length, self._length + count + 1)
         self._length += count
-        return buffer
+        return self._buffer
 
     def crop(self, length: int) -> None:
         """Truncate the cache to its first ``length`` positions; a shorter one is left as it is.
@@ -227,19 +224,6 @@ class KeyValueCache:
                 f"appended keys and values must have shape {(rows, heads, 'L', d_k)} and dtype "
                 f"{buffer.dtype}, got {tuple(keys.shape)} and {keys.dtype}"
             )
-
-    def _grow(self, buffer: Tensor, length: int) -> Tensor:
-        """Return a buffer with room for ``length`` positions: a larger copy if this is too small.
-
-        Its capacity grows by half at least, so that the copies cost constant time per position.
-        """
-        *outer, capacity, d_k = buffer.shape
-        if length > capacity:
-            capacity = max(length, capacity + capacity // 2, MIN_CAPACITY)
-            larger = buffer.new_empty(*outer, capacity, d_k)
-            larger[..., : self._length, :] = buffer[..., : self._length, :]
-            self._buffer = buffer = larger
-        return buffer
 
 
 class SelfAttentionCache:
@@ -344,14 +328,7 @@ class DecoderCache:
             check_boolean("memory_mask", memory_mask)
         self.layers = [KeyValueCache() for _ in memory]
         self.memory = list(memory)
-        self.memory_mask = memory_mask
-        if (
-            type(memory_mask) is Tensor  # its values cannot be read in a subclass without data,
-            and not memory_mask.is_meta  # on the meta device, or while a compiler traces
-            and not torch.compiler.is_compiling()
-            and not memory_mask.any()
-        ):
-            self.memory_mask = None  # it hides nothing: attention without a mask is faster
+        self.memory_mask = drop_empty_mask(memory_mask)
         self._rows_per_memory = 1  # rows of the batch that share one row of the memory
 
     @property
