@@ -201,15 +201,15 @@ def test_a_cache_names_what_is_wrong() -> None:
             ValueError, match=r"^appended keys and values must have shape \(3, 4, 'L', 4\)"
         ):
             cache.layers[0].append(*torch.randn(2, 2, 4, 1, 4).unbind())
-        with pytest.raises(TypeError, match=r"^rows must be int64 row numbers, got dtype=torch.bo"):
+        with pytest.raises(TypeError, match=r"^rows must be int64 indices, got dtype=torch.bo"):
             cache.reorder(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^rows must have shape \(M,\), got \(1, 2\)$"):
             cache.reorder(torch.tensor([[0, 1]]))
         for rows, wrong in (([0, 3], 3), ([-1, 0], -1)):
             for part in (cache, cache.layers[0]):
-                with pytest.raises(IndexError, match=rf"^rows must be in 0\.\.2, got row {wrong}$"):
+                with pytest.raises(IndexError, match=rf"^rows must be in 0\.\.2, got {wrong}$"):
                     part.reorder(torch.tensor(rows))
-        with pytest.raises(TypeError, match=r"^rows must be int64 row numbers"):
+        with pytest.raises(TypeError, match=r"^rows must be int64 indices"):
             cache.layers[0].reorder(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^keys and values must have one shape \(N, H, L"):
             KeyValueCache().append(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
@@ -230,7 +230,9 @@ def test_a_cache_names_what_is_wrong() -> None:
         other = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=24)
         with pytest.raises(ValueError, match=r"^cache must be of this decoder with 1 layers"):
             other(x, cache=cache)
-        with pytest.raises(ValueError, match=r"^x must have the cache's 3 rows, got \(6, 1, 16\)$"):
+        with pytest.raises(
+            ValueError, match=r"^x must have the cache's batch size 3, got \(6, 1, 16\)$"
+        ):
             decoder(torch.cat((x, x)), cache=cache)
         attention = MultiHeadAttention(16, 4)
         with pytest.raises(ValueError, match=r"^the cache is empty: there are no keys and values"):
@@ -327,7 +329,7 @@ def test_a_wrong_mask_leaves_the_cache_unchanged() -> None:
 
 
 @torch.no_grad()
-def test_a_decoder_whose_words_know_their_places_looks_at_its_source_without() -> None:
+def test_cached_steps_with_rotary_positions_equal_one_full_pass() -> None:
     decoder = build_decoder(
         num_layers=2,
         d_model=16,

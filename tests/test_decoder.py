@@ -20,12 +20,12 @@ TARGET_PADDING = padding_mask(torch.tensor([[1, 1, 0], [1, 1, 1]]))
 SOURCE_PADDING = padding_mask(torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]))
 
 
-def make_layer(kind: type[Residual] = PostNorm, memory_width: int = 8) -> DecoderLayer:
+def make_layer(residual: type[Residual] = PostNorm, memory_width: int = 8) -> DecoderLayer:
     return DecoderLayer(
         MultiHeadAttention(8, 2),
         MultiHeadAttention(8, 2, key_width=memory_width, value_width=memory_width),
         FeedForward(8, 12),
-        residual=lambda: kind(8, dropout=0.0),
+        residual=lambda: residual(8, dropout=0.0),
     ).double()
 
 
@@ -37,11 +37,11 @@ def make_inputs(memory_width: int = 8) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("mask", [None, TARGET_PADDING])
 @pytest.mark.parametrize("memory_mask", [None, SOURCE_PADDING])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kind", [PostNorm, PreNorm])
+@pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 def test_a_layer_is_self_attention_then_cross_attention_then_feed_forward(
-    kind: type[Residual], causal: bool, memory_mask: Tensor | None, mask: Tensor | None
+    residual: type[Residual], causal: bool, memory_mask: Tensor | None, mask: Tensor | None
 ) -> None:
-    layer, (x, memory) = make_layer(kind, memory_width=6), make_inputs(memory_width=6)
+    layer, (x, memory) = make_layer(residual, memory_width=6), make_inputs(memory_width=6)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
 
@@ -52,15 +52,15 @@ def test_a_layer_is_self_attention_then_cross_attention_then_feed_forward(
         return layer.cross_attention(x, memory, memory, mask=memory_mask)
 
     expected = x
-    for residual, sublayer in (
+    for connection, sublayer in (
         (layer.self_attention_residual, self_attend),
         (layer.cross_attention_residual, cross_attend),
         (layer.feed_forward_residual, layer.feed_forward),
     ):
-        if kind is PostNorm:
-            expected = residual.norm(expected + sublayer(expected))
+        if residual is PostNorm:
+            expected = connection.norm(expected + sublayer(expected))
         else:
-            expected = expected + sublayer(residual.norm(expected))
+            expected = expected + sublayer(connection.norm(expected))
     found = layer(x, memory, mask=mask, memory_mask=memory_mask, causal=causal)
     torch.testing.assert_close(found, expected)
 

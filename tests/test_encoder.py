@@ -19,9 +19,9 @@ from transformer_blocks import (
 PADDING = padding_mask(torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]))
 
 
-def make_layer(kind: type[Residual] = PostNorm) -> EncoderLayer:
+def make_layer(residual: type[Residual] = PostNorm) -> EncoderLayer:
     return EncoderLayer(
-        MultiHeadAttention(8, 2), FeedForward(8, 12), residual=lambda: kind(8, dropout=0.0)
+        MultiHeadAttention(8, 2), FeedForward(8, 12), residual=lambda: residual(8, dropout=0.0)
     ).double()
 
 
@@ -31,11 +31,11 @@ def make_input() -> Tensor:
 
 @pytest.mark.parametrize("mask", [None, PADDING])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kind", [PostNorm, PreNorm])
+@pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 def test_a_layer_is_self_attention_then_feed_forward_both_with_residual_connections(
-    kind: type[Residual], causal: bool, mask: Tensor | None
+    residual: type[Residual], causal: bool, mask: Tensor | None
 ) -> None:
-    layer, x = make_layer(kind), make_input()
+    layer, x = make_layer(residual), make_input()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
     norms = layer.self_attention_residual.norm, layer.feed_forward_residual.norm
@@ -43,7 +43,7 @@ def test_a_layer_is_self_attention_then_feed_forward_both_with_residual_connecti
     def attend(x: Tensor) -> Tensor:
         return layer.self_attention(x, x, x, mask=mask, causal=causal)
 
-    if kind is PostNorm:
+    if residual is PostNorm:
         between = norms[0](x + attend(x))
         expected = norms[1](between + layer.feed_forward(between))
     else:

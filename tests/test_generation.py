@@ -217,7 +217,7 @@ def test_incremental_decoding_gives_the_logits_of_a_full_pass(
 @pytest.mark.parametrize("build", STACKS.values(), ids=STACKS)
 @pytest.mark.parametrize("length", [0, 1, 4])
 @torch.no_grad()
-def test_prefill_equals_one_step_per_token(
+def test_prefill_of_a_prompt_and_a_step_give_the_logits_of_a_full_pass(
     build: Callable[[], Encoder | Decoder], length: int
 ) -> None:
     model, tokens = Transformer(build()), torch.randint(VOCABULARY_SIZE, (3, length + 2))

@@ -356,7 +356,7 @@ def test_calls_that_are_not_decoding_steps_are_executed_eagerly(
     chunks = [prepared(chunk, cache=cache) for chunk in x.split([4, 2, 2], dim=1)]
     torch.testing.assert_close(torch.cat(chunks, dim=1), decoder(x, memory), **TOLERANCE)
     token = x[:, :1]
-    with pytest.raises(ValueError, match="x must have the cache's 2 rows"):
+    with pytest.raises(ValueError, match="x must have the cache's batch size 2"):
         prepared(token[:1], cache=cache)
     deeper = build_decoder(**SIZES | {"num_layers": 2}).eval()
     deeper(x, cache=(other := deeper.new_cache(memory)))

@@ -231,8 +231,8 @@ class SelfAttentionCache:
 
     It is the cache of a *decoder-only model*, as the field calls a language model like GPT. The
     layers of such a model have self-attention and a feed-forward network, but no cross-attention:
-    they are an :class:`Encoder` that is run with ``causal=True``. The cache is named after what its
-    layers cache. :meth:`Encoder.new_cache` makes one.
+    they are an :class:`Encoder` that is run with ``causal=True``. The class is named after what it
+    holds: keys and values of self-attention. :meth:`Encoder.new_cache` makes one.
 
     Args:
         num_layers: The number of layers of the stack.
@@ -434,7 +434,7 @@ def _check_rows(rows: Tensor) -> None:
     """Raise unless ``rows`` is a vector of int64 indices."""
     check_tensor("rows", rows)
     if rows.dtype != torch.int64:
-        raise TypeError(f"rows must be int64 row numbers, got dtype={rows.dtype}")
+        raise TypeError(f"rows must be int64 indices, got dtype={rows.dtype}")
     if rows.dim() != 1:
         raise ValueError(f"rows must have shape (M,), got {tuple(rows.shape)}")
 
@@ -445,7 +445,7 @@ def _check_range(rows: Tensor, count: int) -> None:
         low, high = rows.min().item(), rows.max().item()
         if low < 0 or high >= count:
             wrong = low if low < 0 else high
-            raise IndexError(f"rows must be in 0..{count - 1}, got row {wrong}")
+            raise IndexError(f"rows must be in 0..{count - 1}, got {wrong}")
 
 
 def _group(sources: Tensor) -> tuple[Tensor, int]:

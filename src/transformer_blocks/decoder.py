@@ -291,7 +291,9 @@ class Decoder(nn.Module):
                 f"got one of {len(cache.layers)}"
             )
         if x.shape[0] != cache.rows:
-            raise ValueError(f"x must have the cache's {cache.rows} rows, got {tuple(x.shape)}")
+            raise ValueError(
+                f"x must have the cache's batch size {cache.rows}, got {tuple(x.shape)}"
+            )
 
 
 def _check_memory(

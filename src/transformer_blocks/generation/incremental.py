@@ -56,8 +56,8 @@ class IncrementalDecoder:
     ) -> None:
         if not isinstance(stack, Encoder | Decoder):
             refuse("stack", "an instance of Encoder or Decoder", stack)
-        kind = DecoderCache if isinstance(stack, Decoder) else SelfAttentionCache
-        check_instance(kind, cache=cache)
+        cache_type = DecoderCache if isinstance(stack, Decoder) else SelfAttentionCache
+        check_instance(cache_type, cache=cache)
         check_callable(embed=embed, output=output)
         self.stack, self.cache = stack, cache
         self.embed, self.output = embed, output
