@@ -1,4 +1,4 @@
-"""Explained masks: the right reason in every cell, and a warning where something looks wrong."""
+"""Explained masks: the right reasons for every position, and warnings of likely mistakes."""
 
 from html.parser import HTMLParser
 
@@ -12,26 +12,26 @@ from transformer_blocks import causal_mask, padding_mask
 from transformer_blocks.inspection import explain_mask
 
 FUTURE, PADDING, WINDOW = "future", "padding", "outside the window"
-INVERTED = "the mask looks inverted: turned round, it would hide {}; True hides"
+INVERTED = "the mask looks inverted: its inverse would hide {}; True hides"
 LEFT = (
-    "the mask hides the beginning and shows the end: right for padding on the left, "
+    "the mask hides the first keys and not the last ones: right for padding on the left, "
     "inverted for padding on the right; True hides"
 )
 
 
-def window_mask(length: int, width: int) -> Tensor:
-    return causal_mask(length) | (~causal_mask(length)).tril(-width)
+def window_mask(length: int, window: int) -> Tensor:
+    return causal_mask(length) | (~causal_mask(length)).tril(-window)
 
 
 @given(st.integers(1, 6), st.integers(0, 5), st.integers(1, 6), st.booleans())
-def test_named_masks_give_each_cell_its_reasons(
-    length: int, padded: int, width: int, windowed: bool
+def test_the_names_of_masks_are_the_reasons_of_each_position(
+    length: int, padded: int, window: int, has_window: bool
 ) -> None:
     tokens = torch.tensor([[5] * length + [0] * padded])
     size = length + padded
     named = {FUTURE: causal_mask(size), PADDING: padding_mask(tokens)}
-    if windowed:
-        named[WINDOW] = (~causal_mask(size)).tril(-width)
+    if has_window:
+        named[WINDOW] = (~causal_mask(size)).tril(-window)
     explained = explain_mask(named)
     for query, row in enumerate(explained.reasons):
         for key, reasons in enumerate(row):
@@ -40,7 +40,7 @@ def test_named_masks_give_each_cell_its_reasons(
                 for name, hides in (
                     (FUTURE, key > query),
                     (PADDING, key >= length),
-                    (WINDOW, windowed and query - key >= width),
+                    (WINDOW, has_window and query - key >= window),
                 )
                 if hides
             ]
@@ -48,7 +48,7 @@ def test_named_masks_give_each_cell_its_reasons(
 
 
 @pytest.mark.parametrize(
-    ("mask", "found"),
+    ("mask", "expected"),
     [
         (causal_mask(4), {FUTURE}),
         (causal_mask(2, 5), {FUTURE}),
@@ -61,16 +61,18 @@ def test_named_masks_give_each_cell_its_reasons(
         (torch.zeros(0, 3, dtype=torch.bool), set()),
     ],
 )
-def test_the_reasons_of_a_joined_mask_are_told_by_its_looks(mask: Tensor, found: set[str]) -> None:
+def test_the_reasons_of_a_combined_mask_are_recognised_by_their_patterns(
+    mask: Tensor, expected: set[str]
+) -> None:
     explained = explain_mask(mask)
     table = mask if mask.dim() == 2 else mask[0, 0]
-    for row, hidden in zip(explained.reasons, table.tolist(), strict=True):
-        assert [bool(cell) for cell in row] == hidden
-    assert {reason for row in explained.reasons for cell in row for reason in cell} == found
+    for row, is_masked in zip(explained.reasons, table.tolist(), strict=True):
+        assert [bool(cell) for cell in row] == is_masked
+    assert {reason for row in explained.reasons for cell in row for reason in cell} == expected
     assert explained.warnings == ()
 
 
-def test_a_cell_may_have_several_reasons() -> None:
+def test_a_position_may_have_several_reasons() -> None:
     explained = explain_mask(padding_mask(torch.tensor([[5, 6, 0]])) | causal_mask(3))
     assert explained.reasons[0][1] == (FUTURE,)
     assert set(explained.reasons[0][2]) == {FUTURE, PADDING}
@@ -90,30 +92,31 @@ def test_a_cell_may_have_several_reasons() -> None:
         (~padding_mask(torch.tensor([[5, 6, 0]])), LEFT),
         (
             padding_mask(torch.tensor([[5, 6, 7], [5, 0, 0], [5, 6, 0]]))[:, 0, 0],
-            "shape (3, 3) has two meanings: it is read as (L, S), a row a query; if a row is the "
-            "padding of a sentence, give it as (B, 1, 1, S), as padding_mask(tokens) does",
+            "shape (3, 3) is ambiguous: it is read as (L, S), one row per query; if a row is the "
+            "padding mask of a sequence, pass the shape (B, 1, 1, S), as padding_mask(tokens) "
+            "returns it",
         ),
-        (torch.ones(1, 1, 1, 3, dtype=torch.bool), "query 0 may see nothing: it gets zeros"),
+        (torch.ones(1, 1, 1, 3, dtype=torch.bool), "query 0 is fully masked: its output is zero"),
     ],
-    ids=["causal", "window", "both", "padding", "shape", "nothing"],
+    ids=["causal", "window", "both", "padding", "shape", "fully masked"],
 )
-def test_what_looks_wrong_is_warned_of(mask: Tensor, warning: str) -> None:
+def test_patterns_of_mistakes_are_warned_of(mask: Tensor, warning: str) -> None:
     explained = explain_mask(mask)
     assert warning in explained.warnings
     assert f"warning: {warning}" in str(explained)
 
 
-def test_sentence_and_head_are_chosen() -> None:
+def test_one_sequence_and_head_is_shown() -> None:
     mask = padding_mask(torch.tensor([[5, 6, 7], [8, 0, 0]]))
-    assert str(explain_mask(mask)).endswith("nothing is hidden")
-    assert [len(cell) for cell in explain_mask(mask, sentence=1).reasons[0]] == [0, 1, 1]
+    assert str(explain_mask(mask)).endswith("nothing is masked")
+    assert [len(cell) for cell in explain_mask(mask, sequence=1).reasons[0]] == [0, 1, 1]
     by_head = torch.stack([causal_mask(2), torch.zeros(2, 2, dtype=torch.bool)])[None]
-    assert str(explain_mask(by_head, head=1)).endswith("nothing is hidden")
-    assert not str(explain_mask(by_head, head=0)).endswith("nothing is hidden")
+    assert str(explain_mask(by_head, head=1)).endswith("nothing is masked")
+    assert not str(explain_mask(by_head, head=0)).endswith("nothing is masked")
 
 
 class Table(HTMLParser):
-    """What a browser makes of the HTML: texts, tags and titles."""
+    """Texts, tags and titles of an HTML page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -130,33 +133,33 @@ class Table(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_notebook_table_tells_the_reasons_and_takes_labels_as_text() -> None:
+def test_the_html_table_shows_the_reasons_and_escapes_labels() -> None:
     labels = ["</td><script>alert(1)</script>", '"><img onerror=x>', "猫"]
     named = {"<b>": causal_mask(3), "pad": padding_mask(torch.tensor([[5, 6, 0]]))}
     table = Table(explain_mask(named, queries=labels, keys=labels)._repr_html_())
     assert set(table.tags) == {"table", "tr", "th", "td", "p", "b"}
     assert table.texts.count(labels[0]) == table.texts.count(labels[1]) == 2
     assert table.titles == [
-        *("visible", "hidden as <b>", "hidden as <b> and pad"),
-        *("visible", "visible", "hidden as <b> and pad"),
-        *("visible", "visible", "hidden as pad"),
+        *("not masked", "masked as <b>", "masked as <b> and pad"),
+        *("not masked", "not masked", "masked as <b> and pad"),
+        *("not masked", "not masked", "masked as pad"),
     ]
 
 
-def test_a_large_mask_is_explained_in_no_time() -> None:
+def test_a_large_mask_is_explained_fast() -> None:
     explained = explain_mask(window_mask(400, 30))
     assert explained.reasons[399][0] == (WINDOW,)
     assert explained.reasons[0][399] == (FUTURE,)
 
 
-def test_letters_are_never_those_of_other_marks() -> None:
+def test_letters_differ_from_the_other_marks() -> None:
     named = {"+.": causal_mask(2), **{" " * n: causal_mask(2).T for n in range(1, 4)}}
     letters = list(explain_mask(named).letters.values())
     assert len(set(letters)) == 4
     assert not {".", "+", " "} & set(letters)
 
 
-def test_letters_stay_apart_where_reasons_begin_alike() -> None:
+def test_reasons_with_the_same_first_letter_have_different_letters() -> None:
     named = {"past": causal_mask(2), "padding": causal_mask(2).T, "p": torch.eye(2).bool()}
     letters = explain_mask(named).letters
     assert len(set(letters.values())) == 3
@@ -175,18 +178,20 @@ def test_letters_stay_apart_where_reasons_begin_alike() -> None:
         (
             {"a": causal_mask(2), "b": causal_mask(3)},
             {},
-            r"^masks must be of one size, got \(2, 2\) for 'a' beside \(3, 3\)$",
+            r"^masks must have the same size, got \(2, 2\) for 'a' and \(3, 3\)$",
         ),
         (
             torch.zeros(2, 1, 1, 2).bool(),
-            {"sentence": 2},
-            r"^sentence must be in 0\.\.1, got sentence=2$",
+            {"sequence": 2},
+            r"^sequence must be in 0\.\.1, got sequence=2$",
         ),
-        (torch.zeros(0, 1, 1, 2).bool(), {}, r"^mask must have a sentence and a head to show, got"),
+        (torch.zeros(0, 1, 1, 2).bool(), {}, r"^mask must have a sequence and a head to show, got"),
         (torch.zeros(1, 2, 1, 2).bool(), {"head": -1}, r"^head must be in 0\.\.1, got head=-1$"),
     ],
 )
-def test_what_is_no_mask_is_refused(mask: Tensor, options: dict[str, object], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(
+    mask: Tensor, options: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         explain_mask(mask, **options)  # type: ignore[arg-type]
 

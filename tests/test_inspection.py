@@ -305,7 +305,7 @@ def test_results_show_at_the_prompt_what_they_print() -> None:
         == str(report)
         == ("causality: 1 found\n  position 0 changes with position 1, which comes later")
     )
-    assert repr(explanation) == str(explanation) == "   0 1\na  . f\nb  . .\nhidden as: f future"
+    assert repr(explanation) == str(explanation) == "   0 1\na  . f\nb  . .\nmasked as: f future"
     assert repr(trace) == str(trace)
     first, second, third, *_ = repr(trace).splitlines()
     assert first == "B = 1, L = 2, d_model = 8, H = 2, d_k = 4"

@@ -1,4 +1,4 @@
-"""A traced pass: every call with its shapes, names, parameters and work; and where it fails."""
+"""A traced forward pass: every call with its shapes, parameters and FLOPs, and its failure."""
 
 from html.parser import HTMLParser
 from typing import Any
@@ -23,7 +23,7 @@ SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff":
 
 
 class Model(nn.Module):
-    """An encoder and a decoder over ids."""
+    """An encoder and a decoder over token ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Model(nn.Module):
 IDS = torch.ones(2, 7).long(), torch.ones(2, 5).long()
 
 
-def test_every_call_of_every_module_is_in_the_table() -> None:
+def test_every_call_of_every_module_is_listed() -> None:
     model = Model()
     seen: list[tuple[str, tuple[int, ...]]] = []
     for name, module in model.named_modules():
@@ -52,7 +52,7 @@ def test_every_call_of_every_module_is_in_the_table() -> None:
     assert trace.calls[0].inputs == [(2, 7), (2, 5)]
 
 
-def test_sizes_go_by_their_names() -> None:
+def test_sizes_are_shown_by_name() -> None:
     trace = trace_shapes(Model(), *IDS)
     assert trace.sizes == {
         "B": 2,
@@ -65,14 +65,16 @@ def test_sizes_go_by_their_names() -> None:
         "V": 50,
     }
     lines = [" ".join(line.split()) for line in str(trace).split("\n")]
-    assert "widen Linear (B, S, d_model) (B, S, d_ff) 544 14,336" in lines
-    assert any(line.startswith("widen Linear (B, L, d_model) (B, L, d_ff)") for line in lines)
+    assert "up_projection Linear (B, S, d_model) (B, S, d_ff) 544 14,336" in lines
+    assert any(
+        line.startswith("up_projection Linear (B, L, d_model) (B, L, d_ff)") for line in lines
+    )
     named = trace_shapes(Model(), *IDS, sizes={"words": 7, "B": 2})
     assert named.named((2, 7, 16)) == "(B, S, d_model)"
     assert named.named((2, 9)) == "(B, 9)"
 
 
-def test_a_name_of_ones_own_is_used_where_no_other_fits() -> None:
+def test_custom_names_are_used_where_no_other_fits() -> None:
     trace = trace_shapes(nn.Linear(6, 9), torch.randn(2, 3, 6), sizes={"pixels": 6, "colours": 9})
     assert trace.named((2, 3, 6)) == "(B, L, pixels)"
     assert trace.named((2, 3, 9)) == "(B, L, colours)"
@@ -88,14 +90,14 @@ def test_a_name_of_ones_own_is_used_where_no_other_fits() -> None:
         ((1, 9, 16), ["1", "9", "d_model"]),
     ],
 )
-def test_a_place_decides_between_names_of_one_size(
+def test_the_dimension_decides_between_names_of_equal_sizes(
     shape: tuple[int, ...], names: list[str]
 ) -> None:
     sizes = {"B": 4, "L": 4, "S": 4, "H": 4, "d_k": 4, "d_model": 16}
     assert name_sizes(shape, sizes) == names
 
 
-def test_parameters_are_those_of_the_module_and_shared_ones_count_once() -> None:
+def test_shared_parameters_of_a_module_count_once() -> None:
     model = Model()
     trace = trace_shapes(model, *IDS)
     for call in trace.calls:
@@ -103,7 +105,7 @@ def test_parameters_are_those_of_the_module_and_shared_ones_count_once() -> None
         assert call.parameters == sum(weight.numel() for weight in module.parameters())
 
 
-def test_operations_are_two_for_each_product_of_a_matrix_product() -> None:
+def test_a_matrix_product_costs_two_operations_per_multiplication() -> None:
     feed_forward = trace_shapes(FeedForward(16, 64), torch.randn(2, 3, 16))
     assert feed_forward.calls[0].flops == 2 * (2 * 3) * (16 * 64 + 64 * 16)
     attention = MultiHeadAttention(16, 4)
@@ -111,21 +113,21 @@ def test_operations_are_two_for_each_product_of_a_matrix_product() -> None:
     trace = trace_shapes(attention, x, memory, memory)
     assert (trace.sizes["L"], trace.sizes["S"]) == (3, 5)
     projections = 2 * 2 * (3 + 5 + 5 + 3) * 16 * 16
-    scores_and_mixture = 2 * 2 * (3 * 5 * 16) * 2
-    assert trace.calls[0].flops == projections + scores_and_mixture
+    scores_and_output = 2 * 2 * (3 * 5 * 16) * 2
+    assert trace.calls[0].flops == projections + scores_and_output
     assert [call.flops for call in trace.calls[1:]] == [
         2 * 2 * length * 256 for length in (3, 5, 5, 3)
     ]
 
 
-def test_depth_cuts_the_table() -> None:
-    whole = trace_shapes(Model(), *IDS)
-    cut = trace_shapes(Model(), *IDS, depth=2)
-    assert [c.name for c in cut.calls] == [c.name for c in whole.calls if c.depth < 2]
-    assert len(cut.calls) == 5
+def test_depth_limits_the_table() -> None:
+    full = trace_shapes(Model(), *IDS)
+    limited = trace_shapes(Model(), *IDS, depth=2)
+    assert [c.name for c in limited.calls] == [c.name for c in full.calls if c.depth < 2]
+    assert len(limited.calls) == 5
 
 
-def test_tracing_leaves_no_hook_no_gradient_and_no_change() -> None:
+def test_tracing_leaves_no_hooks_gradients_or_changes() -> None:
     model = Model().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for bad in (False, True):
@@ -138,7 +140,7 @@ def test_tracing_leaves_no_hook_no_gradient_and_no_change() -> None:
     assert all(weight.grad is None for weight in model.parameters())
 
 
-def test_a_failing_call_ends_the_table_and_is_explained() -> None:
+def test_a_failing_call_ends_the_table_and_is_described() -> None:
     model = Model()
     wrong = nn.Linear(31, 16)
     model.get_submodule("decoder.layers.1.feed_forward").down_projection = wrong
@@ -146,24 +148,24 @@ def test_a_failing_call_ends_the_table_and_is_explained() -> None:
     assert isinstance(trace.error, RuntimeError)
     text = str(trace)
     assert text.split("\n")[-1].startswith(
-        "failed: decoder.layers.1.feed_forward.down_projection (Linear) was given (B, L, d_ff) = "
-        "(2, 5, 32), and takes a width of 31: mat1 and mat2"
+        "failed: decoder.layers.1.feed_forward.down_projection (Linear) received (B, L, d_ff) = "
+        "(2, 5, 32) and expects size 31: mat1 and mat2"
     )
-    unfinished = [call.name for call in trace.calls if not call.ended]
+    unfinished = [call.name for call in trace.calls if not call.completed]
     assert unfinished == [
         *("", "decoder", "decoder.layers.1", "decoder.layers.1.feed_forward_residual"),
         *("decoder.layers.1.feed_forward", "decoder.layers.1.feed_forward.down_projection"),
     ]
 
 
-def test_a_call_that_never_begins_is_explained_too() -> None:
+def test_a_call_with_missing_arguments_is_described_too() -> None:
     trace = trace_shapes(Model(), IDS[0])
     assert isinstance(trace.error, TypeError)
-    assert "failed: Model was given (B, L) = (2, 7): " in str(trace)
+    assert "failed: Model received (B, L) = (2, 7): " in str(trace)
 
 
-class Patient(nn.Module):
-    """Tries a part that fails, catches that, and goes on with another."""
+class CatchesError(nn.Module):
+    """Calls a layer that fails, catches the error, and calls another layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,10 +178,10 @@ class Patient(nn.Module):
             return {"y": self.second(x), "x": (x, x)}
 
 
-def test_an_error_that_the_model_catches_ends_the_part_alone() -> None:
-    trace = trace_shapes(Patient(), torch.randn(2, 16))
+def test_an_error_that_the_model_catches_ends_only_the_inner_call() -> None:
+    trace = trace_shapes(CatchesError(), torch.randn(2, 16))
     assert trace.error is None
-    calls = [(call.name, call.ended, call.outputs) for call in trace.calls]
+    calls = [(call.name, call.completed, call.outputs) for call in trace.calls]
     assert calls == [
         ("", True, [(2, 8), (2, 16), (2, 16)]),
         ("first", False, []),
@@ -187,12 +189,12 @@ def test_an_error_that_the_model_catches_ends_the_part_alone() -> None:
     ]
 
 
-def test_a_failure_below_the_depth_shown_is_explained_all_the_same() -> None:
+def test_a_failure_below_the_shown_depth_is_described() -> None:
     model = Model()
     model.encoder.layers[0].get_submodule("feed_forward").down_projection = nn.Linear(31, 16)
     for depth in (0, 1, 2):
         trace = trace_shapes(model, *IDS, depth=depth)
-        assert "failed: encoder.layers.0.feed_forward.down_projection (Linear) was given" in str(
+        assert "failed: encoder.layers.0.feed_forward.down_projection (Linear) received" in str(
             trace
         )
         assert trace.error is not None
@@ -200,7 +202,7 @@ def test_a_failure_below_the_depth_shown_is_explained_all_the_same() -> None:
 
 
 class Boxes(HTMLParser):
-    """The boxes of a drawing, as they lie within each other."""
+    """Depths of the nested boxes of an HTML page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -220,7 +222,7 @@ class Boxes(HTMLParser):
         self.depth -= tag == "details"
 
 
-def test_the_drawing_nests_as_the_modules_do() -> None:
+def test_html_boxes_are_nested_like_the_modules() -> None:
     trace = trace_shapes(Model(), *IDS)
     boxes = Boxes(trace._repr_html_())
     assert boxes.depths == [call.depth for call in trace.calls]

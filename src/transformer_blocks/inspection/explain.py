@@ -1,9 +1,9 @@
-"""Explained masks: for each cell that is hidden, why; and what looks like a mistake.
+"""Explained masks: why each position is masked, and what looks like a mistake.
 
-A mask is a table of true and false, and by the time it reaches the attention nobody remembers which
-of the reasons for hiding a cell it was: the key is padding, or stands in the future, or too far
-back. :func:`explain_mask` tells them apart again, as text or as a coloured table in a notebook. It
-also knows the usual mistakes by their looks.
+A mask is a boolean matrix, and once several masks are combined the reasons are lost: a key may be
+padding, a future position, or outside of a sliding window. :func:`explain_mask` shows the reason of
+each masked position, as text or as a coloured table in a notebook. It also recognises the most
+common mistakes by their patterns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,25 @@ from torch import Tensor
 
 from transformer_blocks.masks import UNMASKED, align_columns, build_causal_mask
 
-SEVERAL, OTHER = "+", "another reason"
-COLOURS = ("#5b6270", "#9a5300", "#1d5fb8", "#86389a", "#1b7a4b")  # white letters stand out on all
+SEVERAL, UNKNOWN = "+", "another reason"
+COLOURS = (
+    "#5b6270",
+    "#9a5300",
+    "#1d5fb8",
+    "#86389a",
+    "#1b7a4b",
+)  # all dark enough for white letters
 
 
 @dataclass(frozen=True)
 class MaskExplanation:
-    """A mask of one sentence and head, with the reasons; print it, or show it in a notebook.
+    """The mask of one sequence and head with its reasons; print it, or show it in a notebook.
 
     Attributes:
-        queries: A label for each row.
-        keys: A label for each column.
-        reasons: For each cell, why it is hidden; nothing where it is visible.
-        warnings: What looks like a mistake.
+        queries: A label for each query, one per row.
+        keys: A label for each key, one per column.
+        reasons: For each query and key, the reasons why the key is masked; empty if it is not.
+        warnings: A sentence for each pattern that looks like a mistake.
     """
 
     queries: tuple[str, ...]
@@ -38,18 +44,18 @@ class MaskExplanation:
 
     @property
     def letters(self) -> dict[str, str]:
-        """The letter that stands for each reason, in the order in which they are met."""
-        found: dict[str, str] = {}
+        """A letter for each reason, in order of occurrence."""
+        letters: dict[str, str] = {}
         for cell in (cell for row in self.reasons for cell in row):
             for reason in cell:
-                if reason not in found:
-                    taken = {UNMASKED, SEVERAL, " ", *found.values()}
+                if reason not in letters:
+                    taken = {UNMASKED, SEVERAL, " ", *letters.values()}
                     free = (letter for letter in reason + ascii_letters if letter not in taken)
-                    found[reason] = next(free, "?")
-        return found
+                    letters[reason] = next(free, "?")
+        return letters
 
     def __repr__(self) -> str:
-        """Draw the table, its legend and the warnings."""
+        """Format the table, its legend and the warnings as text."""
         letters = self.letters
         rows = [
             [_mark([letters[reason] for reason in cell]) for cell in row] for row in self.reasons
@@ -58,12 +64,12 @@ class MaskExplanation:
         if any(len(cell) > 1 for row in self.reasons for cell in row):
             legend.append(f"{SEVERAL} several of them")
         lines = [align_columns(rows, queries=self.queries, keys=self.keys)]
-        lines += [f"hidden as: {', '.join(legend)}"] if legend else ["nothing is hidden"]
+        lines += [f"masked as: {', '.join(legend)}"] if legend else ["nothing is masked"]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Draw it as a table whose cells tell their reasons under the pointer."""
+        """Format the table as HTML, with the reasons of each cell as a tooltip."""
         letters = self.letters
         colours = {reason: COLOURS[number % len(COLOURS)] for number, reason in enumerate(letters)}
         border = "border:1px solid #8886;padding:.2em .5em;text-align:center"
@@ -73,13 +79,14 @@ class MaskExplanation:
             cells = [f"<th style='{border};text-align:left'>{escape(query)}</th>"]
             for cell in row:
                 mark = _mark([letters[reason] for reason in cell])
-                paint = f";background:{colours[cell[0]]};color:#fff" if cell else ""
-                why = escape("hidden as " + " and ".join(cell) if cell else "visible", quote=True)
-                cells.append(f'<td style="{border}{paint}" title="{why}">{escape(mark)}</td>')
+                colour = f";background:{colours[cell[0]]};color:#fff" if cell else ""
+                reasons = "masked as " + " and ".join(cell) if cell else "not masked"
+                title = escape(reasons, quote=True)
+                cells.append(f'<td style="{border}{colour}" title="{title}">{escape(mark)}</td>')
             lines.append(f"<tr>{''.join(cells)}</tr>")
         lines.append("</table>")
         legend = [f"<b>{escape(letter)}</b> {escape(reason)}" for reason, letter in letters.items()]
-        lines.append(f"<p>{', '.join(legend) or 'nothing is hidden'}</p>")
+        lines.append(f"<p>{', '.join(legend) or 'nothing is masked'}</p>")
         lines += [f"<p><b>warning:</b> {escape(warning)}</p>" for warning in self.warnings]
         return "\n".join(lines)
 
@@ -89,26 +96,26 @@ def explain_mask(
     *,
     queries: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
-    sentence: int = 0,
+    sequence: int = 0,
     head: int = 0,
 ) -> MaskExplanation:
-    """Tell why each cell of a mask is hidden, and warn of what looks like a mistake.
+    """Explain why each position is masked, and warn of patterns that look like mistakes.
 
-    Give the masks by name before they are joined, and each cell knows its reasons. A single mask
-    is taken apart by its looks: columns hidden for everybody at the end are *padding*, a hidden
-    triangle at the upper right is the *future*, one at the lower left lies outside a *window*; the
-    rest is hidden for *another reason*.
+    If several masks are passed by name, before they are combined with ``|``, their names are the
+    reasons. In a single mask, the reasons are recognised by their patterns: the last columns,
+    masked for all queries, are *padding*; the upper right triangle is the *future*; the lower left
+    triangle is outside of a *window*; anything else is masked for *another reason*.
 
     Args:
-        mask: Boolean, True hides; or several by name, to be joined. Each of shape (L, S) or
-            (B, H, L, S), where B, H and L may be 1.
-        queries: A label for each row, for example the tokens; positions if not given.
-        keys: A label for each column.
-        sentence: Which sentence to show.
-        head: Which head.
+        mask: Boolean mask, where True hides, or several masks by name that are to be combined. Each
+            has the shape (L, S) or (B, H, L, S), where B, H and L may be 1.
+        queries: A label for each query, for example its token; positions by default.
+        keys: A label for each key; positions by default.
+        sequence: Index of the sequence of the batch to show.
+        head: Index of the head to show.
 
     Returns:
-        The explanation: print it, or leave it at the end of a notebook's cell.
+        The explanation: print it, or leave it as the last line of a notebook's cell.
 
     Raises:
         TypeError: If a mask is not boolean.
@@ -123,30 +130,30 @@ def explain_mask(
         cat     .   .   f      +
         sleeps  .   .   .      +
         <pad>   .   .   .      p
-        hidden as: f future, p padding, + several of them
-        >>> print(explain_mask(~causal_mask(3)))  # False hides, elsewhere
+        masked as: f future, p padding, + several of them
+        >>> print(explain_mask(~causal_mask(3)))  # elsewhere, False may hide
            0 1 2
         0  a . .
         1  a a .
         2  a a a
-        hidden as: a another reason
-        warning: the mask looks inverted: turned round, it would hide future; True hides
-        warning: query 2 may see nothing: it gets zeros
+        masked as: a another reason
+        warning: the mask looks inverted: its inverse would hide future; True hides
+        warning: query 2 is fully masked: its output is zero
     """
     named = dict(mask) if isinstance(mask, Mapping) else {"": mask}
     if not named:
         raise ValueError("mask must be a tensor, or at least one by name, got none")
-    tables = {name: _table(each, sentence, head) for name, each in named.items()}
+    tables = {name: _select(each, sequence, head) for name, each in named.items()}
     length = max(table.shape[0] for table in tables.values())
     key_length = max(table.shape[1] for table in tables.values())
     for name, table in tables.items():
         if table.shape[1] != key_length or table.shape[0] not in (1, length):
             raise ValueError(
-                f"masks must be of one size, got {tuple(table.shape)} for {name!r} beside "
+                f"masks must have the same size, got {tuple(table.shape)} for {name!r} and "
                 f"{(length, key_length)}"
             )
         tables[name] = table.expand(length, key_length)
-    joined = torch.stack(list(tables.values())).any(dim=0)
+    combined = torch.stack(list(tables.values())).any(dim=0)
     row_labels = tuple(map(str, range(length))) if queries is None else tuple(queries)
     key_labels = tuple(map(str, range(key_length))) if keys is None else tuple(keys)
     if (len(row_labels), len(key_labels)) != (length, key_length):
@@ -155,7 +162,7 @@ def explain_mask(
             f"got {len(row_labels)} queries and {len(key_labels)} keys"
         )
     if not isinstance(mask, Mapping):
-        tables = _guess(joined)
+        tables = _recognise(combined)
     cells = {name: table.tolist() for name, table in tables.items()}
     reasons = tuple(
         tuple(
@@ -164,8 +171,8 @@ def explain_mask(
         )
         for row in range(length)
     )
-    flat = any(each.dim() == 2 and len(each) > 1 for each in named.values())
-    warnings = _warnings(joined, row_labels, rows_are_queries=flat)
+    has_query_rows = any(each.dim() == 2 and len(each) > 1 for each in named.values())
+    warnings = _find_mistakes(combined, row_labels, rows_are_queries=has_query_rows)
     return MaskExplanation(row_labels, key_labels, reasons, tuple(warnings))
 
 
@@ -173,8 +180,8 @@ def _mark(letters: Sequence[str]) -> str:
     return letters[0] if len(letters) == 1 else SEVERAL if letters else UNMASKED
 
 
-def _table(mask: Tensor, sentence: int, head: int) -> Tensor:
-    """Take the table of one sentence and head out of a mask. Shape (L, S)."""
+def _select(mask: Tensor, sequence: int, head: int) -> Tensor:
+    """Select the mask of one sequence and head, of shape (L, S)."""
     if mask.dtype != torch.bool:
         raise TypeError(f"mask must be bool, where True hides a key, got dtype={mask.dtype}")
     if mask.dim() == 2:
@@ -182,60 +189,63 @@ def _table(mask: Tensor, sentence: int, head: int) -> Tensor:
     if mask.dim() != 4:
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
     if not (len(mask) and mask.shape[1]):
-        raise ValueError(f"mask must have a sentence and a head to show, got {tuple(mask.shape)}")
-    places = []
-    for name, wanted, size in (("sentence", sentence, len(mask)), ("head", head, mask.shape[1])):
-        if size > 1 and not 0 <= wanted < size:
-            raise ValueError(f"{name} must be in 0..{size - 1}, got {name}={wanted}")
-        places.append(wanted if size > 1 else 0)
-    return mask[places[0], places[1]].cpu()
+        raise ValueError(f"mask must have a sequence and a head to show, got {tuple(mask.shape)}")
+    indices = []
+    for name, index, size in (("sequence", sequence, len(mask)), ("head", head, mask.shape[1])):
+        if size > 1 and not 0 <= index < size:
+            raise ValueError(f"{name} must be in 0..{size - 1}, got {name}={index}")
+        indices.append(index if size > 1 else 0)
+    return mask[indices[0], indices[1]].cpu()
 
 
-def _guess(table: Tensor) -> dict[str, Tensor]:
-    """Take a mask apart by its looks."""
+def _recognise(table: Tensor) -> dict[str, Tensor]:
+    """Split a mask into masks by reason, which are recognised by their patterns."""
     length, key_length = table.shape
     if not table.numel():
         return {}
     future = build_causal_mask(length, key_length, None)
-    # How far a key lies behind its query; the last query stands at the last key.
-    behind = torch.arange(length)[:, None] + key_length - length - torch.arange(key_length)[None, :]
-    columns = table.all(dim=0).flip(0).cummin(dim=0).values.flip(0)  # the last ones, hidden for all
+    # Distance from a query back to a key; the last query has the position of the last key.
+    distance = (
+        torch.arange(length)[:, None] + key_length - length - torch.arange(key_length)[None, :]
+    )
+    # The last columns, masked for all queries.
+    columns = table.all(dim=0).flip(0).cummin(dim=0).values.flip(0)
     padding = columns.expand_as(table) & (length > 1 or not columns.all())
-    found = {}
+    reasons = {}
     rest = table & ~padding
     if future.any() and (table | ~future).all() and (rest & future).any():
-        found["future"] = future
+        reasons["future"] = future
         rest = rest & ~future
-    visible = behind[~table & (behind >= 0)]
-    width = int(visible.max()) if len(visible) else 0  # how far back anyone may look
-    far = behind > width
-    if length > 1 and width and (rest & far).any() and not (rest & ~far).any():
-        found["outside the window"] = far & table
-        rest = rest & ~far
+    attended = distance[~table & (distance >= 0)]
+    window = int(attended.max()) if len(attended) else 0  # largest distance that is not masked
+    is_distant = distance > window
+    if length > 1 and window and (rest & is_distant).any() and not (rest & ~is_distant).any():
+        reasons["outside the window"] = is_distant & table
+        rest = rest & ~is_distant
     if padding.any():
-        found["padding"] = padding
+        reasons["padding"] = padding
     if rest.any():
-        found[OTHER] = rest
-    return found
+        reasons[UNKNOWN] = rest
+    return reasons
 
 
-def _warnings(table: Tensor, queries: Sequence[str], *, rows_are_queries: bool) -> list[str]:
-    """Name what looks like a mistake; a mask of two dimensions says that its rows are queries."""
+def _find_mistakes(table: Tensor, queries: Sequence[str], *, rows_are_queries: bool) -> list[str]:
+    """Describe patterns that look like mistakes; in a mask of shape (L, S), rows are queries."""
     length, key_length = table.shape
     if not table.numel():
         return []
     warnings = []
     future = build_causal_mask(length, key_length, None)
-    found, turned = _guess(table), _guess(~table)
-    if OTHER in found and turned and OTHER not in turned:
-        if list(turned) == ["padding"]:
+    reasons, inverse = _recognise(table), _recognise(~table)
+    if UNKNOWN in reasons and inverse and UNKNOWN not in inverse:
+        if list(inverse) == ["padding"]:
             warnings.append(
-                "the mask hides the beginning and shows the end: right for padding on the left, "
-                "inverted for padding on the right; True hides"
+                "the mask hides the first keys and not the last ones: right for padding on the "
+                "left, inverted for padding on the right; True hides"
             )
         else:
             warnings.append(
-                f"the mask looks inverted: turned round, it would hide {' and '.join(turned)}; "
+                f"the mask looks inverted: its inverse would hide {' and '.join(inverse)}; "
                 "True hides"
             )
     if (
@@ -247,11 +257,11 @@ def _warnings(table: Tensor, queries: Sequence[str], *, rows_are_queries: bool) 
         are_suffixes = not any(bool(row[:end].any()) for row, end in zip(table, ends, strict=True))
         if are_suffixes and len(set(ends)) > 1:
             warnings.append(
-                f"shape {(length, key_length)} has two meanings: it is read as (L, S), a row a "
-                "query; if a row is the padding of a sentence, give it as (B, 1, 1, S), as "
-                "padding_mask(tokens) does"
+                f"shape {(length, key_length)} is ambiguous: it is read as (L, S), one row per "
+                "query; if a row is the padding mask of a sequence, pass the shape (B, 1, 1, S), "
+                "as padding_mask(tokens) returns it"
             )
     for query, row in zip(queries, table.tolist(), strict=True):
         if all(row):
-            warnings.append(f"query {query} may see nothing: it gets zeros")
+            warnings.append(f"query {query} is fully masked: its output is zero")
     return warnings

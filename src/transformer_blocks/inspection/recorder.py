@@ -1,4 +1,4 @@
-"""The recorder: every attention weight of a model, by the name of its module."""
+"""Recording: collect the attention weights of all layers, by module name."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,28 +19,31 @@ def record_attention(
     only: Callable[[str], bool] = lambda name: True,
     device: torch.device | str | None = None,
 ) -> Iterator[dict[str, list[Tensor]]]:
-    """Collect the attention weights of every call inside the ``with`` block.
+    """Record the attention weights of every forward pass inside the ``with`` block.
 
-    Recording never changes an output. Where the attention function returns its weights, they are
-    recorded. Otherwise they are computed *besides* it: by its own method ``attention_weights``, or
-    by equation 1. They are those before dropout, so each row sums to one (to zero where a query may
-    see nothing), and carry no gradient.
+    Recording never changes an output. If the attention function returns its weights, these are
+    recorded. Otherwise the weights are computed separately, by the function's own method
+    ``attention_weights`` or else by equation 1 of the paper. They are the weights before dropout,
+    so each row sums to one (to zero if it is fully masked), and have no gradient.
 
-    Inside the block, a model that ``torch.compile`` made runs uncompiled.
+    Inside the block, a model compiled by ``torch.compile`` is executed eagerly.
 
-    A call costs B x H x L x S numbers a layer, which stay until the caller lets go of them: choose
-    layers, or keep what a GPU computes on the CPU, where they would be too many.
+    Each call of a layer stores B x H x L x S numbers until the returned lists are released. To save
+    memory, select layers with ``only``, or move the weights to the CPU with ``device``.
 
     Args:
         model: Any module that contains attention layers of this package.
-        only: Which layers to record, by the name of the module.
-        device: Where to keep the weights, "cpu" for example; where they are computed if not given.
+        only: Function of a module's name that returns whether to record the layer; all layers by
+            default.
+        device: Device that stores the weights, for example ``"cpu"``; by default the device on
+            which they are computed.
 
     Raises:
-        TypeError: If ``model`` is not a module, or ``only`` cannot be called.
+        TypeError: If ``model`` is not a module, or ``only`` is not callable.
 
     Yields:
-        By module name, the weights of each call in order, shape (B, H, L, S).
+        A dictionary from module names to the weights of each call in order, each of shape
+        (B, H, L, S).
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
@@ -64,7 +67,9 @@ def record_attention(
                 )
                 hooks.callback(handle.remove)
                 if isinstance(module, MultiHeadAttention):
-                    handle = module.register_weights_hook(_replacer(record, device))
+                    handle = module.register_weights_hook(
+                        _returned_weights_recorder(record, device)
+                    )
                     hooks.callback(handle.remove)
         yield maps
 
@@ -74,25 +79,27 @@ def _recorder(
     record: list[Tensor],
     device: torch.device | str | None,
 ) -> Any:
-    """Make a hook that appends the weights of the call that is about to happen."""
+    """Build a forward pre-hook that appends the attention weights of the call."""
 
     @torch.no_grad()
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         if kwargs is None:  # removed by another thread during this call: torch passes none then
             return
         inputs = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-        inputs.pop("value", None)  # a filled cache is looked up without
+        inputs.pop("value", None)  # weights do not depend on values
         weights = layer.attention_weights(**inputs)
         record.append(weights if device is None else weights.to(device))
 
     return hook
 
 
-def _replacer(record: list[Tensor], device: torch.device | str | None) -> Callable[[Tensor], None]:
-    """Make a hook that replaces the weights of this call by those that the kernel has returned."""
+def _returned_weights_recorder(
+    record: list[Tensor], device: torch.device | str | None
+) -> Callable[[Tensor], None]:
+    """Build a hook that replaces the weights of this call by those of the attention function."""
 
     def hook(weights: Tensor) -> None:
-        if record:  # not within a call of the layer's parts alone, which is not recorded
+        if record:  # empty if a part of the layer is called alone, which is not recorded
             record[-1] = weights.detach().to(weights.device if device is None else device)
 
     return hook

@@ -1,10 +1,10 @@
-"""Shapes: one forward pass as a table, with names for its numbers.
+"""Shapes: one forward pass as a table, with names for the sizes.
 
-Most errors of a beginner, and many of everybody else, are shapes that do not fit.
-:func:`trace_shapes` runs a model once and writes down what goes into each module and what comes
-out, with parameters and floating-point operations. Sizes stand there by name (B sentences, L and S
-positions, d_model, ...), so that a dimension can be followed. If the call fails, the table ends
-where it did, and says what clashed.
+Shapes that do not fit are the most common error of beginners, and a frequent one of everybody else.
+:func:`trace_shapes` runs a model once and lists the shapes of each module's inputs and outputs,
+with its parameters and floating-point operations. Sizes are shown by name (batch size B, lengths L
+and S, d_model, ...), so that a dimension can be followed through the model. If the forward pass
+fails, the table ends at the module that failed, with its error.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,17 +40,17 @@ class Call:
     """One call of one module.
 
     Attributes:
-        name: Of the module within the model; empty for the model itself.
-        title: The part of the name that the module around it does not have.
-        kind: Its class.
-        depth: How many modules it lies within.
-        inputs: Shapes of the tensors that went in.
-        outputs: Shapes of those that came out.
-        ended: Whether it came to its end.
-        parameters: Numbers that the module and its parts learn.
-        flops: Floating-point operations, those of its parts included: 2 for each number that is
-            multiplied and added in a matrix product. Other work is not counted.
-        takes: The width that a linear map takes.
+        name: Name of the module within the model; empty for the model itself.
+        title: Name of the module relative to the module that called it.
+        kind: Name of the module's class.
+        depth: Number of modules that enclose it.
+        inputs: Shapes of the tensors among the arguments.
+        outputs: Shapes of the tensors among the results.
+        completed: Whether the call returned.
+        parameters: Number of parameters of the module and its submodules.
+        flops: Floating-point operations of the module and its submodules: 2 for each multiplication
+            and addition in matrix products. Other operations are not counted.
+        in_features: Input size of a linear layer; None for other modules.
     """
 
     name: str
@@ -59,21 +59,21 @@ class Call:
     depth: int
     inputs: list[tuple[int, ...]]
     outputs: list[tuple[int, ...]] = field(default_factory=list)
-    ended: bool = False
+    completed: bool = False
     parameters: int = 0
     flops: int = 0
-    takes: int | None = None
+    in_features: int | None = None
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A forward pass; print it, or show it in a notebook.
+    """The calls of a forward pass; print it, or show it in a notebook.
 
     Attributes:
-        calls: In the order in which they began.
-        sizes: The names of sizes, such as B or d_model.
-        error: What ended it early, if anything did.
-        failed: The innermost call that it ended.
+        calls: The calls of all modules, in the order in which they started.
+        sizes: The named sizes, for example B and d_model.
+        error: The exception that the forward pass raised; None if it completed.
+        failed: The innermost call that raised the exception; None if all completed.
     """
 
     calls: list[Call]
@@ -82,11 +82,11 @@ class Trace:
     failed: Call | None = None
 
     def named(self, shape: Sequence[int]) -> str:
-        """Write a shape by the names of its sizes: (2, 5, 16) as (B, L, d_model)."""
+        """Format a shape by the names of its sizes, for example (2, 5, 16) as (B, L, d_model)."""
         return f"({', '.join(name_sizes(shape, self.sizes))})"
 
     def __repr__(self) -> str:
-        """Draw the table."""
+        """Format the table as text."""
         header = ("module", "kind", "in", "out", "parameters", "FLOPs")
         lines = [header, *(self._cells(call) for call in self.calls)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
@@ -98,7 +98,7 @@ class Trace:
             ]
             text.append("  ".join(cells).rstrip())
         if self.error is not None:
-            text.append(f"failed: {self._complaint()}")
+            text.append(f"failed: {self._describe_failure()}")
         return "\n".join(text)
 
     def _cells(self, call: Call) -> tuple[str, ...]:
@@ -106,23 +106,23 @@ class Trace:
             "  " * call.depth + call.title,
             call.kind,
             " ".join(map(self.named, call.inputs)),
-            " ".join(map(self.named, call.outputs)) if call.ended else "...",
+            " ".join(map(self.named, call.outputs)) if call.completed else "...",
             f"{call.parameters:,}",
             f"{call.flops:,}",
         )
 
-    def _complaint(self) -> str:
-        """Say in which module the call failed, and on what."""
-        if self.failed is None:
+    def _describe_failure(self) -> str:
+        """Name the module that failed, its inputs and the error."""
+        call = self.failed
+        if call is None:
             return str(self.error)
-        where = self.failed
-        given = ", ".join(f"{self.named(shape)} = {shape}" for shape in where.inputs) or "no tensor"
-        name = f"{where.name} ({where.kind})" if where.name else where.kind
-        wanted = "" if where.takes is None else f", and takes a width of {where.takes}"
-        return f"{name} was given {given}{wanted}: {self.error}"
+        inputs = ", ".join(f"{self.named(shape)} = {shape}" for shape in call.inputs) or "no tensor"
+        name = f"{call.name} ({call.kind})" if call.name else call.kind
+        expected = "" if call.in_features is None else f" and expects size {call.in_features}"
+        return f"{name} received {inputs}{expected}: {self.error}"
 
     def _repr_html_(self) -> str:
-        """Draw the modules as boxes within boxes, with what goes in and comes out."""
+        """Format the modules as nested HTML boxes with their shapes."""
         parts = [f"<style>{STYLE}</style><div class='trace-shapes'>"]
         parts.append(f"<p>{escape(', '.join(f'{n} = {s}' for n, s in self.sizes.items()))}</p>")
         depth = -1
@@ -130,14 +130,14 @@ class Trace:
             parts.append("</details>" * (depth - call.depth + 1))
             depth = call.depth
             name, kind, inputs, outputs, parameters, flops = map(escape, self._cells(call))
-            opened = " open" if depth < 2 else ""
+            is_open = " open" if depth < 2 else ""
             parts.append(
-                f"<details{opened}><summary><b>{name.strip()}</b> {kind} <code>{inputs} → "
+                f"<details{is_open}><summary><b>{name.strip()}</b> {kind} <code>{inputs} → "
                 f"{outputs}</code> {parameters} parameters, {flops} FLOPs</summary>"
             )
         parts.append("</details>" * (depth + 1))
         if self.error is not None:
-            parts.append(f"<p><b>failed:</b> {escape(self._complaint())}</p>")
+            parts.append(f"<p><b>failed:</b> {escape(self._describe_failure())}</p>")
         return "".join([*parts, "</div>"])
 
 
@@ -148,37 +148,37 @@ def trace_shapes(
     sizes: Mapping[str, int] | None = None,
     depth: int | None = None,
 ) -> Trace:
-    """Run a model once and write down the shapes that go through it.
+    """Run a model once and list the shapes of every module's inputs and outputs.
 
     Args:
-        model: Any module; its mode is left as it is, and nothing is learnt.
-        inputs: What it is called with.
-        keywords: What it is called with by name.
-        sizes: Names for sizes, such as ``{"B": 2, "S": 7}``. Those of these blocks are found in the
-            model: d_model, d_ff, d_k, H and V. Of the inputs, B is taken, and L and S: what reads
-            the source or the keys is S long.
-        depth: How many levels of modules to show; all if not given.
+        model: Any module. Its mode is not changed, and no gradients are computed.
+        inputs: Positional arguments of the call.
+        keywords: Keyword arguments of the call.
+        sizes: Names for sizes, for example ``{"B": 2, "S": 7}``. The sizes of these blocks are read
+            from the model by default (d_model, d_ff, d_k, H and V), and those of the inputs from
+            their shapes (B, and the lengths L of queries or targets and S of keys or sources).
+        depth: Number of levels of nested modules to show; all by default.
 
     Returns:
-        The trace. Its ``error`` is what the call raised, if it failed.
+        The trace. If the forward pass failed, ``error`` is its exception.
 
     Example:
         >>> model = nn.Sequential(TokenEmbedding(100, 16), FeedForward(16, 64))
         >>> print(trace_shapes(model, torch.tensor([[5, 6, 7], [8, 9, 0]])))
         B = 2, L = 3, d_model = 16, d_ff = 64, V = 100
-        module      kind            in               out              parameters   FLOPs
-        model       Sequential      (B, L)           (B, L, d_model)       3,728  24,576
-          0         TokenEmbedding  (B, L)           (B, L, d_model)       1,600       0
-          1         FeedForward     (B, L, d_model)  (B, L, d_model)       2,128  24,576
-            widen   Linear          (B, L, d_model)  (B, L, d_ff)          1,088  12,288
-            dropout Dropout         (B, L, d_ff)     (B, L, d_ff)              0       0
-            narrow  Linear          (B, L, d_ff)     (B, L, d_model)       1,040  12,288
+        module               kind            in               out              parameters   FLOPs
+        model                Sequential      (B, L)           (B, L, d_model)       3,728  24,576
+          0                  TokenEmbedding  (B, L)           (B, L, d_model)       1,600       0
+          1                  FeedForward     (B, L, d_model)  (B, L, d_model)       2,128  24,576
+            up_projection    Linear          (B, L, d_model)  (B, L, d_ff)          1,088  12,288
+            dropout          Dropout         (B, L, d_ff)     (B, L, d_ff)              0       0
+            down_projection  Linear          (B, L, d_ff)     (B, L, d_model)       1,040  12,288
     """
-    model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
+    model = getattr(model, "_orig_mod", model)  # the module that torch.compile wrapped
     check_module(model=model)
     keywords = {} if keywords is None else keywords
-    given = [value for value in (*inputs, *keywords.values()) if isinstance(value, Tensor)]
-    known = found_sizes(model, [tuple(tensor.shape) for tensor in given])
+    tensors = [value for value in (*inputs, *keywords.values()) if isinstance(value, Tensor)]
+    known = find_sizes(model, [tuple(tensor.shape) for tensor in tensors])
     if sizes is not None:
         known = {**sizes, **{name: size for name, size in known.items() if name not in sizes}}
     calls: list[Call] = []
@@ -189,12 +189,12 @@ def trace_shapes(
             torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops
         },
     )
-    with torch.no_grad(), counter, _writing_down(model, calls, counter):
+    with torch.no_grad(), counter, _record_calls(model, calls, counter):
         try:
             model(*inputs, **keywords)
-        except Exception as raised:  # whatever it is: the table shows it
-            error = raised.with_traceback(None)  # which would keep all that the pass computed
-    failed = next((call for call in reversed(calls) if not call.ended), None)
+        except Exception as raised:  # whatever the model raises: the table shows it
+            error = raised.with_traceback(None)  # which would keep all activations alive
+    failed = next((call for call in reversed(calls) if not call.completed), None)
     if depth is not None:
         calls = [call for call in calls if call.depth < depth]
     return Trace(calls, known, error, failed)
@@ -207,42 +207,42 @@ def _attention_flops(
 
 
 @contextmanager
-def _writing_down(model: nn.Module, calls: list[Call], counter: FlopCounterMode) -> Iterator[None]:
-    """Append every call of every module while the ``with`` block lasts.
+def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode) -> Iterator[None]:
+    """Append every call of every module inside the ``with`` block.
 
-    Calls of other threads are left out: the same model may be traced in each of them.
+    Calls of other threads are ignored, as the same model may be traced in each of them.
     """
-    open_calls: list[Call] = []
+    active_calls: list[Call] = []
     thread = get_ident()
 
-    def begin(name: str) -> Callable[..., None]:
+    def start(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any = None) -> None:
-            if get_ident() != thread:  # where torch may even leave out the keywords
+            if get_ident() != thread:  # torch may pass no keywords then
                 return
-            around = open_calls[-1].name if open_calls else ""
+            caller = active_calls[-1].name if active_calls else ""
             call = Call(
                 name,
-                name.removeprefix(around).removeprefix(".") or "model",
+                name.removeprefix(caller).removeprefix(".") or "model",
                 type(module).__name__,
-                len(open_calls),
+                len(active_calls),
                 inputs=_shapes((*args, *kwargs.values())),
                 parameters=sum(weight.numel() for weight in module.parameters()),
                 flops=-counter.get_total_flops(),
-                takes=getattr(module, "in_features", None),
+                in_features=getattr(module, "in_features", None),
             )
             calls.append(call)
-            open_calls.append(call)
+            active_calls.append(call)
 
         return hook
 
-    def end(name: str) -> Callable[..., None]:
+    def complete(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             if get_ident() != thread:
                 return
-            while open_calls[-1].name != name:  # ended by an error that the model caught
-                open_calls.pop().flops += counter.get_total_flops()
-            call = open_calls.pop()
-            call.outputs, call.ended = _shapes((output,)), True
+            while active_calls[-1].name != name:  # ended by an exception that the model caught
+                active_calls.pop().flops += counter.get_total_flops()
+            call = active_calls.pop()
+            call.outputs, call.completed = _shapes((output,)), True
             call.flops += counter.get_total_flops()
 
         return hook
@@ -250,16 +250,16 @@ def _writing_down(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
     with ExitStack() as hooks:
         hooks.enter_context(run_eagerly())
         for name, module in model.named_modules():
-            first = module.register_forward_pre_hook(begin(name), with_kwargs=True, prepend=True)
-            hooks.callback(first.remove)
-            hooks.callback(module.register_forward_hook(end(name)).remove)
+            handle = module.register_forward_pre_hook(start(name), with_kwargs=True, prepend=True)
+            hooks.callback(handle.remove)
+            hooks.callback(module.register_forward_hook(complete(name)).remove)
         yield
-    for call in open_calls:  # those that an error ended
+    for call in active_calls:  # ended by an exception
         call.flops += counter.get_total_flops()
 
 
 def _shapes(values: Iterable[object]) -> list[tuple[int, ...]]:
-    """List the shapes of all tensors, also those within lists, tuples and dictionaries."""
+    """List the shapes of all tensors, also of those in nested lists, tuples and dictionaries."""
     shapes = []
     for value in values:
         if isinstance(value, Tensor):
@@ -271,44 +271,44 @@ def _shapes(values: Iterable[object]) -> list[tuple[int, ...]]:
     return shapes
 
 
-def found_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """Name the sizes of the first inputs and those that the blocks of a model tell."""
+def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """Name the sizes of the inputs' shapes and of the blocks of a model."""
     sizes: dict[str, int] = {}
     if inputs and inputs[0]:
         sizes["B"] = inputs[0][0]
     lengths = list(dict.fromkeys(shape[1] for shape in inputs if len(shape) in (2, 3)))
-    # Blocks take what asks first, L, then what is looked at, S. Whole models, which embed their
-    # tokens themselves, take the source first.
-    from_tokens = all(len(shape) == 2 for shape in inputs)
-    order = ("S", "L") if from_tokens and len(lengths) > 1 else ("L", "S")
+    # Blocks take the queries (L) before the keys (S). Whole models, whose inputs are token ids, take
+    # the source (S) before the target (L).
+    are_ids = all(len(shape) == 2 for shape in inputs)
+    order = ("S", "L") if are_ids and len(lengths) > 1 else ("L", "S")
     sizes |= dict(zip(order, lengths, strict=False))
     features: dict[str, int] = {}
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
-            width = module.query_projection.in_features
-            features.setdefault("d_model", width)
+            d_model = module.query_projection.in_features
+            features.setdefault("d_model", d_model)
             features.setdefault("H", module.num_heads)
-            features.setdefault("d_k", width // module.num_heads)
+            features.setdefault("d_k", d_model // module.num_heads)
         elif isinstance(module, FeedForward):
             features.setdefault("d_model", module.up_projection.in_features)
             features.setdefault("d_ff", module.up_projection.out_features)
         elif isinstance(module, TokenEmbedding):
-            vocabulary, width = module.weight.shape
-            features.setdefault("V", vocabulary)
-            features.setdefault("d_model", width)
+            vocabulary_size, d_model = module.weight.shape
+            features.setdefault("V", vocabulary_size)
+            features.setdefault("d_model", d_model)
     listed = ("d_model", "H", "d_k", "d_ff", "V")
     return sizes | {name: features[name] for name in listed if name in features}
 
 
 def name_sizes(shape: Sequence[int], sizes: Mapping[str, int]) -> list[str]:
-    """Name each number of a shape, by what may stand at its place; unknown ones stay numbers.
+    """Name each size of a shape, by the names that may occur at its place, or print the number.
 
     Example:
         >>> from transformer_blocks.inspection.shapes import name_sizes
         >>> name_sizes((2, 5, 16), {"B": 2, "L": 5, "d_model": 16})
         ['B', 'L', 'd_model']
     """
-    own = [name for name in sizes if name not in ("B", "H", *FEATURES, *POSITIONS)]
+    custom = [name for name in sizes if name not in ("B", "H", *FEATURES, *POSITIONS)]
     names = []
     for place, size in enumerate(shape):
         if place == 0:
@@ -319,6 +319,6 @@ def name_sizes(shape: Sequence[int], sizes: Mapping[str, int]) -> list[str]:
             candidates = ("H",)
         else:
             candidates = (*POSITIONS, *FEATURES)
-        fitting = [name for name in (*candidates, *own) if sizes.get(name) == size]
-        names.append(fitting[0] if fitting else str(size))
+        matches = [name for name in (*candidates, *custom) if sizes.get(name) == size]
+        names.append(matches[0] if matches else str(size))
     return names
