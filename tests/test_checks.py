@@ -1,4 +1,4 @@
-"""The checks catch every planted bug, in our blocks and in others, and let right models pass."""
+"""The checks find every planted bug, in our blocks and in others, and correct models pass."""
 
 import math
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from transformer_blocks import (
 )
 from transformer_blocks.inspection import check_cache, check_causal, check_padding
 
-SENTENCES = [torch.tensor(ids) for ids in ([5, 6, 7, 8], [9], [4, 3, 5], [6, 6])]
+SEQUENCES = [torch.tensor(ids) for ids in ([5, 6, 7, 8], [9], [4, 3, 5], [6, 6])]
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
 
 
-class Reader(nn.Module):
-    """Ids to vectors, with whatever mask is asked for."""
+class EncoderModel(nn.Module):
+    """An encoder over token ids, with any mask."""
 
     def __init__(self, mask: Callable[[Tensor], Tensor | None] = padding_mask) -> None:
         super().__init__()
@@ -43,13 +43,13 @@ class Reader(nn.Module):
         return self.encoder(x, mask=self.mask(tokens), causal=causal)
 
 
-def test_a_model_that_keeps_its_promises_passes() -> None:
-    reader = Reader()
+def test_a_correct_model_passes() -> None:
+    model = EncoderModel()
     for tokens in (torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([[5, 6, 5, 6], [7, 8, 9, 9]])):
-        report = check_causal(partial(reader, causal=True), tokens)
+        report = check_causal(partial(model, causal=True), tokens)
         assert report, report
-    assert check_padding(reader, SENTENCES)
-    assert str(check_padding(reader, SENTENCES)) == "padding: nothing found"
+    assert check_padding(model, SEQUENCES)
+    assert str(check_padding(model, SEQUENCES)) == "padding: no violation found"
 
 
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
@@ -58,14 +58,14 @@ def test_a_model_that_keeps_its_promises_passes() -> None:
     [
         (None, "position 0 changes with position 1, which comes later"),
         (~causal_mask(5), "position 0 changes with position 1, which comes later"),
-        (~causal_mask(5), "position 4 notices no earlier position"),
+        (~causal_mask(5), "position 4 changes with no earlier position"),
         (causal_mask(5).roll(1, dims=1), "position 0 changes with position 1, which comes later"),
         (
             causal_mask(5).index_fill(0, torch.tensor(3), True),
-            "position 3 notices no earlier position",
+            "position 3 changes with no earlier position",
         ),
     ],
-    ids=["dropped", "inverted", "inverted, deaf", "shifted", "too much"],
+    ids=["missing", "inverted: future", "inverted: past", "shifted positions", "fully masked row"],
 )
 def test_a_wrong_causal_mask_is_found(
     attention_function: Any, mask: Tensor | None, message: str
@@ -76,19 +76,19 @@ def test_a_wrong_causal_mask_is_found(
     assert message in report.problems
 
 
-def test_a_window_is_held_to_its_width() -> None:
+def test_a_sliding_window_is_checked() -> None:
     attention, x = MultiHeadAttention(16, 4).eval(), torch.randn(1, 6, 16)
     window = causal_mask(6) | (~causal_mask(6)).tril(-2)  # itself and the one before
 
-    def look(mask: Tensor) -> Callable[[Tensor], Tensor]:
+    def attend(mask: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda x: attention(x, x, x, mask=mask)
 
-    assert check_causal(look(window), x, window=2)
-    wide = check_causal(look(causal_mask(6)), x, window=2)
-    assert "position 2 changes with position 0, outside its window of 2" in wide.problems
+    assert check_causal(attend(window), x, window=2)
+    too_wide = check_causal(attend(causal_mask(6)), x, window=2)
+    assert "position 2 changes with position 0, outside its window of 2" in too_wide.problems
 
 
-def test_what_is_told_of_later_words_is_found_in_any_function() -> None:
+def test_leaks_from_later_positions_are_found_in_any_function() -> None:
     x = torch.randn(2, 4, 3)
     assert check_causal(lambda x: x.cumsum(dim=1), x)
     assert check_causal(lambda x: 1e4 * x.cumsum(dim=1), 1e4 * x)
@@ -97,7 +97,7 @@ def test_what_is_told_of_later_words_is_found_in_any_function() -> None:
     assert not check_causal(lambda x: x - x.mean(dim=1, keepdim=True), x)
 
 
-def test_right_functions_of_every_kind_pass() -> None:
+def test_correct_functions_of_every_kind_pass() -> None:
     x, recurrent = torch.randn(1, 40, 16), nn.LSTM(16, 16, batch_first=True)
     convolution = nn.Conv1d(16, 16, kernel_size=3)
     buffer = torch.empty(1, 40, 16)
@@ -120,29 +120,29 @@ def test_right_functions_of_every_kind_pass() -> None:
 
 
 def test_infinite_logits_are_equal_to_themselves() -> None:
-    writer = Writer()
+    model = DecoderModel()
 
     def never_five(tokens: Tensor) -> Tensor:
-        return writer.read(tokens).index_fill(-1, torch.tensor([5]), -torch.inf)
+        return model.full_pass(tokens).index_fill(-1, torch.tensor([5]), -torch.inf)
 
     tokens = torch.tensor([[1, 2, 3, 4], [7, 8, 9, 1], [4, 5, 6, 7]])
     assert check_causal(never_five, tokens)
 
 
-def test_a_score_for_each_sentence_can_be_checked() -> None:
-    assert check_padding(lambda tokens: (tokens != 0).sum(dim=1).float(), SENTENCES)
-    assert not check_padding(lambda tokens: (tokens == 0).sum(dim=1).float(), SENTENCES)
+def test_one_output_per_sequence_can_be_checked() -> None:
+    assert check_padding(lambda tokens: (tokens != 0).sum(dim=1).float(), SEQUENCES)
+    assert not check_padding(lambda tokens: (tokens == 0).sum(dim=1).float(), SEQUENCES)
 
 
 @pytest.mark.parametrize("place", [0, -1])
-def test_a_change_of_a_single_word_is_found(place: int) -> None:
-    def tells_its_width(tokens: Tensor) -> Tensor:
+def test_a_change_at_a_single_position_is_found(place: int) -> None:
+    def adds_padded_length(tokens: Tensor) -> Tensor:
         out = tokens[:, :, None].float()
         for row, length in enumerate((tokens != 0).sum(dim=1).tolist()):
             out[row, place % length] += tokens.shape[1]
         return out
 
-    assert not check_padding(tells_its_width, SENTENCES)
+    assert not check_padding(adds_padded_length, SEQUENCES)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_change_of_a_single_word_is_found(place: int) -> None:
     ],
 )
 @pytest.mark.parametrize(("part", "is_small"), [(0.75, True), (1.5, False)])
-def test_a_change_counts_from_the_tolerance_on_measured_in_standard_deviations(
+def test_the_tolerance_is_in_standard_deviations(
     dtype: torch.dtype, given: float | None, tolerance: float, part: float, is_small: bool
 ) -> None:
     size = 4.0
@@ -165,19 +165,19 @@ def test_a_change_counts_from_the_tolerance_on_measured_in_standard_deviations(
     def outputs(tokens: Tensor) -> Tensor:
         return torch.tensor([-size, 0.0, size] * 2, dtype=dtype).expand(*tokens.shape, 6).clone()
 
-    def score(tokens: Tensor) -> Tensor:  # whose standard deviation is size * sqrt(2 / 3)
+    def logits_of(tokens: Tensor) -> Tensor:  # whose standard deviation is size * sqrt(2 / 3)
         scores = outputs(tokens)
         scores[:, 0, 1] += leak * (2 / 3) ** 0.5 * (tokens[:, -1] == 2)
         return scores
 
     tokens = torch.tensor([[1, 2, 1, 2]])
-    assert bool(check_causal(score, tokens, tolerance=given)) is is_small
-    sentences = [torch.tensor([1, 1, 1, 1]), torch.tensor([1, 1, 1])]
-    assert bool(check_padding(score, sentences, padding_id=2, tolerance=given)) is is_small
+    assert bool(check_causal(logits_of, tokens, tolerance=given)) is is_small
+    sequences = [torch.tensor([1, 1, 1, 1]), torch.tensor([1, 1, 1])]
+    assert bool(check_padding(logits_of, sequences, padding_id=2, tolerance=given)) is is_small
 
     class Steps:
         def step(self, tokens: Tensor) -> Tensor:
-            return score(torch.full((len(tokens), 1), 2))[:, 0]
+            return logits_of(torch.full((len(tokens), 1), 2))[:, 0]
 
         def reorder(self, rows: Tensor) -> None:
             pass
@@ -187,8 +187,8 @@ def test_a_change_counts_from_the_tolerance_on_measured_in_standard_deviations(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_a_model_of_any_dtype_passes_with_its_mask_and_fails_without(dtype: torch.dtype) -> None:
-    assert check_padding(Reader().to(dtype), SENTENCES)
-    assert not check_padding(Reader(lambda tokens: None).to(dtype), SENTENCES)
+    assert check_padding(EncoderModel().to(dtype), SEQUENCES)
+    assert not check_padding(EncoderModel(lambda tokens: None).to(dtype), SEQUENCES)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_model_of_any_dtype_passes_with_its_mask_and_fails_without(dtype: torc
     ],
 )
 @pytest.mark.parametrize("size", [1.0, 1000.0])
-def test_a_leak_is_found_from_the_tolerance_on_which_is_in_deviations_of_the_output(
+def test_leaks_above_the_tolerance_are_found(
     dtype: torch.dtype, tolerance: float | None, limit: float, size: float
 ) -> None:
     x = size * torch.randn(2, 4, 16, dtype=dtype)
@@ -216,7 +216,7 @@ def test_a_leak_is_found_from_the_tolerance_on_which_is_in_deviations_of_the_out
         return lambda tokens: words[tokens] + leak * size * tokens.shape[1]
 
     class Steps:
-        """Scores each token as the whole does, but for what step by step adds."""
+        """The logits of the full pass plus an error at each step."""
 
         def __init__(self, leak: float) -> None:
             self.leak = leak
@@ -237,40 +237,40 @@ def test_a_leak_is_found_from_the_tolerance_on_which_is_in_deviations_of_the_out
             assert bool(report) != is_found, report
 
 
-def theirs(*, mask: Callable[[Tensor], Tensor | None]) -> Callable[[Tensor], Tensor]:
-    """``nn.TransformerEncoder`` over ids, with a padding mask made by ``mask``."""
+def torch_encoder(*, mask: Callable[[Tensor], Tensor | None]) -> Callable[[Tensor], Tensor]:
+    """``nn.TransformerEncoder`` over token ids, with a padding mask built by ``mask``."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     embedding = nn.Embedding(10, 16)
     return lambda tokens: model(embedding(tokens), src_key_padding_mask=mask(tokens))
 
 
-def test_torchs_own_transformer_passes_with_the_right_masks_and_fails_without() -> None:
+def test_torchs_encoder_passes_with_masks_and_fails_without() -> None:
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     model = nn.TransformerEncoder(layer, 2).eval()
     x = torch.randn(1, 5, 16)
     assert check_causal(lambda x: model(x, mask=causal_mask(5)), x)
     assert not check_causal(lambda x: model(x, mask=~causal_mask(5).fliplr()), x)
     assert not check_causal(model, x)
-    assert check_padding(theirs(mask=lambda tokens: tokens == 0), SENTENCES)
-    assert not check_padding(theirs(mask=lambda tokens: None), SENTENCES)
+    assert check_padding(torch_encoder(mask=lambda tokens: tokens == 0), SEQUENCES)
+    assert not check_padding(torch_encoder(mask=lambda tokens: None), SEQUENCES)
 
 
-def test_torchs_whole_translator_passes_with_its_masks_and_fails_without() -> None:
+def test_torchs_transformer_passes_with_masks_and_fails_without() -> None:
     model = nn.Transformer(16, 4, 1, 1, 32, batch_first=True).eval()
     embedding = nn.Embedding(10, 16)
     memory = torch.randn(1, 4, 16)
 
-    def write(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    def decode(tokens: Tensor, mask: Tensor | None) -> Tensor:
         return model(memory.expand(len(tokens), -1, -1), embedding(tokens), tgt_mask=mask)
 
     tokens = torch.tensor([[3, 1, 4, 1, 5]])
-    assert check_causal(lambda tokens: write(tokens, causal_mask(5)), tokens)
-    assert not check_causal(lambda tokens: write(tokens, None), tokens)
+    assert check_causal(lambda tokens: decode(tokens, causal_mask(5)), tokens)
+    assert not check_causal(lambda tokens: decode(tokens, None), tokens)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, at the import
-def test_a_model_of_x_transformers_passes_with_its_masks_and_fails_without() -> None:
+def test_x_transformers_passes_with_masks_and_fails_without() -> None:
     x_transformers = pytest.importorskip("x_transformers")
     sizes = {"dim": 16, "depth": 1, "heads": 2}
     options = {"num_tokens": 10, "max_seq_len": 32}
@@ -281,26 +281,26 @@ def test_a_model_of_x_transformers_passes_with_its_masks_and_fails_without() -> 
     tokens = torch.tensor([[3, 1, 4, 1, 5]])
     assert check_causal(decoder, tokens)
     assert not check_causal(encoder, tokens)
-    assert check_padding(lambda tokens: encoder(tokens, mask=tokens != 0), SENTENCES)
-    assert not check_padding(encoder, SENTENCES)
+    assert check_padding(lambda tokens: encoder(tokens, mask=tokens != 0), SEQUENCES)
+    assert not check_padding(encoder, SEQUENCES)
 
 
-def test_the_masks_of_heads_in_the_wrong_order_are_found() -> None:
+def test_masks_repeated_in_the_wrong_order_of_heads_are_found() -> None:
     attention, embedding = (
         nn.MultiheadAttention(16, 4, batch_first=True).eval(),
         nn.Embedding(9, 16),
     )
-    sentences = [torch.tensor([5, 6, 7]), torch.tensor([8])]
+    sequences = [torch.tensor([5, 6, 7]), torch.tensor([8])]
 
-    def look(tokens: Tensor, repeat: Callable[[Tensor], Tensor]) -> Tensor:
+    def attend(tokens: Tensor, repeat: Callable[[Tensor], Tensor]) -> Tensor:
         x = embedding(tokens)
         mask = (tokens == 0)[:, None, :].expand(-1, tokens.shape[1], -1)  # (B, L, S)
         return attention(x, x, x, attn_mask=repeat(mask), need_weights=False)[0]
 
-    right = partial(look, repeat=lambda mask: mask.repeat_interleave(4, dim=0))
-    wrong = partial(look, repeat=lambda mask: mask.repeat(4, 1, 1))
-    assert check_padding(right, sentences)
-    assert not check_padding(wrong, sentences)
+    right = partial(attend, repeat=lambda mask: mask.repeat_interleave(4, dim=0))
+    wrong = partial(attend, repeat=lambda mask: mask.repeat(4, 1, 1))
+    assert check_padding(right, sequences)
+    assert not check_padding(wrong, sequences)
 
 
 @pytest.mark.parametrize(
@@ -310,30 +310,30 @@ def test_the_masks_of_heads_in_the_wrong_order_are_found() -> None:
         lambda tokens: ~padding_mask(tokens),
         lambda tokens: padding_mask(tokens, 5),
     ],
-    ids=["dropped", "inverted", "of another id"],
+    ids=["missing", "inverted", "of another id"],
 )
 def test_a_wrong_padding_mask_is_found(mask: Callable[[Tensor], Tensor | None]) -> None:
-    report = check_padding(Reader(mask), SENTENCES)
+    report = check_padding(EncoderModel(mask), SEQUENCES)
     assert not report
-    assert "tokens, gives something else" in str(report)
+    assert "changes if it is padded from" in str(report)
 
 
-def test_a_sum_over_the_padding_is_found() -> None:
-    reader = Reader()
+def test_a_mean_over_the_padding_is_found() -> None:
+    model = EncoderModel()
 
     def mean(tokens: Tensor) -> Tensor:
-        return reader(tokens).mean(dim=1)
+        return model(tokens).mean(dim=1)
 
-    def mean_of_words(tokens: Tensor) -> Tensor:
-        words = (tokens != 0)[:, :, None]
-        return (reader(tokens) * words).sum(dim=1) / words.sum(dim=1)
+    def masked_mean(tokens: Tensor) -> Tensor:
+        is_token = (tokens != 0)[:, :, None]
+        return (model(tokens) * is_token).sum(dim=1) / is_token.sum(dim=1)
 
-    assert check_padding(mean_of_words, SENTENCES)
-    assert not check_padding(mean, SENTENCES)
+    assert check_padding(masked_mean, SEQUENCES)
+    assert not check_padding(mean, SEQUENCES)
 
 
-class Writer:
-    """A decoder that writes step by step, and may have a bug."""
+class DecoderModel:
+    """A decoder with a cache, and perhaps a bug."""
 
     def __init__(self, bug: str = "") -> None:
         torch.manual_seed(0)
@@ -344,146 +344,152 @@ class Writer:
         self.memory = torch.randn(3, 4, 16)
         self.cache: DecoderCache
 
-    def read(self, tokens: Tensor) -> Tensor:
+    def full_pass(self, tokens: Tensor) -> Tensor:
         hidden = self.decoder(self.positions(self.embedding(tokens)), self.memory)
         return hidden @ self.embedding.weight.T
 
-    def begin(self) -> "Writer":
+    def start(self) -> "DecoderModel":
         self.cache = self.decoder.new_cache(self.memory)
         return self
 
     def step(self, tokens: Tensor) -> Tensor:
-        offset = self.cache.length + (1 if self.bug == "shifted" else 0)
-        if self.bug == "forgets" and self.cache.length:
+        offset = self.cache.length + (1 if self.bug == "shifted positions" else 0)
+        if self.bug == "cache is cleared" and self.cache.length:
             self.cache.layers = self.decoder.new_cache(self.memory).layers
         x = self.positions(self.embedding(tokens[:, None]), offset=offset)
         return self.decoder(x, cache=self.cache)[:, 0] @ self.embedding.weight.T
 
     def reorder(self, rows: Tensor) -> None:
         in_order = torch.arange(len(rows)) % self.cache.rows
-        if self.bug == "memory stays":
+        if self.bug == "cross-attention is not reordered":
             for cache in self.cache.layers:
                 cache.reorder(rows)
-            past, self.cache.layers = self.cache.layers, []
+            layers, self.cache.layers = self.cache.layers, []
             self.cache.reorder(in_order)
-            self.cache.layers = past
-        elif self.bug == "past stays":
+            self.cache.layers = layers
+        elif self.bug == "self-attention is not reordered":
             for cache in self.cache.layers:
                 cache.reorder(in_order)
-            past, self.cache.layers = self.cache.layers, []
+            layers, self.cache.layers = self.cache.layers, []
             self.cache.reorder(rows)
-            self.cache.layers = past
-        elif self.bug != "does not select":
+            self.cache.layers = layers
+        elif self.bug != "nothing is reordered":
             self.cache.reorder(rows)
 
 
-def test_a_right_cache_passes() -> None:
-    writer = Writer()
+def test_a_correct_cache_passes() -> None:
+    model = DecoderModel()
     tokens = torch.randint(10, (3, 6))
     for length in (2, 3, 6):
-        report = check_cache(writer.read, writer.begin, tokens[:, :length])
+        report = check_cache(model.full_pass, model.start, tokens[:, :length])
         assert report, report
 
 
 @pytest.mark.parametrize(
     ("bug", "first"),
     [
-        ("shifted", 0),
-        ("forgets", 1),
-        ("memory stays", 3),
-        ("past stays", 3),
-        ("does not select", 3),
+        ("shifted positions", 0),
+        ("cache is cleared", 1),
+        ("cross-attention is not reordered", 3),
+        ("self-attention is not reordered", 3),
+        ("nothing is reordered", 3),
     ],
 )
-def test_a_wrong_cache_is_found_where_it_goes_wrong(bug: str, first: int) -> None:
-    writer = Writer(bug)
+def test_a_wrong_cache_is_found_at_its_first_wrong_step(bug: str, first: int) -> None:
+    model = DecoderModel(bug)
     tokens = torch.tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 1, 2, 3], [4, 5, 6, 7, 8, 9]])
-    report = check_cache(writer.read, writer.begin, tokens)
+    report = check_cache(model.full_pass, model.start, tokens)
     assert not report
     assert min(int(problem.split()[1]) for problem in report.problems) == first
 
 
-def test_a_causal_mask_that_is_aligned_top_left_is_found_by_steps() -> None:
+def test_a_causal_mask_aligned_to_the_top_left_is_found() -> None:
     attention = MultiHeadAttention(16, 4).eval()
     embedding = TokenEmbedding(10, 16)
 
     class Steps:
-        """Looks at all so far, under the mask of (1, S) that aligns the wrong corners."""
+        """Attends to all tokens so far, under a causal mask of (1, S) aligned to the top left."""
 
         def __init__(self) -> None:
-            self.written: list[Tensor] = []
+            self.embedded: list[Tensor] = []
 
         def step(self, tokens: Tensor) -> Tensor:
-            self.written.append(embedding(tokens[:, None]))
-            memory = torch.cat(self.written, dim=1)
-            top_left = torch.ones(1, memory.shape[1], dtype=torch.bool).triu(1)
-            return attention(self.written[-1], memory, memory, mask=top_left)[:, 0]
+            self.embedded.append(embedding(tokens[:, None]))
+            keys = torch.cat(self.embedded, dim=1)
+            top_left = torch.ones(1, keys.shape[1], dtype=torch.bool).triu(1)
+            return attention(self.embedded[-1], keys, keys, mask=top_left)[:, 0]
 
         def reorder(self, rows: Tensor) -> None:
-            self.written = [word[rows] for word in self.written]
+            self.embedded = [x[rows] for x in self.embedded]
 
-    def whole(tokens: Tensor) -> Tensor:
+    def full_pass(tokens: Tensor) -> Tensor:
         x = embedding(tokens)
         return attention(x, x, x, causal=True)
 
-    report = check_cache(whole, Steps, torch.randint(10, (2, 5)))
+    report = check_cache(full_pass, Steps, torch.randint(10, (2, 5)))
     assert "step 1 of row 0 differs" in report.problems
 
 
-def test_randomness_and_nan_are_told_apart_from_leaks() -> None:
-    dropping = nn.Dropout(0.5)
+def test_randomness_and_nan_are_distinguished_from_leaks() -> None:
+    dropout = nn.Dropout(0.5)
     x = torch.randn(1, 4, 16)
-    expected = "two equal calls differ: put the model into eval mode, where nothing is dropped"
-    assert check_causal(dropping, x).problems == (expected,)
+    expected = "two equal calls differ: set the model to evaluation mode, without dropout"
+    assert check_causal(dropout, x).problems == (expected,)
     assert check_causal(lambda x: x * float("nan"), x).problems == ("the output holds NaN",)
     embedding = nn.Embedding(10, 16)
-    assert check_padding(lambda t: dropping(embedding(t)), SENTENCES).problems == (expected,)
-    report = check_cache(lambda t: dropping(embedding(t)), Writer().begin, torch.ones(3, 4).long())
+    assert check_padding(lambda t: dropout(embedding(t)), SEQUENCES).problems == (expected,)
+    report = check_cache(
+        lambda t: dropout(embedding(t)), DecoderModel().start, torch.ones(3, 4).long()
+    )
     assert report.problems == (expected,)
 
 
-def test_checks_say_what_they_cannot_check() -> None:
+def test_inputs_that_cannot_be_checked_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^x must have shape \(B, L, ...\) with L of 2 or more"):
         check_causal(lambda x: x, torch.randn(1, 1, 4))
     with pytest.raises(ValueError, match=r"^x must hold at least two different ids, got"):
         check_causal(lambda x: x, torch.ones(1, 4).long())
     with pytest.raises(ValueError, match=r"^function must keep \(B, L\) = \(1, 4\), got"):
         check_causal(lambda x: x.mean(dim=(1, 2)), torch.randn(1, 4, 4))
-    with pytest.raises(ValueError, match=r"^sentences must have different lengths"):
+    with pytest.raises(ValueError, match=r"^sequences must have different lengths"):
         check_padding(lambda x: x, [torch.ones(3), torch.ones(3)])
     with pytest.raises(ValueError, match=r"^tokens must have shape \(B, L\) with L of 2"):
-        check_cache(lambda x: x, Writer().begin, torch.ones(3, 1).long())
-    with pytest.raises(ValueError, match=r"^function must give \(B, L, V\) with \(B, L\) = \(3, 4"):
-        check_cache(lambda x: x[:, :2], Writer().begin, torch.ones(3, 4).long())
+        check_cache(lambda x: x, DecoderModel().start, torch.ones(3, 1).long())
+    with pytest.raises(
+        ValueError, match=r"^function must return \(B, L, V\) with \(B, L\) = \(3, 4"
+    ):
+        check_cache(lambda x: x[:, :2], DecoderModel().start, torch.ones(3, 4).long())
     with pytest.raises(ValueError, match=r"^window must be positive, got window=0$"):
         check_causal(lambda x: x, torch.randn(1, 4, 4), window=0)
-    with pytest.raises(ValueError, match=r"^extra_columns must be positive, got extra_columns=-9"):
-        check_padding(lambda x: x, SENTENCES, extra_columns=-9)
+    with pytest.raises(ValueError, match=r"^extra_padding must be positive, got extra_padding=-9"):
+        check_padding(lambda x: x, SEQUENCES, extra_padding=-9)
 
 
-def test_nothing_to_compare_is_no_proof() -> None:
-    nothing = r"^function must give numbers to compare, got shape \(%s\)$"
+def test_empty_outputs_are_refused() -> None:
+    message = r"^function must return numbers to compare, got shape \(%s\)$"
     for shape in ((0, 4, 3), (2, 4, 0)):
-        with pytest.raises(ValueError, match=nothing % ", ".join(map(str, shape))):
+        with pytest.raises(ValueError, match=message % ", ".join(map(str, shape))):
             check_causal(lambda x: x.flip(1), torch.randn(shape))
-    with pytest.raises(ValueError, match=nothing % "0, 4"):
+    with pytest.raises(ValueError, match=message % "0, 4"):
         check_causal(lambda x: x.flip(1), torch.ones(0, 4).long())
-    with pytest.raises(ValueError, match=nothing % "4, 0"):
-        check_padding(lambda tokens: torch.ones(*tokens.shape, 0), SENTENCES)
-    with pytest.raises(ValueError, match=r"^sentences must have one token or more each"):
+    with pytest.raises(ValueError, match=message % "4, 0"):
+        check_padding(lambda tokens: torch.ones(*tokens.shape, 0), SEQUENCES)
+    with pytest.raises(ValueError, match=r"^sequences must have one token or more each"):
         check_padding(lambda tokens: tokens, [torch.ones(0).long(), torch.ones(2).long()])
-    with pytest.raises(ValueError, match=nothing % "0, 4, 9"):
-        check_cache(lambda x: torch.ones(*x.shape, 9), Writer().begin, torch.ones(0, 4).long())
+    with pytest.raises(ValueError, match=message % "0, 4, 9"):
+        check_cache(
+            lambda x: torch.ones(*x.shape, 9), DecoderModel().start, torch.ones(0, 4).long()
+        )
 
 
-def test_a_long_report_is_cut() -> None:
+def test_a_long_report_is_shortened() -> None:
     report = check_causal(lambda x: x.flip(1), torch.randn(1, 9, 2))
     assert len(report.problems) > 5
     assert str(report).endswith(f"and {len(report.problems) - 5} more")
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, "x", None])
-def test_what_is_no_tolerance_or_function_is_refused(wrong: Any) -> None:
+def test_invalid_tolerances_and_functions_are_refused(wrong: Any) -> None:
     x = torch.randn(1, 3, 4)
     if wrong is not None:
         with pytest.raises((TypeError, ValueError), match=r"^tolerance must"):

@@ -303,7 +303,7 @@ def test_results_show_at_the_prompt_what_they_print() -> None:
     assert (
         repr(report)
         == str(report)
-        == ("causality: 1 found\n  position 0 changes with position 1, which comes later")
+        == ("causality: 1 violation found\n  position 0 changes with position 1, which comes later")
     )
     assert repr(explanation) == str(explanation) == "   0 1\na  . f\nb  . .\nmasked as: f future"
     assert repr(trace) == str(trace)

@@ -1,10 +1,10 @@
-"""Checks: find where a model sees what it must not, or forgets what it should know.
+"""Checks: find errors in masks and caches that raise no exception.
 
-Three promises are broken most often, and none of them raises an error: that no word sees a later
-one, that padding changes nothing, and that writing step by step gives what reading at once gives.
-Each check takes any function, of these blocks or not, tries the promise out, and reports every
-place where it does not hold. A report is true if all is well, so that a test may say
-``assert check_causal(...)``.
+Three properties of a Transformer are violated most often: no output depends on later positions
+(causality), padding does not change any output, and cached decoding steps give the same logits as
+one full forward pass. Each check takes any model or function, made of these blocks or not, tests
+the property by experiment, and reports every violation. A report is true if there is none, so a
+test may read ``assert check_causal(...)``.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +16,16 @@ from torch import Tensor
 from transformer_blocks._checks import check_callable, check_number, check_size, check_tensor
 from transformer_blocks.generation import StepModel
 
-SHOWN = 5  # problems that a printed report lists
+SHOWN = 5  # violations that a printed report lists
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a check has found; true if that is nothing.
+    """The result of a check; true if no violation was found.
 
     Attributes:
-        title: What was checked.
-        problems: A sentence for each place where the promise is broken.
+        title: Name of the property that was checked.
+        problems: A sentence for each violation.
     """
 
     title: str
@@ -35,12 +35,14 @@ class Report:
         return not self.problems
 
     def __repr__(self) -> str:
-        """List the first problems."""
+        """List the first violations."""
         if not self.problems:
-            return f"{self.title}: nothing found"
-        lines = [f"{self.title}: {len(self.problems)} found", *self.problems[:SHOWN]]
-        if len(self.problems) > SHOWN:
-            lines.append(f"and {len(self.problems) - SHOWN} more")
+            return f"{self.title}: no violation found"
+        count = len(self.problems)
+        title = f"{self.title}: {count} violation{'s' if count > 1 else ''} found"
+        lines = [title, *self.problems[:SHOWN]]
+        if count > SHOWN:
+            lines.append(f"and {count - SHOWN} more")
         return "\n  ".join(lines)
 
 
@@ -52,144 +54,142 @@ def check_causal(
     window: int | None = None,
     tolerance: float | None = None,
 ) -> Report:
-    """See that no position is told of a later one, and that none is deaf to all that came before.
+    """Check that no output depends on later positions, and that it depends on earlier ones.
 
-    Position by position, the input is changed and the outputs are compared. An output that changes
-    before the place that was changed is a leak. One that never changes, however much of its past
-    is rewritten, while others look around, is deaf: its mask may be inverted.
+    The input is perturbed at one position at a time, and the outputs are compared. If an output at
+    an earlier position changes, information leaks from the future. If an output changes with no
+    perturbation of its past, while other outputs do, the mask may be inverted.
 
     Args:
-        function: Any module or function from (B, L) ids, or (B, L, width) vectors, to (B, L, ...);
-            without randomness, so in eval mode.
-        x: An input to try, with two positions or more. Ids are exchanged for others of ``x``, which
-            needs at least two different ones.
-        window: How many positions the whole function may reach back, itself included; all if not
-            given. Each layer of a stack adds the window of its mask, less one.
-        tolerance: What counts as no change, in standard deviations of the output; by its dtype if
-            not given, 1e-4 in float32.
+        function: A module or function from token ids of shape (B, L), or vectors of shape
+            (B, L, size), to outputs of shape (B, L, ...). It must be deterministic, so modules must
+            be in evaluation mode.
+        x: An input with at least two positions. Token ids are replaced by others of ``x``, which
+            must hold at least two different ones.
+        window: Number of positions on which an output may depend, its own included; all by default.
+            Each layer of a stack adds the window of its mask minus one.
+        tolerance: Largest change that is ignored, in standard deviations of the output. The default
+            depends on the dtype of the output, 1e-4 in float32.
 
     Returns:
-        The leaks.
+        A report of the violations.
 
     Raises:
-        ValueError: If shapes do not fit, if ids are all the same, or if there is nothing to
-            compare, such as in an empty batch.
+        ValueError: If shapes do not fit, if all ids are the same, or if the outputs are empty.
 
     Example:
         >>> layer = MultiHeadAttention(16, 4).eval()
         >>> x = torch.randn(1, 3, 16)
         >>> print(check_causal(lambda x: layer(x, x, x, causal=True), x))
-        causality: nothing found
+        causality: no violation found
         >>> print(check_causal(lambda x: layer(x, x, x), x))
-        causality: 3 found
+        causality: 3 violations found
           position 0 changes with position 1, which comes later
           position 0 changes with position 2, which comes later
           position 1 changes with position 2, which comes later
     """
-    _check_kinds(function, tolerance, x=x)
+    _check_arguments(function, tolerance, x=x)
     if x.dim() < 2 or x.shape[1] < 2:
         raise ValueError(f"x must have shape (B, L, ...) with L of 2 or more, got {tuple(x.shape)}")
     if window is not None:
         check_size(window=window)
-    before = function(x.clone()).clone()
-    if before.shape[:2] != x.shape[:2]:
+    expected = function(x.clone()).clone()
+    if expected.shape[:2] != x.shape[:2]:
         raise ValueError(
             f"function must keep (B, L) = {tuple(x.shape[:2])}, got an output of shape "
-            f"{tuple(before.shape)}"
+            f"{tuple(expected.shape)}"
         )
-    if problem := _unsteady(before, function(x.clone()), tolerance):
+    if problem := _find_instability(expected, function(x.clone()), tolerance):
         return Report("causality", (problem,))
     length = x.shape[1]
-    noticed = torch.zeros(length, length, dtype=torch.bool)  # (output, input)
-    for place in range(length):
-        changed = x.clone()
-        changed[:, place] = _other(x, place)
-        far = _far(before, function(changed), tolerance)  # (B, L, ...)
-        noticed[:, place] = far.transpose(0, 1).flatten(1).any(dim=1).cpu()
-    mixes = bool((noticed & ~torch.eye(length, dtype=torch.bool)).any())
+    depends = torch.zeros(length, length, dtype=torch.bool)  # (output, input)
+    for position in range(length):
+        perturbed = x.clone()
+        perturbed[:, position] = _perturb(x, position)
+        changed = _differs(expected, function(perturbed), tolerance)  # (B, L, ...)
+        depends[:, position] = changed.transpose(0, 1).flatten(1).any(dim=1).cpu()
+    has_attention = bool((depends & ~torch.eye(length, dtype=torch.bool)).any())
     problems = []
-    for output, row in enumerate(noticed.tolist()):
+    for output, row in enumerate(depends.tolist()):
         first = 0 if window is None else max(0, output - window + 1)
         problems += [
-            f"position {output} changes with position {place}, which comes later"
-            for place in range(output + 1, length)
-            if row[place]
+            f"position {output} changes with position {position}, which comes later"
+            for position in range(output + 1, length)
+            if row[position]
         ]
         problems += [
-            f"position {output} changes with position {place}, outside its window of {window}"
-            for place in range(first)
-            if row[place]
+            f"position {output} changes with position {position}, outside its window of {window}"
+            for position in range(first)
+            if row[position]
         ]
-        if mixes and first < output and not any(row[:output]):
-            problems.append(f"position {output} notices no earlier position")
+        if has_attention and first < output and not any(row[:output]):
+            problems.append(f"position {output} changes with no earlier position")
     return Report("causality", tuple(problems))
 
 
 @torch.no_grad()
 def check_padding(
     function: Callable[[Tensor], Tensor],
-    sentences: Sequence[Tensor],
+    sequences: Sequence[Tensor],
     *,
     padding_id: int = 0,
-    extra_columns: int = 3,
+    extra_padding: int = 3,
     tolerance: float | None = None,
 ) -> Report:
-    """See that a sentence gives the same alone, among longer ones, and with yet more padding.
+    """Check that padding does not change the outputs of a sequence.
+
+    Each sequence is processed alone, in a padded batch with the others, and with more padding.
 
     Args:
-        function: Any module or function from (B, S) ids, padded at the end, to (B, S, ...), or to
-            something of shape (B, ...) that sums each sentence up; without randomness.
-        sentences: Ids of each sentence, of different lengths. Each of shape (S_i,).
-        padding_id: What fills the shorter ones up.
-        extra_columns: How much padding is added to the batch in a second try.
-        tolerance: What counts as no change; see :func:`check_causal`.
+        function: A module or function from token ids of shape (B, S), padded at the end, to outputs
+            of shape (B, S, ...), or of shape (B, ...), one per sequence. It must be deterministic.
+        sequences: Token ids of each sequence, of shape (S_i,), with at least two different lengths.
+        padding_id: Id of the padding token.
+        extra_padding: Number of padding tokens that are added to the batch in a second test.
+        tolerance: Largest change that is ignored; see :func:`check_causal`.
 
     Returns:
-        The sentences that were changed.
+        A report of the sequences whose outputs change.
 
     Raises:
-        ValueError: If there are no two lengths to compare, or nothing else to compare.
+        ValueError: If all sequences have the same length, one is empty, or the outputs are empty.
 
     Example:
         >>> encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
         >>> embed = TokenEmbedding(10, 16)
-        >>> sentences = [torch.tensor([5, 6, 7]), torch.tensor([8])]
-        >>> print(check_padding(lambda t: encoder(embed(t), mask=padding_mask(t)), sentences))
-        padding: nothing found
-        >>> bool(check_padding(lambda t: encoder(embed(t)), sentences))  # the mask is forgotten
+        >>> sequences = [torch.tensor([5, 6, 7]), torch.tensor([8])]
+        >>> print(check_padding(lambda t: encoder(embed(t), mask=padding_mask(t)), sequences))
+        padding: no violation found
+        >>> bool(check_padding(lambda t: encoder(embed(t)), sequences))  # without the mask
         False
     """
-    if len({len(sentence) for sentence in sentences}) < 2:
+    lengths = [len(sequence) for sequence in sequences]
+    if len(set(lengths)) < 2:
         raise ValueError(
-            "sentences must have different lengths, or there is no padding, "
-            f"got {[len(sentence) for sentence in sentences]}"
+            f"sequences must have different lengths, or there is no padding, got {lengths}"
         )
-    if not all(map(len, sentences)):
-        raise ValueError("sentences must have one token or more each, got an empty one")
-    check_size(extra_columns=extra_columns)
-    alone = [function(sentence[None].clone())[0].clone() for sentence in sentences]
-    for sentence, expected in zip(sentences, alone, strict=True):
-        again = function(sentence[None].clone())[0]
-        if problem := _unsteady(expected, again, tolerance):
+    if not all(lengths):
+        raise ValueError("sequences must have one token or more each, got an empty one")
+    check_size(extra_padding=extra_padding)
+    alone = [function(sequence[None].clone())[0].clone() for sequence in sequences]
+    for sequence, expected in zip(sequences, alone, strict=True):
+        again = function(sequence[None].clone())[0]
+        if problem := _find_instability(expected, again, tolerance):
             return Report("padding", (problem,))
-    longest = max(map(len, sentences))
     problems = []
-    for columns, where in (
-        (longest, "among the others"),
-        (longest + extra_columns, "with more padding"),
-    ):
-        batch = sentences[0].new_full((len(sentences), columns), padding_id)
-        for row, sentence in zip(batch, sentences, strict=True):
-            row[: len(sentence)] = sentence
-        together = function(batch)
-        for number, (sentence, expected) in enumerate(zip(sentences, alone, strict=True)):
-            found = together[number]
-            if found.shape != expected.shape:  # a row for each position: compare the real ones
-                found = found[: len(sentence)]
-            if bool(_far(expected, found, tolerance).any()):
+    for padded_length in (max(lengths), max(lengths) + extra_padding):
+        batch = sequences[0].new_full((len(sequences), padded_length), padding_id)
+        for row, sequence in zip(batch, sequences, strict=True):
+            row[: len(sequence)] = sequence
+        outputs = function(batch)
+        for number, (length, expected) in enumerate(zip(lengths, alone, strict=True)):
+            output = outputs[number]
+            if output.shape != expected.shape:  # one output per position: without the padding
+                output = output[:length]
+            if bool(_differs(expected, output, tolerance).any()):
                 problems.append(
-                    f"sentence {number}, of {len(sentence)} tokens, gives something else {where}, "
-                    f"{columns} tokens wide, than alone"
+                    f"the output of sequence {number} changes if it is padded from {length} to "
+                    f"{padded_length} tokens"
                 )
     return Report("padding", tuple(problems))
 
@@ -197,141 +197,145 @@ def check_padding(
 @torch.no_grad()
 def check_cache(
     function: Callable[[Tensor], Tensor],
-    begin: Callable[[], StepModel],
+    new_step_model: Callable[[], StepModel],
     tokens: Tensor,
     *,
     tolerance: float | None = None,
 ) -> Report:
-    """See that writing step by step gives the scores that reading at once gives.
+    """Check that cached decoding steps give the same logits as one full forward pass.
 
-    Halfway the rows are turned round; a step later one is named twice, as a beam search does; and
-    yet a step later some are dropped, as those of finished sentences are.
+    Halfway, the rows of the batch are reversed; one step later, one is repeated, as in a beam
+    search; and another step later, one is removed, as a finished hypothesis is.
 
     Args:
-        function: Scores every next token of known sentences: (B, L) ids to (B, L, V).
-        begin: Called without arguments; gives the same model, ready to write B sentences by steps.
-        tokens: Ids to try, with two positions or more. Shape (B, L).
-        tolerance: What counts as no change; see :func:`check_causal`.
+        function: The full forward pass, from token ids of shape (B, L) to logits of shape
+            (B, L, V), with teacher forcing.
+        new_step_model: Function without arguments that returns the same model with an empty cache,
+            ready for the first decoding step of B sequences.
+        tokens: Token ids to decode, of shape (B, L), with at least two positions.
+        tolerance: Largest difference that is ignored; see :func:`check_causal`.
 
     Returns:
-        The steps whose scores differ.
+        A report of the decoding steps whose logits differ.
 
     Raises:
-        ValueError: If shapes do not fit, or there is nothing to compare.
+        ValueError: If shapes do not fit, or the outputs are empty.
 
     Example:
         >>> decoder = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
-        >>> memory, words = torch.randn(2, 4, 16), torch.randn(10, 16)
+        >>> memory, embeddings = torch.randn(2, 4, 16), torch.randn(10, 16)
         >>> class Steps:
         ...     def __init__(self):
         ...         self.cache = decoder.new_cache(memory)
         ...
         ...     def step(self, tokens):
-        ...         return decoder(words[tokens[:, None]], cache=self.cache)[:, 0] @ words.T
+        ...         x = embeddings[tokens[:, None]]
+        ...         return decoder(x, cache=self.cache)[:, 0] @ embeddings.T
         ...
         ...     def reorder(self, rows):
         ...         self.cache.reorder(rows)
         >>> tokens = torch.randint(10, (2, 5))
-        >>> with torch.no_grad():
-        ...     report = check_cache(lambda t: decoder(words[t], memory) @ words.T, Steps, tokens)
-        >>> print(report)
-        steps: nothing found
+        >>> def full_pass(tokens):
+        ...     return decoder(embeddings[tokens], memory) @ embeddings.T
+        >>> print(check_cache(full_pass, Steps, tokens))
+        cache: no violation found
     """
     if tokens.dim() != 2 or tokens.shape[1] < 2:
         raise ValueError(
             f"tokens must have shape (B, L) with L of 2 or more, got {tuple(tokens.shape)}"
         )
     rows, length = tokens.shape
-    whole = function(tokens.clone()).clone()  # (B, L, V)
-    if whole.shape[:2] != tokens.shape:
+    full_pass = function(tokens.clone()).clone()  # (B, L, V)
+    if full_pass.shape[:2] != tokens.shape:
         raise ValueError(
-            f"function must give (B, L, V) with (B, L) = {(rows, length)}, got {tuple(whole.shape)}"
+            f"function must return (B, L, V) with (B, L) = {(rows, length)}, "
+            f"got {tuple(full_pass.shape)}"
         )
-    if problem := _unsteady(whole, function(tokens.clone()), tolerance):
-        return Report("steps", (problem,))
+    if problem := _find_instability(full_pass, function(tokens.clone()), tolerance):
+        return Report("cache", (problem,))
     half = length // 2
-    moves = {
+    reorders = {
         half: [*reversed(range(rows))],
         half + 1: [*range(rows), 0],
         half + 2: [*range(1, rows + 1)],
     }
-    order = torch.arange(rows, device=tokens.device)  # the sentence that each row writes
+    order = torch.arange(rows, device=tokens.device)  # the sequence in each row of the cache
     problems: list[str] = []
-    model = begin()
+    model = new_step_model()
     for step in range(length):
-        where = "" if step < half else ", after rows were moved"
+        after = "" if step < half else " after a reorder"
         try:
-            if step in moves:
-                chosen = torch.tensor(moves[step], device=tokens.device)
-                model.reorder(chosen.cpu())
-                order = order[chosen]
-            scores = model.step(tokens[order, step])
-        except Exception as error:  # whatever a wrong cache makes of it
-            problems.append(f"step {step} failed{where}: {error}")
+            if step in reorders:
+                selected = torch.tensor(reorders[step], device=tokens.device)
+                model.reorder(selected.cpu())
+                order = order[selected]
+            logits = model.step(tokens[order, step])
+        except Exception as error:  # a wrong cache may raise anything
+            problems.append(f"step {step} failed{after}: {error}")
             break
-        expected = whole[order, step]
-        if scores.shape != expected.shape:
+        expected = full_pass[order, step]
+        if logits.shape != expected.shape:
             problems.append(
-                f"step {step} must give scores of shape {tuple(expected.shape)}{where}, "
-                f"got {tuple(scores.shape)}"
+                f"step {step} must return logits of shape {tuple(expected.shape)}{after}, "
+                f"got {tuple(logits.shape)}"
             )
             break
-        wrong = _far(expected, scores, tolerance).flatten(1).any(dim=1).nonzero().flatten()
-        problems += [f"step {step} of row {row} differs{where}" for row in wrong.tolist()]
-    return Report("steps", tuple(problems))
+        wrong = _differs(expected, logits, tolerance).flatten(1).any(dim=1).nonzero().flatten()
+        problems += [f"step {step} of row {row} differs{after}" for row in wrong.tolist()]
+    return Report("cache", tuple(problems))
 
 
-def _other(x: Tensor, place: int) -> Tensor:
-    """Make another input for one position: other vectors, or other ids of the same sentences."""
-    old = x[:, place].contiguous()
+def _perturb(x: Tensor, position: int) -> Tensor:
+    """Perturb one position: add noise to vectors, or replace ids by other ids of ``x``."""
+    original = x[:, position].contiguous()
     if x.is_floating_point():
-        dice = torch.Generator().manual_seed(place)
-        size = float(x.float().std(correction=0)) or 1.0
-        return old + size * torch.randn(old.shape, generator=dice).to(old)
+        generator = torch.Generator().manual_seed(position)
+        deviation = float(x.float().std(correction=0)) or 1.0
+        return original + deviation * torch.randn(original.shape, generator=generator).to(original)
     ids = x.unique()
     if len(ids) < 2:
         raise ValueError(f"x must hold at least two different ids, got {ids.tolist()} only")
-    following = torch.searchsorted(ids, old) + 1
+    following = torch.searchsorted(ids, original) + 1
     return ids[following % len(ids)]
 
 
-def _check_kinds(function: object, tolerance: float | None, **tensors: Tensor) -> None:
-    """Raise unless a function can be called, tensors are some, and a tolerance bounds something."""
+def _check_arguments(function: object, tolerance: float | None, **tensors: Tensor) -> None:
+    """Raise unless the function is callable, tensors are tensors and the tolerance is a bound."""
     check_callable(function=function)  # type: ignore[arg-type]
     for name, tensor in tensors.items():
         check_tensor(name, tensor)
     if tolerance is not None:
         check_number(tolerance=tolerance)
         if not 0.0 <= tolerance < float("inf"):
-            raise ValueError(f"tolerance must be at least 0 and finite, got {tolerance}")
+            raise ValueError(f"tolerance must be at least 0 and finite, got tolerance={tolerance}")
 
 
-def _far(before: Tensor, after: Tensor, tolerance: float | None) -> Tensor:
-    """Tell which numbers differ by more than rounding; infinities are equal to themselves."""
-    if before.shape != after.shape:
+def _differs(first: Tensor, second: Tensor, tolerance: float | None) -> Tensor:
+    """Compare elementwise, with a tolerance for rounding; infinities are equal to themselves."""
+    if first.shape != second.shape:
         raise ValueError(
-            f"function must give outputs of one shape, got {tuple(before.shape)} and "
-            f"{tuple(after.shape)}"
+            f"function must return outputs of one shape, got {tuple(first.shape)} and "
+            f"{tuple(second.shape)}"
         )
     if tolerance is None:
-        floating = before.dtype if before.is_floating_point() else torch.float32
-        tolerance = max(1e-4, 16 * torch.finfo(floating).eps)
-    first, second = before.double(), after.double()
+        dtype = first.dtype if first.is_floating_point() else torch.float32
+        tolerance = max(1e-4, 16 * torch.finfo(dtype).eps)
+    first, second = first.double(), second.double()
     finite = first[first.isfinite()]
-    size = finite.std(correction=0).clamp(min=1e-12) if len(finite) else 1.0
-    return (first != second) & ~((second - first).abs() / size <= tolerance)
+    deviation = finite.std(correction=0).clamp(min=1e-12) if len(finite) else 1.0
+    return (first != second) & ~((second - first).abs() / deviation <= tolerance)
 
 
-def _unsteady(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
-    """Complain if two equal calls gave different outputs; nothing could be found in empty ones.
+def _find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
+    """Describe why outputs cannot be compared: NaN, or different outputs of two equal calls.
 
     Raises:
         ValueError: If the outputs are empty.
     """
     if not first.numel():
-        raise ValueError(f"function must give numbers to compare, got shape {tuple(first.shape)}")
+        raise ValueError(f"function must return numbers to compare, got shape {tuple(first.shape)}")
     if bool(first.isnan().any()):
         return "the output holds NaN"
-    if bool(_far(first, second, tolerance).any()):
-        return "two equal calls differ: put the model into eval mode, where nothing is dropped"
+    if bool(_differs(first, second, tolerance).any()):
+        return "two equal calls differ: set the model to evaluation mode, without dropout"
     return None

@@ -277,8 +277,8 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
     if inputs and inputs[0]:
         sizes["B"] = inputs[0][0]
     lengths = list(dict.fromkeys(shape[1] for shape in inputs if len(shape) in (2, 3)))
-    # Blocks take the queries (L) before the keys (S). Whole models, whose inputs are token ids, take
-    # the source (S) before the target (L).
+    # Blocks take queries (L) before keys (S). Whole models, whose inputs are token ids, take the
+    # source (S) before the target (L).
     are_ids = all(len(shape) == 2 for shape in inputs)
     order = ("S", "L") if are_ids and len(lengths) > 1 else ("L", "S")
     sizes |= dict(zip(order, lengths, strict=False))
