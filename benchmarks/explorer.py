@@ -2,10 +2,10 @@
 
     python benchmarks/explorer.py
 
-For models of three sizes, with random attention weights of three attention modules each: the size
-of the page in bytes, the time to the first paint and until the page is ready (medians of five
-openings), and the time to redraw after a key press that selects another head or another attention
-module (medians of 50). Requires Chromium and the package playwright.
+For three sizes of models, with three sets of random attention maps each: the size of the page, the
+time until the first paint and until the page is ready (median of five openings), and the time of a
+redraw after a key: another head, and another attention (median of 50). Needs Chromium and the
+package playwright.
 """
 
 import shutil
@@ -58,9 +58,7 @@ def make_page(size: Size, path: Path) -> int:
 def main() -> None:
     """Print a row for each size."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    print(
-        "| layers x heads x tokens x 3 | page | first paint | ready | other head | other module |"
-    )
+    print("| layers x heads x tokens x 3 | size | first paint | ready | other head | attention |")
     print("|---|---|---|---|---|---|")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(
@@ -82,12 +80,12 @@ def main() -> None:
                     )
                 )
             heads = page.evaluate(TIME_REDRAWS, ["grid", "ArrowRight", REDRAWS])
-            modules = page.evaluate(TIME_REDRAWS, ["map", "]", REDRAWS])
+            attentions = page.evaluate(TIME_REDRAWS, ["map", "]", REDRAWS])
             cells = [
                 " x ".join(map(str, size)),
                 f"{size_in_bytes / 1000:,.0f} kB",
                 *(f"{statistics.median(times):.0f} ms" for times in (paints, readies)),
-                *(f"{statistics.median(times):.1f} ms" for times in (heads, modules)),
+                *(f"{statistics.median(times):.1f} ms" for times in (heads, attentions)),
             ]
             print("|", " | ".join(cells), "|", flush=True)
         browser.close()

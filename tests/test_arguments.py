@@ -632,7 +632,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("check_cache", "check_causal", "check_padding", "ablate", "record_attention"),
     *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Trace"),
     *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
-    *("AttentionMaps", "Writing", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
+    *("AttentionMaps", "DecodingSteps", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
     "compile_steps",  # which takes minutes
     *("AttentionFunction", "StepModel", "Generation", "ExplicitAttention"),  # protocols and records
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.

@@ -7,7 +7,7 @@ import torch
 from common.searches import Search
 from common.tokenizer import Tokenizer
 from transformer_blocks import causal_mask
-from transformer_blocks.explorer import AttentionMaps, Writing, save_explorer
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, save_explorer
 from translation.decoding import look
 from translation.translator import Translator
 
@@ -28,21 +28,22 @@ def explore(
     """
     seen = look(model, source, target, sentence, search=search)
     tokens = {"source": seen.source, "target": seen.target}
-    blocks = []
+    maps = []
     for attentions in model.attentions:
         weights = torch.stack([seen.weights[name] for name in attentions.names])
         reads_itself = attentions.queries == attentions.keys
         of_target = attentions.queries == "target"
-        blocks.append(
+        maps.append(
             AttentionMaps(
                 attentions.title,
                 weights,  # (layers, H, L, S)
                 seen.given if of_target and reads_itself else tokens[attentions.queries],
                 None if reads_itself else tokens[attentions.keys],
-                hidden=causal_mask(len(seen.given)) if of_target and reads_itself else None,
-                steps=of_target,
+                mask=causal_mask(len(seen.given)) if of_target and reads_itself else None,
+                is_decoding=of_target,
             )
         )
     title = f"{sentence} → {seen.translation}"
-    save_explorer(path, blocks, title=title, writing=Writing(seen.target, seen.candidates))
+    decoding = DecodingSteps(seen.target, seen.candidates)
+    save_explorer(path, maps, title=title, decoding=decoding)
     return title

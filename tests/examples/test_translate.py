@@ -157,11 +157,11 @@ def test_a_page_shows_all_attention_of_a_model(
         html = (folder / "explorer.html").read_text(encoding="utf-8")
         text = html.partition('id="data">')[2].partition("</script>")[0]
         content = json.loads(text)
-        assert len(content["blocks"]) == blocks
-        last = content["blocks"][-1]
-        assert last["queries"] == content["writing"]["tokens"]
+        assert len(content["maps"]) == blocks
+        last = content["maps"][-1]
+        assert last["queries"] == content["decoding"]["tokens"]
         assert "".join(last["keys"]).replace("▁", "").startswith("犬が走る。")
-        for token, candidates in zip(last["queries"], content["writing"]["next"], strict=True):
+        for token, candidates in zip(last["queries"], content["decoding"]["candidates"], strict=True):
             chances = [chance for _, chance in candidates]
             assert len(candidates) == 5
             assert chances == sorted(chances, reverse=True)

@@ -1,22 +1,22 @@
-"""The explorer: every layer and head of a model on one page that needs no network.
+"""Explorer: the attention maps of all layers and heads on one interactive page.
 
-A table of weights is read best by moving about in it. :func:`save_explorer` writes one HTML file
-with all of a model's attention over a sentence: layers and heads side by side, one of them large,
-lines from each token to what it looks at, two heads compared, and the writing of a translation word
-by word. The file opens from the disk, loads nothing and sends nothing. :func:`plot_attention` and
-:func:`plot_heads` draw the same as figures.
+:func:`save_explorer` writes one HTML file with the attention maps of a model for one sequence: an
+overview of all layers and heads, the selected head in large, lines from each query to the keys that
+it attends to, the difference of two heads, and the decoding steps of a translation with the most
+probable tokens of each. The file is opened from the disk and needs no network.
+:func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
 
-This was the last chapter: every block now stands. ``examples/translation/transformer.py`` assembles
-figure 1 of the paper from them.
+This is the last chapter. ``examples/translation/transformer.py`` assembles figure 1 of the paper
+from these blocks.
 """
 
-from transformer_blocks.explorer.page import AttentionMaps, Explorer, Writing, save_explorer
+from transformer_blocks.explorer.page import AttentionMaps, DecodingSteps, Explorer, save_explorer
 from transformer_blocks.explorer.plots import plot_attention, plot_heads
 
 __all__ = [
     "AttentionMaps",
+    "DecodingSteps",
     "Explorer",
-    "Writing",
     "plot_attention",
     "plot_heads",
     "save_explorer",

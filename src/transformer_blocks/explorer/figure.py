@@ -1,4 +1,4 @@
-"""The figure that is drawn on; imported only where matplotlib is needed."""
+"""A matplotlib figure without pyplot; imported only where matplotlib is needed."""
 
 import io
 
@@ -7,14 +7,13 @@ from matplotlib.figure import Figure
 
 
 class PlainFigure(Figure):
-    """A figure without a window or any global state, which a notebook shows as a picture.
+    """A figure without a window or global state, which notebooks show as an image.
 
-    Notebooks know how to show the figures of ``pyplot``; any other is to them an object without a
-    picture.
+    By themselves, notebooks show the figures of ``pyplot`` only.
 
     Args:
-        width: In inches.
-        height: In inches.
+        width: Width of the figure in inches.
+        height: Height of the figure in inches.
     """
 
     def __init__(self, width: float, height: float) -> None:
@@ -22,7 +21,7 @@ class PlainFigure(Figure):
         FigureCanvasAgg(self)
 
     def _repr_png_(self) -> bytes:
-        """Draw the picture for a notebook."""
-        picture = io.BytesIO()
-        self.savefig(picture, format="png")
-        return picture.getvalue()
+        """Render the image that a notebook shows."""
+        image = io.BytesIO()
+        self.savefig(image, format="png")
+        return image.getvalue()

@@ -1,4 +1,4 @@
-"""Fonts: where the glyphs of any language come from, for pictures and for pages."""
+"""Fonts: find and embed glyphs of any language, for figures and for pages."""
 
 import importlib.util
 import io
@@ -12,13 +12,13 @@ from transformer_blocks.explorer.packages import check_packages
 
 log = logging.getLogger(__name__)
 
-FALLBACK = "DejaVu Sans"  # comes with matplotlib; has the mark of sentencepiece, U+2581
-CARRIED = {  # packages that bring a font along, and its file
+FALLBACK = "DejaVu Sans"  # comes with matplotlib; has U+2581, which marks words in SentencePiece
+BUNDLED = {  # packages that contain a font, and its file
     "matplotlib_fontja": "ipaexg.ttf",
     "koreanize_matplotlib": "NanumGothic.ttf",
 }
-FOR_ASIA = "CJK", "ipa", "Nanum", "Unbatang", "Baekmuk", "TakaoGothic", "VL-Gothic", "wqy"
-NOTES = [
+CJK_NAMES = "CJK", "ipa", "Nanum", "Unbatang", "Baekmuk", "TakaoGothic", "VL-Gothic", "wqy"
+EDITOR_TABLES = [
     "FFTM",
     "PfEd",
     "TSI0",
@@ -26,13 +26,13 @@ NOTES = [
     "TSI2",
     "TSI3",
     "TSI5",
-]  # left in fonts by editors of fonts
-LAST = 0x024F  # letters up to here, Latin ones, are left to the browser's own fonts
+]  # tables that font editors leave in font files
+LAST_LATIN = 0x024F  # characters up to here are left to the browser's fonts
 
 
-def carried_fonts() -> Iterator[Path]:
-    """Find the font files that installed packages carry: IPAexGothic, NanumGothic."""
-    for name, file in CARRIED.items():
+def bundled_fonts() -> Iterator[Path]:
+    """Yield the font files of installed packages: IPAexGothic, NanumGothic."""
+    for name, file in BUNDLED.items():
         package = importlib.util.find_spec(name)
         if package is not None:
             for folder in package.submodule_search_locations or []:
@@ -40,14 +40,17 @@ def carried_fonts() -> Iterator[Path]:
 
 
 def font_for(text: str) -> Any:
-    """Find fonts that together have a glyph for every letter of ``text``, for matplotlib.
+    """Find matplotlib fonts that together have a glyph for every character of ``text``.
 
-    Matplotlib's own font has no kanji. IPAexGothic, which the package matplotlib-fontja carries,
-    has; any Japanese, Chinese or Korean font of the system serves as well. Where letters remain
-    without a glyph, one line in the log says what to install.
+    Matplotlib's default font has no kanji. IPAexGothic, which the package matplotlib-fontja
+    contains, has them, and so has any Japanese, Chinese or Korean font of the system. If characters
+    remain without a glyph, a warning says what to install.
+
+    Args:
+        text: All text that the font must show.
 
     Returns:
-        ``matplotlib.font_manager.FontProperties``, for the ``fontproperties`` of any text.
+        A ``matplotlib.font_manager.FontProperties``, for the ``fontproperties`` of any text.
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
@@ -55,10 +58,10 @@ def font_for(text: str) -> Any:
     check_packages("a figure", "matplotlib", extra="plot")
     from matplotlib import font_manager
 
-    for file in carried_fonts():
+    for file in bundled_fonts():
         if not any(font.fname == str(file) for font in font_manager.fontManager.ttflist):
             font_manager.fontManager.addfont(str(file))
-    missing = {ord(letter) for letter in text if not letter.isspace()}
+    missing = {ord(character) for character in text if not character.isspace()}
     families = [FALLBACK]
     by_preference = sorted(
         (font for font in font_manager.fontManager.ttflist if "Last Resort" not in font.name),
@@ -78,25 +81,25 @@ def font_for(text: str) -> Any:
     if missing:
         log.warning(
             "no font has %s: `pip install matplotlib-fontja`, or a font such as Noto Sans CJK",
-            _named(missing),
+            _describe(missing),
         )
     return font_manager.FontProperties(family=list(dict.fromkeys(families)))
 
 
 def embedded_fonts(text: str, family: str) -> str:
-    """Cut the glyphs of ``text`` out of fonts, as rules for a style sheet.
+    """Embed subsets of fonts with the glyphs of ``text`` into rules of a style sheet.
 
-    Letters of the Latin alphabets are left to the reader's own fonts. Without the package fonttools
-    or a font with the glyphs, so are the others; the log says which.
+    Latin characters are left to the browser's fonts. Without the package fonttools or a font with
+    the glyphs, other characters are too, and a warning names them.
 
     Args:
-        text: All that a page shows.
-        family: The name that the fonts get.
+        text: All text of the page.
+        family: Font family name of the embedded fonts.
 
     Returns:
-        ``@font-face`` rules with the fonts inside; empty if nothing is to be embedded.
+        ``@font-face`` rules with embedded fonts; empty if no font is needed.
     """
-    missing = {ord(letter) for letter in text if ord(letter) > LAST and not letter.isspace()}
+    missing = {ord(each) for each in text if ord(each) > LAST_LATIN and not each.isspace()}
     rules = []
     has_fonttools = importlib.util.find_spec("fontTools") is not None
     if missing and has_fonttools:
@@ -107,58 +110,60 @@ def embedded_fonts(text: str, family: str) -> str:
             missing -= found
             rules += [rule] if found else []
     if missing:
-        hint = "" if has_fonttools else '; pip install "transformer-blocks[plot]" brings some'
+        hint = "" if has_fonttools else '; pip install "transformer-blocks[plot]" installs some'
         log.warning(
-            "no font to embed has %s: the reader's own must show it%s", _named(missing), hint
+            "no font to embed has %s: the browser's fonts must show them%s",
+            _describe(missing),
+            hint,
         )
     return "\n".join(rules)
 
 
-def _named(letters: set[int]) -> str:
-    """Name up to ten letters: what can be shown as itself, the rest by its number in Unicode."""
-    first = sorted(letters)[:10]
+def _describe(characters: set[int]) -> str:
+    """List up to ten characters: printable ones as they are, the others by their code point."""
+    first = sorted(characters)[:10]
     return " ".join(chr(each) if chr(each).isprintable() else f"U+{each:04X}" for each in first)
 
 
 def _all_fonts() -> Iterator[Path]:
-    """Yield the fonts of packages, then those of the system that are for Chinese, Japanese, Korean.
+    """Yield the fonts of packages, then the system's Chinese, Japanese and Korean fonts.
 
-    Others are not looked through: the reader's own system has as much, and knows how to join the
-    letters of scripts that need it.
+    Other system fonts are not searched: the browser has them too, and can shape the scripts that
+    need it.
     """
-    yield from carried_fonts()
+    yield from bundled_fonts()
     if importlib.util.find_spec("matplotlib") is not None:
         from matplotlib import font_manager
 
         yield Path(font_manager.findfont(FALLBACK))
         files = sorted(map(Path, font_manager.findSystemFonts()))
-        yield from (file for file in files if any(name in file.name for name in FOR_ASIA))
+        yield from (file for file in files if any(name in file.name for name in CJK_NAMES))
 
 
-def _subset(file: Path, wanted: set[int], family: str) -> tuple[str, set[int]]:
-    """Cut glyphs out of a font file; tell which it had."""
+def _subset(file: Path, characters: set[int], family: str) -> tuple[str, set[int]]:
+    """Build a rule with a subset of a font file; return it and the characters it has."""
     from fontTools import subset
     from fontTools.ttLib import TTFont, TTLibError
 
     options = subset.Options(layout_features=[], hinting=False, notdef_outline=True)
     options.name_IDs = []
-    options.drop_tables += NOTES
-    packed = io.BytesIO()
+    options.drop_tables += EDITOR_TABLES
+    buffer = io.BytesIO()
     try:
         with TTFont(file, fontNumber=0, lazy=True, recalcTimestamp=False) as font:
-            found = wanted & set(font.getBestCmap() or ())
+            found = characters & set(font.getBestCmap() or ())
             if not found:
                 return "", set()
-            cutter = subset.Subsetter(options)
-            cutter.populate(unicodes=found)
-            cutter.subset(font)
+            subsetter = subset.Subsetter(options)
+            subsetter.populate(unicodes=found)
+            subsetter.subset(font)
             font.flavor = "woff"
-            font.save(packed)
+            font.save(buffer)
     except (OSError, TTLibError) as error:
-        log.warning("%s is no font that can be read: %s", file, error)
+        log.warning("%s cannot be read as a font: %s", file, error)
         return "", set()
-    ranges = ", ".join(f"U+{letter:X}" for letter in sorted(found))
-    data = b64encode(packed.getvalue()).decode()
+    ranges = ", ".join(f"U+{character:X}" for character in sorted(found))
+    data = b64encode(buffer.getvalue()).decode()
     return (
         f'@font-face {{ font-family: "{family}"; unicode-range: {ranges};'
         f' src: url("data:font/woff;base64,{data}") format("woff") }}'

@@ -1,24 +1,24 @@
-"""Optional packages: named where they are missing, with the extra that installs them."""
+"""Checks of optional packages, whose errors name the extra that installs them."""
 
 from importlib.util import find_spec
 
 
 def check_packages(purpose: str, *packages: str, extra: str) -> None:
-    """Raise unless packages are installed that this library does not need by itself.
+    """Raise unless optional packages are installed.
 
     Args:
-        purpose: What needs them.
-        packages: The names under which they are imported.
-        extra: The extra of this library that installs them.
+        purpose: What the packages are needed for; the error begins with it.
+        packages: Names under which the packages are imported.
+        extra: Name of this library's extra that installs them.
 
     Raises:
         ModuleNotFoundError: If one is not installed.
 
     Example:
         >>> from transformer_blocks.explorer.packages import check_packages
-        >>> check_packages("a rainbow", "no_such_package", extra="plot")
+        >>> check_packages("a figure", "no_such_package", extra="plot")
         Traceback (most recent call last):
-        ModuleNotFoundError: a rainbow needs no_such_package, which is not installed: pip install
+        ModuleNotFoundError: a figure needs no_such_package, which is not installed: pip install
             "transformer-blocks[plot]"
     """
     missing = [name for name in packages if find_spec(name) is None]

@@ -1,4 +1,4 @@
-"""The page: all weights of a model in one file that opens anywhere."""
+"""The page: all attention maps of a model in one HTML file."""
 
 import base64
 import hashlib
@@ -17,24 +17,25 @@ from torch import Tensor
 
 from transformer_blocks.explorer.fonts import embedded_fonts
 
-LEVELS = 4095  # 12 bits a weight: a step is 0.024 %
-FAMILY = "explorer"  # the name of the embedded font
+LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
+FAMILY = "explorer"  # font family of the embedded fonts
 
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """The attention of a stack of layers over one sentence.
+    """The attention weights of a stack of layers for one sequence.
 
     Args:
-        name: Such as "Cross-attention".
-        weights: Between 0 and 1. Shape (layers, H, L, S).
-        queries: The L tokens that look.
-        keys: The S tokens that are looked at; None for self-attention, where they are the same.
-        hidden: Which cells a mask hides. Shape (L, S).
-        steps: Whether the rows are the steps of the :class:`Writing` that the page shows.
+        name: Title of these maps, for example "Cross-attention".
+        weights: Attention weights from 0 to 1, of shape (layers, H, L, S).
+        queries: The L tokens of the queries.
+        keys: The S tokens of the keys; None for self-attention, where they are the queries.
+        mask: Boolean mask of shape (L, S), where True hides; masked positions are hatched.
+        is_decoding: Whether the queries are the decoding steps in the page's
+            :class:`DecodingSteps`.
 
     Raises:
-        TypeError: If ``hidden`` is not boolean.
+        TypeError: If ``mask`` is not boolean.
         ValueError: If shapes do not fit, or a weight is not a number from 0 to 1.
     """
 
@@ -42,11 +43,11 @@ class AttentionMaps:
     weights: Tensor
     queries: Sequence[str]
     keys: Sequence[str] | None = None
-    hidden: Tensor | None = None
-    steps: bool = False
+    mask: Tensor | None = None
+    is_decoding: bool = False
 
     def __post_init__(self) -> None:
-        size = len(self.queries), len(self.columns)
+        size = len(self.queries), len(self.key_tokens)
         if self.weights.dim() != 4 or tuple(self.weights.shape[2:]) != size:
             raise ValueError(
                 f"weights of {self.name!r} must have shape (layers, H, L, S) with (L, S) = {size} "
@@ -55,37 +56,36 @@ class AttentionMaps:
         if not self.weights.numel():
             raise ValueError(f"weights of {self.name!r} must not be empty, got none")
         low, high = float(self.weights.detach().min()), float(self.weights.detach().max())
-        if not -1e-3 <= low <= high <= 1 + 1e-3:  # which NaN is not either
+        if not -1e-3 <= low <= high <= 1 + 1e-3:  # false for NaN too
             raise ValueError(
                 f"weights of {self.name!r} must be numbers from 0 to 1, got {low} to {high}"
             )
-        if self.hidden is not None and self.hidden.dtype != torch.bool:
-            raise TypeError(f"hidden must be bool, got dtype={self.hidden.dtype}")
-        if self.hidden is not None and tuple(self.hidden.shape) != size:
-            raise ValueError(
-                f"hidden must have shape (L, S) = {size}, got {tuple(self.hidden.shape)}"
-            )
+        if self.mask is not None and self.mask.dtype != torch.bool:
+            raise TypeError(f"mask must be bool, got dtype={self.mask.dtype}")
+        if self.mask is not None and tuple(self.mask.shape) != size:
+            raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(self.mask.shape)}")
 
     def __repr__(self) -> str:
-        """Name the block and its sizes, not every weight."""
+        """Show the name and the shape instead of every weight."""
         return f"AttentionMaps({self.name!r}, weights of shape {tuple(self.weights.shape)})"
 
     @property
-    def columns(self) -> Sequence[str]:
-        """The tokens that are looked at."""
+    def key_tokens(self) -> Sequence[str]:
+        """The S tokens of the keys; in self-attention, those of the queries."""
         return self.queries if self.keys is None else self.keys
 
 
 @dataclass(frozen=True)
-class Writing:
-    """What a model wrote, with what it might have written instead.
+class DecodingSteps:
+    """The tokens that a model generated, with the candidates of each decoding step.
 
     Args:
-        tokens: One after the other.
-        candidates: For each, the likeliest words at its place, with their probabilities.
+        tokens: The generated tokens, one per decoding step.
+        candidates: For each step, the most probable tokens with their probabilities.
 
     Raises:
-        ValueError: If there are not as many lists of candidates as tokens, or no tokens.
+        ValueError: If there are no tokens, or not one list of candidates per token, or if a
+            probability is not between 0 and 1.
     """
 
     tokens: Sequence[str]
@@ -94,58 +94,59 @@ class Writing:
     def __post_init__(self) -> None:
         if not self.tokens or len(self.tokens) != len(self.candidates):
             raise ValueError(
-                "writing must have candidates for each of its tokens, got "
+                "decoding steps must have candidates for each of their tokens, got "
                 f"{len(self.tokens)} tokens and {len(self.candidates)} lists"
             )
-        for words in self.candidates:
-            for word, chance in words:
-                if not 0 <= chance <= 1:  # which NaN is not
-                    raise ValueError(f"chance of {word!r} must be in [0, 1], got {chance}")
+        for candidates in self.candidates:
+            for token, probability in candidates:
+                if not 0 <= probability <= 1:  # also true for NaN
+                    raise ValueError(
+                        f"probability of {token!r} must be in [0, 1], got {probability}"
+                    )
 
 
 @dataclass(frozen=True)
 class Explorer:
-    """A page that shows attention; save it, or leave it at the end of a notebook's cell.
+    """A page that shows attention maps; save it, or leave it as the last line of a notebook's cell.
 
     Args:
-        blocks: What to show, in order.
-        title: Above it.
-        writing: What was written, step by step.
+        maps: Attention maps to show, for example those of the encoder's self-attention, the
+            decoder's self-attention and the cross-attention, in the order of their buttons.
+        title: Title of the page.
+        decoding: Decoding steps to show above the maps.
 
     Raises:
-        ValueError: If there is nothing to show.
+        ValueError: If there are no maps, or their queries do not match the decoding steps.
 
     Example:
-        >>> words = ["the", "cat", "sleeps"]
+        >>> tokens = ["the", "cat", "sleeps"]
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
-        >>> with record_attention(encoder) as maps:
+        >>> with record_attention(encoder) as recorded:
         ...     _ = encoder(torch.randn(1, 3, 16))
-        >>> weights = torch.stack([calls[0][0] for calls in maps.values()])  # (layers, H, L, L)
-        >>> page = Explorer([AttentionMaps("Self-attention", weights, words)])
-        >>> len(page.html) < 100_000  # one file, which needs no network
+        >>> weights = torch.stack([calls[0][0] for calls in recorded.values()])
+        >>> page = Explorer([AttentionMaps("Self-attention", weights, tokens)])
+        >>> len(page.html) < 100_000  # one file without external resources
         True
     """
 
-    blocks: Sequence[AttentionMaps]
+    maps: Sequence[AttentionMaps]
     title: str = "Attention"
-    writing: Writing | None = None
+    decoding: DecodingSteps | None = None
 
     def __post_init__(self) -> None:
-        if not self.blocks:
-            raise ValueError("blocks must hold at least one, got none")
-        for block in self.blocks:
-            if block.steps and (
-                self.writing is None or len(block.queries) != len(self.writing.tokens)
-            ):
-                written = 0 if self.writing is None else len(self.writing.tokens)
+        if not self.maps:
+            raise ValueError("maps must hold at least one, got none")
+        steps = 0 if self.decoding is None else len(self.decoding.tokens)
+        for each in self.maps:
+            if each.is_decoding and (not steps or len(each.queries) != steps):
                 raise ValueError(
-                    f"rows of {block.name!r} must be the steps of the writing, got "
-                    f"{len(block.queries)} rows and {written} steps"
+                    f"queries of {each.name!r} must be the decoding steps, got "
+                    f"{len(each.queries)} queries and {steps} steps"
                 )
 
     @property
     def html(self) -> str:
-        """The page, with scripts, styles, fonts and weights in one document that loads nothing."""
+        """The page as one document with scripts, styles, fonts and weights; it loads nothing."""
         folder = files("transformer_blocks.explorer")
         template, style, script = (
             folder.joinpath(name).read_text(encoding="utf-8")
@@ -160,18 +161,18 @@ class Explorer:
         )
         parts = {
             "policy": policy,
-            "title": escape(_printable(self.title)),
+            "title": escape(_encodable(self.title)),
             "style": style,
             "data": _as_script_data(content),
             "script": script,
         }
-        pieces = template.split("{{")  # in one pass: a title may hold the name of a part
+        pieces = template.split("{{")  # in one pass: the title may hold such a placeholder
         return pieces[0] + "".join(
             parts[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces[1:])
         )
 
     def save(self, path: Path | str) -> None:
-        """Write the page, whole or not at all."""
+        """Save the page to a file; if that fails, no partial file is left."""
         path, html = Path(path), self.html
         partial = path.with_name(f".{secrets.token_hex(8)}.part")
         try:
@@ -182,11 +183,11 @@ class Explorer:
                 partial.replace(path)
             finally:
                 partial.unlink(missing_ok=True)
-        except OSError as error:  # a full disk does not tell which file it was
+        except OSError as error:  # the error of a full disk does not name the file
             raise OSError(error.errno, error.strerror, str(path)) from error
 
     def _repr_html_(self) -> str:
-        """Show the page in a frame that can reach nothing around it."""
+        """Show the page in a sandboxed frame."""
         return (
             "<iframe sandbox='allow-scripts allow-downloads' style='width:100%;height:760px;"
             f'border:1px solid #8886\' title="{escape(self.title)}" '
@@ -194,13 +195,13 @@ class Explorer:
         )
 
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = {"levels": LEVELS, "blocks": list(map(_pack, self.blocks))}
-        if self.writing is not None:
-            content["writing"] = {
-                "tokens": list(self.writing.tokens),
-                "next": [
-                    [[word, round(float(chance), 4)] for word, chance in words]
-                    for words in self.writing.candidates
+        content: dict[str, Any] = {"levels": LEVELS, "maps": list(map(_serialize, self.maps))}
+        if self.decoding is not None:
+            content["decoding"] = {
+                "tokens": list(self.decoding.tokens),
+                "candidates": [
+                    [[token, round(float(probability), 4)] for token, probability in candidates]
+                    for candidates in self.decoding.candidates
                 ],
             }
         return content
@@ -208,56 +209,60 @@ class Explorer:
 
 def save_explorer(
     path: Path | str,
-    blocks: Sequence[AttentionMaps],
+    maps: Sequence[AttentionMaps],
     *,
     title: str = "Attention",
-    writing: Writing | None = None,
+    decoding: DecodingSteps | None = None,
 ) -> None:
-    """Write an :class:`Explorer` to one HTML file, whole or not at all.
+    """Save an :class:`Explorer` to one HTML file; if that fails, no partial file is left.
 
     Args:
-        path: The file.
-        blocks: What to show, in order.
-        title: Above it.
-        writing: What was written, step by step.
+        path: Path of the HTML file.
+        maps: Attention maps to show, in the order of their buttons.
+        title: Title of the page.
+        decoding: Decoding steps to show above the maps.
+
+    Raises:
+        OSError: If the file cannot be written.
+        ValueError: If there are no maps, or their queries do not match the decoding steps.
     """
-    Explorer(blocks, title, writing).save(path)
+    Explorer(maps, title, decoding).save(path)
 
 
-def _pack(block: AttentionMaps) -> dict[str, Any]:
-    """Turn a block into what the page reads: 12 bits a weight, low and high bytes apart."""
-    layers, heads = block.weights.shape[:2]
-    rounded = (block.weights.detach().double().clamp(0, 1) * LEVELS).round()
+def _serialize(maps: AttentionMaps) -> dict[str, Any]:
+    """Convert attention maps to JSON: 12 bits per weight, low bytes before high bytes."""
+    layers, heads = maps.weights.shape[:2]
+    rounded = (maps.weights.detach().double().clamp(0, 1) * LEVELS).round()
     numbers = rounded.to(torch.int32).flatten()
     planes = bytes((numbers & 255).tolist()) + bytes((numbers >> 8).tolist())
-    packed: dict[str, Any] = {
-        "name": block.name,
+    serialized: dict[str, Any] = {
+        "name": maps.name,
         "layers": layers,
         "heads": heads,
-        "queries": list(block.queries),
-        "keys": list(block.columns),
-        "self": block.keys is None,
-        "steps": block.steps,
+        "queries": list(maps.queries),
+        "keys": list(maps.key_tokens),
+        "isSelf": maps.keys is None,
+        "isDecoding": maps.is_decoding,
         "weights": base64.b64encode(zlib.compress(planes, 9)).decode(),
     }
-    if block.hidden is not None:
-        cells = bytes(block.hidden.flatten().int().tolist())
-        packed["hidden"] = base64.b64encode(cells).decode()
-    return packed
+    if maps.mask is not None:
+        mask = bytes(maps.mask.flatten().int().tolist())
+        serialized["mask"] = base64.b64encode(mask).decode()
+    return serialized
 
 
 def _as_script_data(content: object) -> str:
-    """Write JSON that a browser cannot take for the end of its element, or for markup."""
+    """Format JSON that cannot end its script element and contains no markup."""
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _printable(text: str) -> str:
-    """Replace what UTF-8 cannot write, halves of surrogate pairs."""
+def _encodable(text: str) -> str:
+    """Replace characters that UTF-8 cannot encode, lone surrogates."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _hash(text: str) -> str:
-    """Name a script or a style in a Content-Security-Policy."""
+    """Compute the hash that allows a script or a style in a Content-Security-Policy."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,4 +1,4 @@
-"""Figures: attention as matplotlib draws it, for a paper or a notebook."""
+"""Figures: attention maps drawn by matplotlib, for a paper or a notebook."""
 
 import math
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.packages import check_packages
 
 LARGEST_PANEL, LARGEST_SIDE, LARGEST_AREA = 24.0, 300.0, 2000.0  # inches; square inches
-LABEL = 0.15  # inches that a label takes
-CELLS = 100  # cells of a table that are drawn in an inch
-LONGEST_LABEL = 40  # letters
+LABEL = 0.15  # inches per label
+CELLS = 100  # largest number of cells drawn per inch
+LONGEST_LABEL = 40  # characters
 
 
 def plot_attention(
@@ -23,40 +23,40 @@ def plot_attention(
     queries: Sequence[str],
     keys: Sequence[str],
     *,
-    hidden: Tensor | None = None,
+    mask: Tensor | None = None,
     title: str = "",
     axes: Any = None,
 ) -> Any:
-    """Draw one head: a row for each token that looks, a column for each that is looked at.
+    """Draw the attention map of one head: a row for each query, a column for each key.
 
-    The figure grows with the number of tokens, up to a size that can be drawn. Where labels would
-    overlap then, only some are shown; where cells are smaller than a pixel, the largest of several
-    weights is.
+    The figure grows with the number of tokens, up to the largest size that can be rendered. If
+    labels would overlap, only some are shown; if cells are smaller than a pixel, the largest of
+    several weights is drawn.
 
     Args:
-        weights: Between 0 (black) and 1 (bright). Shape (L, S).
-        queries: The L tokens that look.
-        keys: The S tokens that are looked at.
-        hidden: Which cells a mask hides; they are hatched, or grey where cells are too small for
-            that. Boolean, shape (L, S).
-        title: Above it.
-        axes: Where to draw; axes of matplotlib. Without, a figure is made.
+        weights: Attention weights from 0 (black) to 1 (bright), of shape (L, S).
+        queries: The L tokens of the queries, which label the rows.
+        keys: The S tokens of the keys, which label the columns.
+        mask: Boolean mask of shape (L, S), where True hides; masked cells are hatched, or grey if
+            they are too small for that.
+        title: Title of the panel.
+        axes: Matplotlib axes to draw into; a new figure by default.
 
     Returns:
-        The figure, a ``matplotlib.figure.Figure``: leave it at the end of a notebook's cell, or
-        ``savefig`` it.
+        The ``matplotlib.figure.Figure``: leave it as the last line of a notebook's cell, or call
+        its ``savefig``.
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
-        TypeError: If ``hidden`` is not boolean.
+        TypeError: If ``mask`` is not boolean.
         ValueError: If shapes do not fit.
     """
-    _check(weights, queries, keys, hidden, leading="")
+    _check(weights, queries, keys, mask, leading="")
     if axes is None:
         width, height = panel_size(queries, keys)
         axes = new_figure(width, height).subplots()
     font = font_for("".join((*queries, *keys, title)))
-    _draw(axes, weights, queries, keys, hidden, title, font)
+    _draw(axes, weights, queries, keys, mask, title, font)
     return axes.figure
 
 
@@ -65,58 +65,60 @@ def _draw(
     weights: Tensor,
     queries: Sequence[str],
     keys: Sequence[str],
-    hidden: Tensor | None,
+    mask: Tensor | None,
     title: str,
     font: Any,
 ) -> None:
-    """Draw one head into axes."""
+    """Draw the attention map of one head into axes."""
     from matplotlib.patches import Rectangle
 
-    place, figure = axes.get_position(), axes.figure
-    width, height = place.width * figure.get_figwidth(), place.height * figure.get_figheight()
-    rows, columns = (_step(len(queries), height), _step(len(keys), width))
-    are_small = max(rows, columns) > 1  # all labels would overlap
+    box, figure = axes.get_position(), axes.figure
+    width, height = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
+    row_step, column_step = _label_step(len(queries), height), _label_step(len(keys), width)
+    are_small = max(row_step, column_step) > 1  # all labels would overlap
     options = {
         "extent": (-0.5, len(keys) - 0.5, len(queries) - 0.5, -0.5),
         "aspect": "auto" if are_small else "equal",
     }
-    table = _drawable(weights.detach().float().cpu(), height, width)
-    axes.imshow(table.numpy(), cmap="magma", vmin=0.0, vmax=1.0, **options)
+    image = _downsample(weights.detach().float().cpu(), height, width)
+    axes.imshow(image.numpy(), cmap="magma", vmin=0.0, vmax=1.0, **options)
     axes.set_title(title, fontproperties=font, fontsize=10, parse_math=False)
     shared = {"fontproperties": font, "parse_math": False}
-    axes.set_xticks(*_labels(keys, columns), rotation=90, **shared)
-    axes.set_yticks(*_labels(queries, rows), **shared)
+    axes.set_xticks(*_labels(keys, column_step), rotation=90, **shared)
+    axes.set_yticks(*_labels(queries, row_step), **shared)
     axes.tick_params(length=0)
-    if hidden is None:
+    if mask is None:
         return
     if are_small:
-        cover = _drawable(hidden.cpu().float(), height, width)
+        cover = _downsample(mask.cpu().float(), height, width)
         grey = torch.full((*cover.shape, 4), 128, dtype=torch.uint8)
         grey[..., 3] = 160 * cover  # opacity
         axes.imshow(grey.numpy(), **options)
         return
-    for row, column in hidden.cpu().nonzero().tolist():
+    for row, column in mask.cpu().nonzero().tolist():
         corner = column - 0.5, row - 0.5
         axes.add_patch(
             Rectangle(corner, 1, 1, fill=False, hatch="////", edgecolor="#888888", linewidth=0)
         )
 
 
-def _step(count: int, inches: float) -> int:
-    """Find how many labels lie between two that are shown, so that none overlap."""
+def _label_step(count: int, inches: float) -> int:
+    """Find every how many tokens a label fits without overlap."""
     return max(1, math.ceil(count * LABEL / max(inches, LABEL)))
 
 
 def _labels(tokens: Sequence[str], step: int) -> tuple[range, list[str]]:
-    """Choose the labels to show, and cut long ones."""
-    places = range(0, len(tokens), step)
-    texts = [tokens[place] for place in places]
-    cut = [f"{text[: LONGEST_LABEL - 1]}…" if len(text) > LONGEST_LABEL else text for text in texts]
-    return places, cut
+    """Select the labels to show, and shorten long ones."""
+    positions = range(0, len(tokens), step)
+    texts = [tokens[position] for position in positions]
+    shortened = [
+        f"{text[: LONGEST_LABEL - 1]}…" if len(text) > LONGEST_LABEL else text for text in texts
+    ]
+    return positions, shortened
 
 
-def _drawable(table: Tensor, height: float, width: float) -> Tensor:
-    """Reduce a table to the cells that can be seen; of several, the largest number stays."""
+def _downsample(table: Tensor, height: float, width: float) -> Tensor:
+    """Reduce a table to the cells that can be drawn, by the maximum of several."""
     size = [
         min(length, math.ceil(CELLS * inches))
         for length, inches in zip(table.shape, (height, width), strict=True)
@@ -129,30 +131,30 @@ def plot_heads(
     queries: Sequence[str],
     keys: Sequence[str],
     *,
-    hidden: Tensor | None = None,
+    mask: Tensor | None = None,
     title: str = "",
     columns: int = 3,
 ) -> Any:
-    """Draw all heads of a layer, and the mean of them first.
+    """Draw the attention maps of all heads of a layer, after their mean.
 
     Args:
-        weights: Shape (H, L, S).
-        queries: The L tokens that look.
-        keys: The S tokens that are looked at.
-        hidden: Which cells a mask hides. Shape (L, S).
-        title: Above it.
-        columns: Panels side by side.
+        weights: Attention weights from 0 to 1, of shape (H, L, S).
+        queries: The L tokens of the queries, which label the rows.
+        keys: The S tokens of the keys, which label the columns.
+        mask: Boolean mask of shape (L, S), where True hides; masked cells are hatched.
+        title: Title of the figure.
+        columns: Largest number of panels side by side.
 
     Returns:
-        The figure, a ``matplotlib.figure.Figure``.
+        The ``matplotlib.figure.Figure``.
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
-        TypeError: If ``hidden`` is not boolean.
+        TypeError: If ``mask`` is not boolean.
         ValueError: If shapes do not fit.
     """
     check_size(columns=columns)
-    _check(weights, queries, keys, hidden, leading="H, ")
+    _check(weights, queries, keys, mask, leading="H, ")
     panels = [("mean of the heads", weights.float().mean(0))]
     panels += [(f"head {number}", table) for number, table in enumerate(weights, start=1)]
     columns = min(columns, len(panels))
@@ -162,7 +164,7 @@ def plot_heads(
     font = font_for("".join((*queries, *keys, title)))
     for number, (name, table) in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
-        _draw(axes, table, queries, keys, hidden, name, font)
+        _draw(axes, table, queries, keys, mask, name, font)
     add_colour_bar(figure)
     if title:
         figure.suptitle(title, fontproperties=font, fontsize=12, parse_math=False)
@@ -173,29 +175,34 @@ def _check(
     weights: Tensor,
     queries: Sequence[str],
     keys: Sequence[str],
-    hidden: Tensor | None,
+    mask: Tensor | None,
     *,
     leading: str,
 ) -> None:
-    """Raise unless weights are numbers, and tables have the size of their labels."""
+    """Raise unless weights are finite, and weights and mask have one row or column per label."""
     size = len(queries), len(keys)
     if weights.dim() != 2 + bool(leading) or tuple(weights.shape[-2:]) != size:
         raise ValueError(
             f"weights must have shape ({leading}L, S) with L={size[0]} and S={size[1]} tokens, "
             f"got {tuple(weights.shape)}"
         )
-    if hidden is not None and hidden.dtype != torch.bool:
-        raise TypeError(f"hidden must be bool, got dtype={hidden.dtype}")
-    if hidden is not None and tuple(hidden.shape) != size:
-        raise ValueError(f"hidden must have shape (L, S) = {size}, got {tuple(hidden.shape)}")
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"mask must be bool, where True hides a key, got dtype={mask.dtype}")
+    if mask is not None and tuple(mask.shape) != size:
+        raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
     if not bool(weights.isfinite().all()):
         raise ValueError("weights must be finite, got NaN or infinity")
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Make a figure of its own, in inches: no window, no global state.
+    """Create a figure without a window or global state; sizes that are too large are reduced.
 
-    One that is too large to draw is made smaller.
+    Args:
+        width: Width in inches.
+        height: Height in inches.
+
+    Returns:
+        A new ``matplotlib.figure.Figure``.
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
@@ -209,12 +216,12 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def panel_size(queries: Sequence[str], keys: Sequence[str]) -> tuple[float, float]:
-    """Find the size in inches that shows so many tokens."""
+    """Compute the width and height in inches of a panel with these labels."""
     width, height = max(2.6, 0.34 * len(keys) + 1.2), max(2.2, 0.30 * len(queries) + 1.2)
     return min(width, LARGEST_PANEL), min(height, LARGEST_PANEL)
 
 
 def add_colour_bar(figure: Any) -> None:
-    """Say beside the panels which colour is which weight."""
+    """Add a colour bar of the attention weights beside the panels."""
     image = figure.axes[0].images[0]
-    figure.colorbar(image, ax=figure.axes, label="weight", shrink=0.6)
+    figure.colorbar(image, ax=figure.axes, label="attention weight", shrink=0.6)
