@@ -1,4 +1,4 @@
-"""The recorder sees everything and touches nothing."""
+"""Recording captures all attention weights and changes no output."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -31,7 +31,7 @@ PADDING = padding_mask(torch.tensor([[1, 1, 1, 0], [0, 0, 0, 0]]))
 
 
 class Translator(nn.Module):
-    """An encoder and a decoder, as they are used together."""
+    """An encoder and a decoder."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def hooks_of(model: nn.Module) -> list[Any]:
 
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @pytest.mark.parametrize("training", [True, False])
-def test_recording_changes_no_bit_of_outputs_gradients_or_the_dice(
+def test_recording_changes_no_bit_of_outputs_gradients_or_random_numbers(
     attention_function: Any, training: bool
 ) -> None:
     model = Translator(dropout=0.3, attention_dropout=0.3).train(training)
@@ -72,7 +72,7 @@ def test_recording_changes_no_bit_of_outputs_gradients_or_the_dice(
     assert all(map(torch.equal, *results))
 
 
-def test_recording_under_autocast_leaves_the_gradients_alone() -> None:
+def test_recording_under_autocast_does_not_change_gradients() -> None:
     encoder, x = build_encoder(**SIZES, dropout=0.0), torch.randn(2, 4, 8)
     gradients = []
     for recording in (False, True):
@@ -91,7 +91,7 @@ def test_recording_under_autocast_leaves_the_gradients_alone() -> None:
         assert torch.equal(before, after)
 
 
-def test_every_attention_is_recorded_under_its_name_once_for_each_call() -> None:
+def test_every_call_of_every_attention_is_recorded_under_its_name() -> None:
     model = Translator()
     with record_attention(model) as maps:
         for _ in range(3):
@@ -109,18 +109,18 @@ def test_every_attention_is_recorded_under_its_name_once_for_each_call() -> None
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_recorded_weights_are_those_of_the_formula_before_dropout(training: bool) -> None:
+def test_recorded_weights_are_those_of_equation_1_before_dropout(training: bool) -> None:
     decoder = build_decoder(**SIZES, attention_dropout=0.9, residual=PreNorm).train(training)
     x, memory = torch.randn(2, 3, 8), torch.randn(2, 4, 8)
     with record_attention(decoder) as maps:
         decoder(x, memory, memory_mask=PADDING)
     layer = decoder.layers[0]
     assert isinstance(layer, DecoderLayer)
-    inner: MultiHeadAttention = layer.self_attention
+    attention: MultiHeadAttention = layer.self_attention
     normed = layer.self_attention_residual.norm(x)
     q, k = (
-        torch.stack(projection(normed).split(4, dim=-1), dim=1)  # heads of width 4, side by side
-        for projection in (inner.query_projection, inner.key_projection)
+        torch.stack(projection(normed).split(4, dim=-1), dim=1)  # heads of size 4
+        for projection in (attention.query_projection, attention.key_projection)
     )
     expected = attention_weights(q, k, causal=True)
     torch.testing.assert_close(maps["layers.0.self_attention"][0], expected)
@@ -131,7 +131,7 @@ def test_recorded_weights_are_those_of_the_formula_before_dropout(training: bool
 
 
 @pytest.mark.parametrize("kind", [SingleHeadAttention, MultiHeadAttention])
-def test_a_lone_layer_is_recorded_however_it_is_called(kind: Any) -> None:
+def test_a_single_layer_is_recorded_with_positional_and_keyword_arguments(kind: Any) -> None:
     layer = kind(8) if kind is SingleHeadAttention else kind(8, 2)
     query, memory = torch.randn(2, 3, 8), torch.randn(2, 4, 8)
     with record_attention(layer) as maps:
@@ -143,7 +143,7 @@ def test_a_lone_layer_is_recorded_however_it_is_called(kind: Any) -> None:
     assert [torch.equal(weights, expected) for weights in maps[""]] == [True] * 3
 
 
-def test_the_single_head_is_recorded_with_its_scale() -> None:
+def test_single_head_attention_is_recorded_with_its_scale() -> None:
     layer = SingleHeadAttention(8, scale=2.0)
     x = torch.randn(1, 4, 8)
     with record_attention(layer) as maps:
@@ -153,7 +153,7 @@ def test_the_single_head_is_recorded_with_its_scale() -> None:
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_recorded_weights_carry_no_gradient_in_any_mode(mode: Any) -> None:
+def test_recorded_weights_have_no_gradient_in_any_mode(mode: Any) -> None:
     encoder = build_encoder(**SIZES)
     with mode(), record_attention(encoder) as maps:
         encoder(torch.randn(1, 3, 8, requires_grad=True))
@@ -174,7 +174,7 @@ def test_recording_ends_with_the_block_also_after_an_error() -> None:
     assert [len(calls) for calls in maps.values()] == [1, 1]
 
 
-def test_recordings_may_be_nested_and_leave_foreign_hooks_alone() -> None:
+def test_recordings_may_be_nested_and_keep_other_hooks() -> None:
     encoder = build_encoder(**SIZES)
     x = torch.randn(1, 3, 8)
     encoder.get_submodule("layers.0.self_attention").register_forward_pre_hook(lambda *_: None)
@@ -184,7 +184,7 @@ def test_recordings_may_be_nested_and_leave_foreign_hooks_alone() -> None:
     assert len(hooks_of(encoder)) == 1
 
 
-def test_only_the_layers_that_are_asked_for_are_recorded() -> None:
+def test_only_selected_layers_are_recorded() -> None:
     model = Translator()
     with record_attention(model, only=lambda name: "cross" in name) as maps:
         model(torch.randn(2, 4, 8), torch.randn(2, 3, 8))
@@ -193,7 +193,7 @@ def test_only_the_layers_that_are_asked_for_are_recorded() -> None:
     assert [len(calls) for calls in maps.values()] == [1, 1]
 
 
-def test_weights_are_kept_on_the_device_that_is_asked_for() -> None:
+def test_weights_are_stored_on_the_requested_device() -> None:
     attention, x = MultiHeadAttention(8, 2), torch.randn(1, 3, 8)
     with record_attention(attention, device="meta") as maps:
         assert attention(x, x, x).device.type == "cpu"
@@ -203,8 +203,8 @@ def test_weights_are_kept_on_the_device_that_is_asked_for() -> None:
     assert maps[""][0].device.type == "cpu"
 
 
-class Returning:
-    """An attention function that draws its weights, and remembers those that it has returned."""
+class RandomWeights:
+    """An attention function with random weights, which records those that it has returned."""
 
     def __init__(self) -> None:
         self.returned: list[Tensor] = []
@@ -221,7 +221,7 @@ class Returning:
 
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("training", [True, False])
-def test_weights_that_the_attention_function_returns_are_those_recorded(
+def test_weights_that_the_attention_function_returns_are_recorded(
     prepared: bool, training: bool
 ) -> None:
     def run(record: bool) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
@@ -234,13 +234,13 @@ def test_weights_that_the_attention_function_returns_are_those_recorded(
             outputs = [model(source, target) for _ in range(2)]
             with torch.no_grad():
                 cache = model.decoder.new_cache(memory)
-                outputs += [model.decoder(word, cache=cache) for word in target.split(1, dim=1)]
+                outputs += [model.decoder(x, cache=cache) for x in target.split(1, dim=1)]
         return outputs, maps
 
     model = Translator(dropout=0.0).train(training)
     if prepared:
         model.encoder, model.decoder = prepare(model.encoder), prepare(model.decoder)
-    attention_function = Returning()
+    attention_function = RandomWeights()
     for part in model.modules():
         if isinstance(part, MultiHeadAttention):
             part.attention_function = attention_function
@@ -255,7 +255,7 @@ def test_weights_that_the_attention_function_returns_are_those_recorded(
     assert not any(call.requires_grad for call in calls)
 
 
-def test_a_function_that_returns_none_in_place_of_weights_is_recorded_by_the_formula() -> None:
+def test_without_returned_weights_those_of_equation_1_are_recorded() -> None:
     def attention_function(*inputs: Tensor, **options: Any) -> Any:
         return fused_attention(*inputs, **options), None
 
@@ -269,22 +269,22 @@ def test_a_function_that_returns_none_in_place_of_weights_is_recorded_by_the_for
 
 
 def test_recordings_of_returned_weights_may_end_in_any_order() -> None:
-    attention_function = Returning()
+    attention_function = RandomWeights()
     attention, x = (
         MultiHeadAttention(8, 2, attention_function=attention_function),
         torch.randn(1, 4, 8),
     )
     first, second = ExitStack(), ExitStack()
-    of_first = first.enter_context(record_attention(attention))
-    of_second = second.enter_context(record_attention(attention))
+    first_maps = first.enter_context(record_attention(attention))
+    second_maps = second.enter_context(record_attention(attention))
     attention(x, x, x)
     first.close()
     attention(x, x, x)
     second.close()
     attention(x, x, x)
     assert len(attention_function.returned) == 3
-    assert [len(maps[""]) for maps in (of_first, of_second)] == [1, 2]
-    for maps in (of_first, of_second):
+    assert [len(maps[""]) for maps in (first_maps, second_maps)] == [1, 2]
+    for maps in (first_maps, second_maps):
         assert all(map(torch.equal, maps[""], attention_function.returned[: len(maps[""])]))
 
 
@@ -294,7 +294,7 @@ def test_a_model_without_attention_records_nothing() -> None:
     assert maps == {}
 
 
-def test_results_show_at_the_prompt_what_they_print() -> None:
+def test_representations_of_results_are_what_print_shows() -> None:
     attention = MultiHeadAttention(8, 2).eval()
     x = torch.randn(1, 2, 8)
     report = check_causal(lambda x: attention(x, x, x), x)

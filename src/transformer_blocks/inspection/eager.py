@@ -1,4 +1,4 @@
-"""Compiled models, looked into."""
+"""Eager execution: run compiled models through their modules, whose hooks then work."""
 
 import sys
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ _force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
 
 @contextmanager
 def run_eagerly() -> Iterator[None]:
-    """Have compiled models run through their modules, as long as the context lasts.
+    """Execute compiled models eagerly inside the ``with`` block.
 
-    What is compiled does not call the hooks that are set on its modules: it would show nothing.
+    Compiled code does not call the hooks of modules, so nothing could be recorded.
     """
     # Without it nothing has been compiled by torch.compile; and its import takes a second.
     has_dynamo = "torch._dynamo" in sys.modules
