@@ -1,16 +1,16 @@
-r"""BERT: an encoder that was taught what sentences mean.
+r"""BERT: find the sentences whose meaning is most similar to a query's.
 
     python examples/pretrained/bert.py sentence-transformers/all-MiniLM-L6-v2 \
         "how do plants eat?" --file sentences.txt
 
-Each line of the file becomes a vector, and so does the query; the lines whose vectors point most
-nearly where the query's does are printed, with the cosine of the angle. The model is a folder, or a
-name on the Hugging Face hub, as ``sentence-transformers`` publishes it. A model that was trained to
-be compared by dot products is compared by them.
+The query and each line of the file are encoded as vectors. The lines of highest similarity to the
+query are printed, the highest first. The similarity is the cosine of the angle between two vectors,
+or their dot product if the model was trained for that. The model is a folder, or a name on the
+Hugging Face hub, as ``sentence-transformers`` publishes it.
 
-BERT (``bert_model.py``) makes a vector of each token. Sentence-BERT (Reimers and Gurevych 2019,
-https://arxiv.org/abs/1908.10084) makes one of a sentence, often the mean over its tokens
-(``pooling.py``), and trains so that the cosine tells how alike two sentences are.
+BERT (``bert_model.py``) computes a vector for each token. Sentence-BERT (Reimers and Gurevych 2019,
+https://arxiv.org/abs/1908.10084) pools them into one vector for the sentence, often their mean
+(``pooling.py``), and is trained so that sentences of similar meaning have a high cosine similarity.
 
 Next: ``marian.py``, an encoder and a decoder.
 """
@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
+sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
 from common.batching import group_by_length as by_length
 from common.errors import UserError
@@ -42,7 +42,7 @@ from pretrained.wordpiece import FILES as TOKENIZER_FILES
 from pretrained.wordpiece import WordPiece
 from transformer_blocks.inference import prepare
 
-PARTS = ("", "[0-9]_*/")  # the folder, and those of the modules in it
+PARTS = ("", "[0-9]_*/")  # the model's folder, and the folders of its modules
 FILES = (
     *("modules.json", "config_sentence_transformers.json"),
     *(f"{part}{name}" for part in PARTS for name in ("config.json", WEIGHTS, *TOKENIZER_FILES)),
@@ -52,16 +52,17 @@ FILES = (
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """A BERT that makes one vector of a sentence.
+    """A BERT that encodes a sentence as one vector.
 
     Attributes:
-        model: The encoder, in eval mode.
-        tokenizer: Cuts sentences into its tokens.
-        pooling: Makes a sentence's vector of its tokens'.
-        max_length: Most tokens of a sentence, marks included; what is longer is cut at its end.
-        prompts: What is written before texts of a kind, as queries; of "" before all others.
-        by_cosine: Whether vectors are compared by the cosine of their angle, or else by their dot
-            product.
+        model: The encoder, in evaluation mode.
+        tokenizer: The tokenizer of the sentences.
+        pooling: Computes the vector of a sentence from the hidden states of its tokens.
+        max_length: Maximum number of tokens of a sentence, [CLS] and [SEP] included; the end of a
+            longer sentence is cut off.
+        prompts: The text that precedes each text of a kind, by the kind's name, "query" or
+            "document"; under "", the text that precedes all others.
+        by_cosine: Whether the similarity of two vectors is their cosine, or else their dot product.
     """
 
     model: Bert
@@ -73,19 +74,23 @@ class SentenceEncoder:
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "SentenceEncoder":
-        """Read what ``sentence-transformers`` has published.
+        """Load a model that ``sentence-transformers`` has published.
+
+        Args:
+            folder: Folder that holds the files of :data:`FILES`.
+            dtype: Data type of the parameters, in which the model computes.
 
         Raises:
-            UserError: If a file is missing or damaged, or asks for what this program cannot do.
+            UserError: If a file is missing or damaged, or a setting is not implemented here.
         """
         encoder = folder / read_modules(folder)[0][1]
         tokenizer = WordPiece.load(encoder)
         model = Bert.load(encoder, dtype=dtype)
-        vocabulary_size, d_model = model.words.weight.shape
+        vocabulary_size, d_model = model.token_embedding.weight.shape
         if max(tokenizer.vocabulary.values()) >= vocabulary_size:
             raise UserError(
-                f"{encoder}: the vocabulary has more pieces than the {vocabulary_size} of "
-                "config.json"
+                f"{encoder}: the ids of the vocabulary must be below the vocab_size of "
+                f"config.json, got {max(tokenizer.vocabulary.values())} and {vocabulary_size}"
             )
         if tokenizer.padding_id != model.padding_id:
             raise UserError(
@@ -104,43 +109,55 @@ class SentenceEncoder:
     def embed(
         self, sentences: Sequence[str], *, kind: str = "", batch_tokens: int = 4096
     ) -> Tensor:
-        """Make a vector of each sentence, as ``encode`` of ``sentence-transformers`` does.
+        """Encode each sentence as a vector, as ``encode`` of ``sentence-transformers`` does.
 
         Args:
-            sentences: Any texts. Those of like length share a batch.
-            kind: What the texts are, "query" or "document": some models want another prompt
-                before each kind.
-            batch_tokens: Most tokens of a batch, padding included.
+            sentences: Any texts. Those of similar length share a batch.
+            kind: The kind of the texts, "query" or "document", which selects the prompt.
+            batch_tokens: Maximum number of tokens of a batch, padding included.
 
         Returns:
-            A row for each sentence. Shape (N, width).
+            One vector for each sentence, of shape (N, size).
         """
-        weight = self.model.words.weight
+        weight = self.model.token_embedding.weight
         prompt = self.prompts.get(kind, self.prompts.get("", ""))
         encoded = [
             self.tokenizer.encode(prompt + each, max_length=self.max_length) for each in sentences
         ]
-        vectors = weight.new_empty(len(encoded), self.pooling.width)
+        vectors = weight.new_empty(len(encoded), self.pooling.size)
         for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
-            rows = [torch.tensor(encoded[place]) for place in chosen]
-            tokens = pad_sequence(rows, batch_first=True, padding_value=self.model.padding_id)
+            sequences = [torch.tensor(encoded[index]) for index in chosen]
+            tokens = pad_sequence(sequences, batch_first=True, padding_value=self.model.padding_id)
             tokens = tokens.to(weight.device)
             vectors[chosen] = self.pooling(self.model(tokens), tokens != self.model.padding_id)
         return vectors
 
     def compare(self, query: str, documents: Sequence[str]) -> Tensor:
-        """Tell how alike a query and each document are. Shape (N,)."""
-        ours, theirs = self.embed([query], kind="query"), self.embed(documents, kind="document")
+        """Compute the similarity of a query and each document.
+
+        Args:
+            query: Any text.
+            documents: N texts.
+
+        Returns:
+            Cosines or dot products, of shape (N,).
+        """
+        query_vector = self.embed([query], kind="query")[0]  # (size,)
+        vectors = self.embed(documents, kind="document")  # (N, size)
         if self.by_cosine:
-            ours, theirs = F.normalize(ours, dim=-1), F.normalize(theirs, dim=-1)
-        return theirs @ ours[0]
+            query_vector, vectors = F.normalize(query_vector, dim=-1), F.normalize(vectors, dim=-1)
+        return vectors @ query_vector
 
 
 def read_max_length(folder: Path, *, default: int) -> int:
-    """Read how many tokens of a text count.
+    """Read the maximum number of tokens of a text.
+
+    Args:
+        folder: The encoder's folder.
+        default: The number if no file names one.
 
     Raises:
-        UserError: If a file asks for fewer than two, or for another way to read.
+        UserError: If a file names fewer than two, or a setting is not implemented here.
     """
     settings = folder / "sentence_bert_config.json"
     config = Config(settings) if settings.exists() else None
@@ -152,25 +169,26 @@ def read_max_length(folder: Path, *, default: int) -> int:
             modality_config={"text": text},
             module_output_name="token_embeddings",
             max_seq_length=config.values.get("max_seq_length"),
-            unpad_inputs=config.values.get("unpad_inputs"),  # another layout, the same numbers
+            unpad_inputs=config.values.get("unpad_inputs"),  # changes the layout, not the values
         )
         if config.values.get("max_seq_length") is not None:
             return config.size("max_seq_length", least=2)
     tokenizer = folder / "tokenizer_config.json"
     if tokenizer.exists():
-        # Where nothing is to be cut, 1e30 stands there.
+        # Tokenizers without a maximum have 1e30.
         return Config(tokenizer).size("model_max_length", default, least=2, most=2**128)
     return default
 
 
 def read_comparison(folder: Path) -> dict[str, Any]:
-    """Read what is written before texts, and how their vectors are compared.
+    """Read the prompts and the similarity function.
 
     Returns:
         Arguments of :class:`SentenceEncoder`.
 
     Raises:
-        UserError: If the folder holds another kind of model, or asks for another comparison.
+        UserError: If the folder holds another kind of model, or its similarity function is not
+            implemented here.
     """
     path = folder / "config_sentence_transformers.json"
     if not path.exists():
@@ -186,7 +204,7 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     if not isinstance(prompts, dict) or not all(
         isinstance(each, str | None) for each in prompts.values()
     ):
-        raise UserError(f"{path}: prompts must be texts by their names, got {shown(prompts)}")
+        raise UserError(f"{path}: prompts must be an object of strings, got {shown(prompts)}")
     prompts = {name: prompt or "" for name, prompt in prompts.items()}
     default = config.values.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
@@ -205,13 +223,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find_nearest(arguments: Sequence[str] | None) -> None:
-    """Print the lines of a file that are nearest to the query, the nearest first."""
+    """Print the lines of a file that are most similar to the query, the most similar first."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a folder, or a name on the Hugging Face hub")
-    parser.add_argument("query", help="what to look for")
-    parser.add_argument("--file", type=Path, required=True, help="sentences, one a line")
-    parser.add_argument("--best", type=number(int, "above 0"), default=5, help="default: 5")
-    parser.add_argument("--revision", help="on the hub (default: its main branch)")
+    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
+    parser.add_argument("query", help="the text to compare the lines with")
+    parser.add_argument("--file", type=Path, required=True, help="file of sentences, one per line")
+    parser.add_argument(
+        "--best",
+        type=number(int, "above 0"),
+        default=5,
+        help="number of lines to print (default: 5)",
+    )
+    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
     query = decode_line(os.fsencode(options.query), where="the query")
     lines = [line for line in read_lines(options.file) if line.strip()]
@@ -219,9 +242,9 @@ def find_nearest(arguments: Sequence[str] | None) -> None:
         raise UserError(f"the query and {options.file} must hold text")
     found = SentenceEncoder.load(find_folder(options.model, FILES, revision=options.revision))
     encoder = replace(found, model=prepare(found.model))
-    likeness = encoder.compare(query, lines)
-    for score, place in zip(*likeness.topk(min(options.best, len(lines))), strict=True):
-        print(f"{score:.4f}\t{lines[place]}")
+    similarities = encoder.compare(query, lines)
+    for similarity, line in zip(*similarities.topk(min(options.best, len(lines))), strict=True):
+        print(f"{similarity:.4f}\t{lines[line]}")
 
 
 if __name__ == "__main__":

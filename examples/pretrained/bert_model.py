@@ -1,11 +1,11 @@
-r"""BERT's encoder, and where its weights stand in a published file.
+r"""BERT: the encoder, and the names of its weights in a published file.
 
-BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 3) is the paper's encoder with a
-few other parts: positions are learned, embeddings are not scaled but normalised, a third embedding
-tells first from second sentences (there is only a first one here), and the feed-forward networks
-bend by GELU.
+BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 3) is the paper's encoder with
+four changes: the positional embeddings are learned; the embeddings are normalised instead of
+scaled; a segment embedding distinguishes the first from the second sentence of a pair (here, every
+sequence is a first one); and the activation function is GELU.
 
-Next: ``wordpiece.py``, how BERT reads, and ``bert.py``, what it is good for.
+Next: ``wordpiece.py``, BERT's tokenizer, and ``bert.py``, the program.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,13 +27,13 @@ from transformer_blocks import (
     padding_mask,
 )
 
-OUTSIDE = {
-    "words": "embeddings.word_embeddings",
+EMBEDDINGS = {
+    "token_embedding": "embeddings.word_embeddings",
     "positions": "embeddings.position_embeddings",
-    "kinds": "embeddings.token_type_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
     "norm": "embeddings.LayerNorm",
 }
-INSIDE = {
+LAYER = {
     "self_attention.query_projection": "attention.self.query",
     "self_attention.key_projection": "attention.self.key",
     "self_attention.value_projection": "attention.self.value",
@@ -43,10 +43,11 @@ INSIDE = {
     "feed_forward.down_projection": "output.dense",
     "feed_forward_residual.norm": "output.LayerNorm",
 }
-"""What our modules are called in a published file: those outside the layers, those of a layer."""
+"""Published names of our modules: of those before the layers, and of those of each layer."""
 
 LEFT_OUT = r"(bert\.)?(embeddings\.position_ids|pooler\..*)|cls\..*"
-"""Numbers from 0 up, a layer over [CLS], and what guesses words: sentence vectors need none."""
+"""Position numbers, the pooler over [CLS] and the masked-language-model head, which are not needed
+for sentence vectors."""
 
 
 class Bert(nn.Module):
@@ -54,15 +55,15 @@ class Bert(nn.Module):
 
     Args:
         vocabulary_size: Number of token ids.
-        d_model: Width of the model.
-        num_layers: How many layers are stacked.
-        num_heads: Heads of each attention.
-        d_ff: Inner width of the feed-forward networks.
-        max_length: Most tokens of a text.
-        num_kinds: How many kinds of sentence the model tells apart.
-        activation: The bend of the feed-forward networks.
-        eps: What the layer normalisations add to the variance.
-        padding_id: The token that stands for nothing.
+        d_model: Hidden size.
+        num_layers: Number of layers.
+        num_heads: Number of attention heads of each layer.
+        d_ff: Inner size of the feed-forward networks.
+        max_length: Maximum number of tokens of a text, for each of which a position is learned.
+        num_segments: Number of segment embeddings.
+        activation: Activation function of the feed-forward networks.
+        eps: Constant that the layer normalisations add to the variance.
+        padding_id: Id of the padding token.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Bert(nn.Module):
         num_heads: int,
         d_ff: int,
         max_length: int,
-        num_kinds: int = 2,
+        num_segments: int = 2,
         activation: Callable[[Tensor], Tensor] = F.gelu,
         eps: float = 1e-12,
         padding_id: int = 0,
@@ -82,9 +83,9 @@ class Bert(nn.Module):
         super().__init__()
         self.max_length = max_length
         self.padding_id = padding_id
-        self.words = nn.Embedding(vocabulary_size, d_model)
+        self.token_embedding = nn.Embedding(vocabulary_size, d_model)
         self.positions = LearnedPositionalEncoding(d_model, max_length=max_length)
-        self.kinds = nn.Embedding(num_kinds, d_model)
+        self.segment_embedding = nn.Embedding(num_segments, d_model)
         self.norm = nn.LayerNorm(d_model, eps=eps)
         self.encoder = Encoder(
             EncoderLayer(
@@ -96,30 +97,30 @@ class Bert(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Read texts.
+        """Compute a hidden state for each token in its context.
 
         Args:
-            tokens: Padded ids. Shape (B, L).
+            tokens: Padded token ids, of shape (B, L).
 
         Returns:
-            Each token in its context. Shape (B, L, d_model).
+            Hidden states, of shape (B, L, d_model).
         """
-        embedded = self.positions(self.words(tokens)) + self.kinds.weight[0]  # (B, L, d_model)
-        return self.encoder(self.norm(embedded), mask=padding_mask(tokens, self.padding_id))
+        x = self.positions(self.token_embedding(tokens)) + self.segment_embedding.weight[0]
+        return self.encoder(self.norm(x), mask=padding_mask(tokens, self.padding_id))
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Bert":
-        """Read a published BERT.
+        """Load a published BERT.
 
         Args:
-            folder: Holds ``config.json`` and ``model.safetensors``.
-            dtype: What to compute in.
+            folder: Folder that holds ``config.json`` and ``model.safetensors``.
+            dtype: Data type of the parameters, in which the model computes.
 
         Returns:
-            The model, in eval mode.
+            The model, in evaluation mode.
 
         Raises:
-            UserError: If a file is missing or damaged, or is no BERT.
+            UserError: If a file is missing or damaged, or belongs to another model.
         """
         config = Config(folder / "config.json", "bert")
         config.expect(
@@ -134,7 +135,7 @@ class Bert(nn.Module):
             num_heads=config.heads("num_attention_heads", d_model),
             d_ff=config.size("intermediate_size"),
             max_length=config.size("max_position_embeddings"),
-            num_kinds=config.size("type_vocab_size", 2),
+            num_segments=config.size("type_vocab_size", 2),
             activation=config.activation("hidden_act"),
             eps=config.number("layer_norm_eps", 1e-12),
             padding_id=config.size("pad_token_id", 0, least=0),
@@ -145,19 +146,19 @@ class Bert(nn.Module):
 
 
 def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
-    """Tell where each of our parameters stands in a published file, layer by layer."""
+    """Yield the name of each parameter and its origin in a published file, layer by layer."""
     for ours, theirs in _modules(num_layers):
-        is_table = theirs.endswith("_embeddings")  # which has no bias
-        for name, old_name in (("weight", "gamma"), ("bias", "beta"))[: 1 if is_table else 2]:
+        is_embedding = theirs.endswith("_embeddings")  # has no bias
+        for name, old_name in (("weight", "gamma"), ("bias", "beta"))[: 1 if is_embedding else 2]:
             names = [f"{theirs}.{name}"]
             if theirs.endswith("LayerNorm"):
                 names.append(f"{theirs}.{old_name}")
-            # A BERT that was saved with what guesses words stands one level deeper.
+            # A BERT that was saved with its masked-language-model head has a prefix.
             yield f"{ours}.{name}", Origin((*names, *(f"bert.{each}" for each in names)))
 
 
 def _modules(num_layers: int) -> Iterator[tuple[str, str]]:
-    yield from OUTSIDE.items()
+    yield from EMBEDDINGS.items()
     for layer in range(num_layers):
-        for ours, theirs in INSIDE.items():
+        for ours, theirs in LAYER.items():
             yield f"encoder.layers.{layer}.{ours}", f"encoder.layer.{layer}.{theirs}"

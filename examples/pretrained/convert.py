@@ -1,15 +1,15 @@
-r"""Convert: write ``model.safetensors`` from a ``pytorch_model.bin``.
+r"""Convert: save the weights of a ``pytorch_model.bin`` as ``model.safetensors``.
 
     python examples/pretrained/convert.py FOLDER
     python examples/pretrained/convert.py Helsinki-NLP/opus-mt-en-fr
 
 Older models are published only as a pickle: a list of instructions that may call any function.
-Here torch reads it with ``weights_only=True``. Only calls that make tensors, dictionaries and
-numbers are carried out, and a file with any other is refused. What is read must then be named
-tensors that together are no larger than the file.
+Here torch reads it with ``weights_only=True``, which carries out only calls that make tensors,
+dictionaries and numbers, and refuses a file with any other. The content must be named tensors that
+together are no larger than the file.
 
-The new file is written beside the pickle, in the folder or in the hub's cache; the other programs
-find it there. An existing one is left alone.
+The new file is saved beside the pickle, in the folder or in the hub's cache, where the other
+programs find it. An existing file is not replaced.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
+sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
 from common.errors import UserError
 from common.options import Parser
@@ -35,15 +35,15 @@ from pretrained.loading import PICKLE, WEIGHTS, find_folder, shown
 
 
 def convert(folder: Path) -> Path:
-    """Write ``model.safetensors`` from the ``pytorch_model.bin`` of a folder.
+    """Save the weights of a folder's ``pytorch_model.bin`` as ``model.safetensors``.
 
-    Of several names for one tensor the first is kept, for a safetensors file holds no tensor twice.
+    A tensor with several names is saved under the first: a safetensors file holds no tensor twice.
 
     Returns:
         The path of the new file.
 
     Raises:
-        UserError: If the pickle is missing, damaged, or holds anything but tensors, or if the new
+        UserError: If the pickle is missing or damaged, or holds anything but tensors, or if the new
             file exists already or cannot be written.
     """
     source, target = folder / PICKLE, folder / WEIGHTS
@@ -61,10 +61,10 @@ def convert(folder: Path) -> Path:
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a pickle without calling anything but what makes tensors.
+    """Read the tensors of a pickle, without calling any function that does not make tensors.
 
     Raises:
-        UserError: If the file cannot be read, or holds anything else.
+        UserError: If the file cannot be read, or holds anything but named tensors.
     """
     try:
         size = path.stat().st_size
@@ -73,7 +73,7 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
                 if sum(entry.file_size for entry in archive.infolist()) > size:
                     raise UserError(f"{path} is a compressed archive, which torch never writes")
         with warnings.catch_warnings(action="ignore"):  # old files hold deprecated storages
-            # weights_only is the default; but an environment variable can change the default.
+            # weights_only is the default, but an environment variable can change the default.
             content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
@@ -81,7 +81,7 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} holds more than tensors, or is damaged: refused") from error
     except UserError:
         raise
-    except Exception as error:  # the instructions may be nonsense in dozens of ways
+    except Exception as error:  # damaged instructions fail in dozens of ways
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UserError(f"{path} cannot be read as a file of tensors: {reason}") from error
     if not isinstance(content, Mapping):
@@ -91,25 +91,27 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
             kind = type(tensor).__name__
             raise UserError(f"{path} must hold named tensors, got {shown(name)}: {kind}")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-            raise UserError(f"{path}: tensor {shown(name)} must hold plain numbers")
+            raise UserError(
+                f"{path}: tensor {shown(name)} must be dense, neither quantised nor on meta"
+            )
     return dict(content)
 
 
 def _distinct(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Keep one name of each tensor, and give each its own memory, which the file's size bounds."""
-    kept: dict[str, Tensor] = {}
+    """Drop repeated tensors and copy the others, which together must not exceed the file's size."""
+    distinct: dict[str, Tensor] = {}
     seen: set[object] = set()
     size = path.stat().st_size
     for name, tensor in tensors.items():
-        place = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
-        if place in seen and tensor.numel():
+        storage = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+        if storage in seen and tensor.numel():
             continue
-        seen.add(place)
+        seen.add(storage)
         size -= tensor.nbytes
         if size < 0:
             raise UserError(f"{path}: its tensors must not be larger than the file")
-        kept[name] = tensor.clone(memory_format=torch.contiguous_format)
-    return kept
+        distinct[name] = tensor.clone(memory_format=torch.contiguous_format)
+    return distinct
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,10 +120,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def convert_folder(arguments: Sequence[str] | None) -> None:
-    """Convert the weights of a folder, or of a model of the hub, and print where they are."""
+    """Convert the weights of a folder or of a model on the hub, and print the new file's path."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a folder, or a name on the Hugging Face hub")
-    parser.add_argument("--revision", help="on the hub (default: its main branch)")
+    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
+    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
     print(convert(find_folder(options.model, (PICKLE,), revision=options.revision)))
 

@@ -32,7 +32,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.generation import IncrementalDecoder
 
-INSIDE = {
+LAYER = {
     "self_attention_residual.norm": "ln_1",
     "feed_forward_residual.norm": "ln_2",
     "self_attention.output_projection": "attn.c_proj",
@@ -145,7 +145,7 @@ class Gpt2(nn.Module):
             dtype: Data type of the parameters, in which the model computes.
 
         Returns:
-            The model, in eval mode.
+            The model, in evaluation mode.
 
         Raises:
             UserError: If a file is missing or damaged, or belongs to another model.
@@ -194,7 +194,7 @@ def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
     for layer in range(num_layers):
         for kind in ("weight", "bias"):
             here, there = f"decoder.layers.{layer}", f"h.{layer}"
-            for ours, theirs in INSIDE.items():
+            for ours, theirs in LAYER.items():
                 yield f"{here}.{ours}.{kind}", origin(f"{there}.{theirs}.{kind}")
             for part, ours in enumerate(("query", "key", "value")):  # side by side in one tensor
                 name = f"{here}.self_attention.{ours}_projection.{kind}"

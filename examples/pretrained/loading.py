@@ -1,12 +1,12 @@
-"""Loading: from the folder that a model is published as to the parameters of a module.
+"""Loading: read a published model from its folder.
 
-The sizes stand in ``config.json``, the weights in ``model.safetensors``. Both were written by
-somebody else for other code, so nothing is taken on trust: a setting that changes the computation
-and is not known here is refused, and so is a file with a tensor too few, too many, of another
-shape, or with NaN in it. Nothing is made before all of it is known to fit.
+``config.json`` holds the sizes of the model, ``model.safetensors`` its weights. Both were made for
+other code, so they are checked before a model is built: a setting that is not implemented here is
+refused, and so is a file that lacks a tensor, or that has an unknown one, one of another shape, or
+one with NaN in it.
 
-Weights come as safetensors only. The older ``pytorch_model.bin`` is a pickle, and a pickle is a
-program that runs when it is opened; ``convert.py`` turns one into safetensors without running it.
+Weights are read from safetensors only. The older ``pytorch_model.bin`` is a pickle, which can run
+code when it is opened; ``convert.py`` converts it to safetensors without running any.
 
 Next: ``bert_model.py``, an encoder.
 """
@@ -37,60 +37,60 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "swish": F.silu,
 }
-"""What the bends are called in a config.json."""
+"""Activation functions by their names in ``config.json``."""
 
 WEIGHTS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 LARGEST = 2**28
-"""No size of a published model is larger, and the product of two is still a size to torch."""
+"""Upper limit of every size, beyond any published model; the product of two sizes still fits torch."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def find_folder(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
-    """Find a model: a folder of this machine, or a name on the Hugging Face hub, which is fetched.
+    """Return a model's folder, which is downloaded if the name is one of the Hugging Face hub.
 
     Args:
-        name: A path, or "owner/model".
-        files: Names of the files that are wanted, some of which may not exist.
-        revision: The branch, tag or commit on the hub; the main branch if not given.
+        name: Path of a folder, or "owner/model" on the hub.
+        files: Patterns of the names of the files to download; some may not exist.
+        revision: Branch, tag or commit on the hub; the main branch if ``None``.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: If there is no such folder and it cannot be fetched, or if something else stands
-            in place of a file.
+        UserError: If there is no such folder and it cannot be downloaded, or if a file is a pointer
+            of git-lfs or a web page.
     """
-    folder = Path(name) if Path(name).is_dir() else _fetch(name, files, revision)
+    folder = Path(name) if Path(name).is_dir() else _download(name, files, revision)
     for pattern in files:
         for path in folder.glob(pattern):
-            _check_substitute(path)
+            _check_content(path)
     return folder
 
 
-def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
+def _download(name: str, files: Sequence[str], revision: str | None) -> Path:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith(".") or Path(name).exists():
         raise UserError(f"{name} is neither a folder nor the name of a model, such as owner/model")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise UserError(
-            f"there is no folder {name}; to fetch a model of that name, install huggingface_hub: "
-            'pip install -e ".[pretrained]"'
+            f"there is no folder {name}; to download a model of that name, install "
+            'huggingface_hub: pip install -e ".[pretrained]"'
         ) from None
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
-    except Exception as error:  # of the network, of the hub, of the disk: there are dozens
+    except Exception as error:  # network, hub and disk have dozens of classes of errors
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UserError(
-            f"there is no folder {name}, and no model of that name could be fetched: {reason}"
+            f"there is no folder {name}, and no model of that name could be downloaded: {reason}"
         ) from error
 
 
-def _check_substitute(path: Path) -> None:
-    """Raise if something else stands in place of a file: a folder, or what git or a server gave."""
+def _check_content(path: Path) -> None:
+    """Raise if a path is no file, or the file is a pointer of git-lfs or a web page."""
     if not path.is_file():
         raise UserError(f"{path} is not a file")
     try:
@@ -105,7 +105,7 @@ def _check_substitute(path: Path) -> None:
 
 
 def shown(value: object) -> str:
-    """Write a value that stands in a published file into an error, however long or deep it is."""
+    """Format a value of a published file for an error message, shortened if long or nested."""
     return _SHOWN.repr(value)
 
 
@@ -117,7 +117,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds an object.
 
     Raises:
-        UserError: If the file is missing, or holds something else.
+        UserError: If the file is missing or damaged, or holds something else.
     """
     content = _parse(path)
     if not isinstance(content, dict):
@@ -129,7 +129,7 @@ def read_json_list(path: Path) -> list[Any]:
     """Read a JSON file that holds an array.
 
     Raises:
-        UserError: If the file is missing, or holds something else.
+        UserError: If the file is missing or damaged, or holds something else.
     """
     content = _parse(path)
     if not isinstance(content, list):
@@ -140,7 +140,7 @@ def read_json_list(path: Path) -> list[Any]:
 def _parse(path: Path) -> object:
     try:
         content = json.loads(path.read_bytes())
-        json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate is no text
+        json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except RecursionError as error:
@@ -153,7 +153,11 @@ def _parse(path: Path) -> object:
 
 
 def check_vocabulary(vocabulary: object, where: Path) -> dict[str, int]:
-    """Return a vocabulary, the id of each piece, once it is known to be one.
+    """Check a vocabulary, the id of each token, and return it.
+
+    Args:
+        vocabulary: The value that was read from a file.
+        where: The file, which errors name.
 
     Raises:
         UserError: If it is no object, or an id is no whole number from 0 to :data:`LARGEST`.
@@ -170,22 +174,22 @@ def check_vocabulary(vocabulary: object, where: Path) -> dict[str, int]:
 
 
 def read_tokenizer(path: Path, kind: str) -> Tokenizer:
-    """Open a ``tokenizer.json`` with the library ``tokenizers``; nothing in it is executed.
+    """Load a ``tokenizer.json`` with the library ``tokenizers``; nothing in it is executed.
 
-    Truncation and padding are switched off, and special tokens within a text are text.
+    Truncation and padding are switched off. Special tokens within a text are text.
 
     Args:
         path: The file.
-        kind: The model of tokens that it must describe, "WordPiece" or "BPE".
+        kind: The tokenizer's model that the file must describe, "WordPiece" or "BPE".
 
     Raises:
         UserError: If the file is missing or damaged, describes another model, or adds tokens that
-            are not special.
+            are not special tokens.
     """
     content = read_json(path)
     model = content.get("model")
     model = model if isinstance(model, dict) else {"type": model}
-    found = model.get("type", "BPE" if "merges" in model else "WordPiece")  # older ones name none
+    found = model.get("type", "BPE" if "merges" in model else "WordPiece")  # older files name none
     expect(path, "model", found, kind)
     check_vocabulary(model.get("vocab"), path)
     added = content.get("added_tokens") or []
@@ -206,8 +210,14 @@ def read_tokenizer(path: Path, kind: str) -> Tokenizer:
 def expect(path: Path, name: str, found: object, wanted: object) -> None:
     """Raise unless a setting of a published file has the value that is implemented here.
 
+    Args:
+        path: The file, which the error names.
+        name: Name of the setting.
+        found: Value of the setting.
+        wanted: The value that is implemented.
+
     Raises:
-        UserError: If it has another.
+        UserError: If the values differ.
     """
     if found != wanted:
         raise UserError(f"{path}: {name} must be {wanted!r} for this program, got {shown(found)}")
@@ -219,14 +229,14 @@ def class_name(part: object) -> str | None:
 
 
 class Config:
-    """The settings of a published model; to read one is to check it.
+    """The settings of a published model, each checked when it is read.
 
     Args:
-        path: A ``config.json``.
-        kind: The ``model_type`` that it must name; files of a part of a model name none.
+        path: Path of a ``config.json``.
+        kind: The ``model_type`` that the file must name; files of a model's modules name none.
 
     Raises:
-        UserError: If the file cannot be read, or is of another kind of model.
+        UserError: If the file cannot be read, or names another ``model_type``.
     """
 
     def __init__(self, path: Path, kind: str | None = None) -> None:
@@ -236,29 +246,41 @@ class Config:
             self.expect(model_type=kind)
 
     def expect(self, **settings: object) -> None:
-        """Raise unless every setting that is there has the value that this program implements.
+        """Raise unless each of these settings is absent or has the given value.
 
         Raises:
-            UserError: If one has another.
+            UserError: If one has another value.
         """
         for name, wanted in settings.items():
             expect(self.path, name, self.values.get(name, wanted), wanted)
 
     def expect_only(self, **settings: object) -> None:
-        """Raise as :meth:`expect` does, and also if a setting is there that is not among these.
+        """Raise as :meth:`expect` does, and also if the file has any other setting.
 
         Raises:
-            UserError: If one has another value, or is not known and not empty.
+            UserError: If a setting has another value, or is unknown and neither false nor empty.
         """
         self.expect(**settings)
         for name, value in self.values.items():
             if name not in settings and value not in (None, False, {}, []):
-                raise UserError(f"{self.path}: {shown(name)} is not known here: {shown(value)}")
+                raise UserError(
+                    f"{self.path}: {shown(name)} is not a known setting, got {shown(value)}"
+                )
 
     def size(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST
     ) -> int:
-        """Read a whole number from ``least`` to ``most``."""
+        """Read a whole number from ``least`` to ``most``.
+
+        Args:
+            name: Name of the setting.
+            default: The value if the file has none.
+            least: Smallest valid value.
+            most: Largest valid value.
+
+        Raises:
+            UserError: If the value is missing without a default, or invalid.
+        """
         value = self.values.get(name)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -269,7 +291,16 @@ class Config:
         return value
 
     def number(self, name: str, default: float, *, zero: bool = False) -> float:
-        """Read a number above 0; or 0 itself, if ``zero`` allows that."""
+        """Read a number above 0.
+
+        Args:
+            name: Name of the setting.
+            default: The value if the file has none.
+            zero: Whether 0 is valid, too.
+
+        Raises:
+            UserError: If the value is invalid.
+        """
         value = self.values.get(name)
         value = default if value is None else value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -278,15 +309,29 @@ class Config:
             raise UserError(f"{self.path}: {name} must be {rule}, got {shown(value)}")
         return float(value)
 
-    def heads(self, name: str, width: int) -> int:
-        """Read a number of heads, which must divide the width."""
+    def heads(self, name: str, d_model: int) -> int:
+        """Read a number of attention heads, which must divide the hidden size.
+
+        Args:
+            name: Name of the setting.
+            d_model: Hidden size.
+
+        Raises:
+            UserError: If the number is missing or does not divide ``d_model``.
+        """
         heads = self.size(name)
-        if width % heads:
-            raise UserError(f"{self.path}: {name} must divide the width {width}, got {heads}")
+        if d_model % heads:
+            raise UserError(
+                f"{self.path}: {name} must divide the hidden size {d_model}, got {heads}"
+            )
         return heads
 
     def activation(self, name: str) -> Callable[[Tensor], Tensor]:
-        """Read the name of a bend."""
+        """Read the name of an activation function, and return the function.
+
+        Raises:
+            UserError: If the name is missing or unknown.
+        """
         value = self.values.get(name)
         if not isinstance(value, str) or value not in ACTIVATIONS:
             raise UserError(
@@ -297,14 +342,14 @@ class Config:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a parameter comes from.
+    """The tensor of a published file that a parameter is read from.
 
     Attributes:
-        names: Of the tensor in the file. A tensor that was tied may be there under several names,
-            of which one will do; if there are more, they must agree.
-        transposed: Whether its rows are our columns.
-        part: Which part of it to take, from 0, ...
-        parts: ... of how many; a part is a stretch of our rows.
+        names: Names that the tensor may have in the file. A tied tensor may be saved under several
+            of them; then all must be equal.
+        transposed: Whether the published tensor is the transpose of ours.
+        part: Index of the part that is our parameter, if the tensor holds several along dim 0.
+        parts: Number of such parts.
     """
 
     names: tuple[str, ...]
@@ -313,12 +358,12 @@ class Origin:
     parts: int = 1
 
     def shape(self, ours: torch.Size) -> tuple[int, ...]:
-        """Tell the shape in the file of what has our shape here."""
+        """Return the shape of the published tensor for the shape of our parameter."""
         shape = (ours[0] * self.parts, *ours[1:])
         return shape[::-1] if self.transposed else shape
 
     def read(self, tensor: Tensor) -> Tensor:
-        """Make our parameter of the file's tensor."""
+        """Return our parameter, made from the published tensor."""
         tensor = tensor.t() if self.transposed else tensor
         return tensor.chunk(self.parts)[self.part]
 
@@ -331,21 +376,21 @@ def load_model(
     left_out: str,
     dtype: torch.dtype,
 ) -> Model:
-    """Make a model and give it the weights of a file, once they are known to fit.
+    """Build a model with the weights of a file.
 
-    First the names are compared, so that a ``config.json`` that asks for more layers than the file
-    holds costs nothing; then the shapes; then the tensors are read.
+    The names are compared first, then the shapes, and only then are the tensors read. So a
+    ``config.json`` with more or larger layers than the file costs neither time nor memory.
 
     Args:
-        make: Makes the model. It is called twice: first on torch's device "meta", where tensors
-            have a shape and take no memory, to see what is wanted.
-        path: A safetensors file.
-        origins: The name of each parameter, and where it comes from.
-        left_out: A regular expression: the tensors of the file that the model can do without.
-        dtype: What to compute in.
+        make: Builds the model. It is called twice: first on torch's device "meta", where tensors
+            have a shape and occupy no memory, to learn the shapes.
+        path: Path of a safetensors file.
+        origins: The name of each parameter with the tensor that it is read from.
+        left_out: Regular expression of the names of tensors that the model does not need.
+        dtype: Data type of the parameters, in which the model computes.
 
     Returns:
-        The model, in eval mode.
+        The model, in evaluation mode.
 
     Raises:
         UserError: If the file cannot be read, or a tensor in it is missing, unknown, of another
@@ -354,18 +399,16 @@ def load_model(
     with _open_weights(path) as file:
         unused = set(file.keys())
         found: dict[str, tuple[Origin, list[str]]] = {}
-        there = frozenset(unused)
+        available = frozenset(unused)
         for ours, origin in origins:
-            names = [name for name in origin.names if name in there]
+            names = [name for name in origin.names if name in available]
             if not names:
                 raise UserError(f"{path} lacks tensor {origin.names[0]!r}")
             unused.difference_update(names)
             found[ours] = origin, names
         for name in sorted(unused):
             if not re.fullmatch(left_out, name):
-                raise UserError(
-                    f"{path} holds tensor {shown(name)}, for which the model has no use"
-                )
+                raise UserError(f"{path} holds tensor {shown(name)}, which the model does not use")
         with torch.device("meta"):
             wanted = make().state_dict()
         for ours, target in wanted.items():
@@ -398,25 +441,25 @@ def _check_shape(path: Path, name: str, found: list[int], origin: Origin, target
 def _read_tensor(file: Any, path: Path, name: str) -> Tensor:
     tensor: Tensor = file.get_tensor(name)
     if tensor.dtype not in FLOATS:
-        raise UserError(f"{path}: tensor {name!r} must hold numbers, got {tensor.dtype}")
+        raise UserError(f"{path}: tensor {name!r} must be floating-point, got {tensor.dtype}")
     return tensor
 
 
 @contextmanager
 def _open_weights(path: Path) -> Iterator[Any]:
-    """Open a safetensors file; its errors are told in one line."""
+    """Open a safetensors file; each of its errors becomes a UserError of one line."""
     if not path.is_file():
-        there = {other.name for other in path.parent.glob("*")}
-        if f"{path.name}.index.json" in there:
+        others = {other.name for other in path.parent.glob("*")}
+        if f"{path.name}.index.json" in others:
             raise UserError(f"{path} is missing; weights in several files are not supported")
-        reason = "on the hub, some models have a revision with safetensors, which --revision names"
-        if PICKLE in there:
-            reason = f"{PICKLE}, which is there, is a pickle that could run code when opened"
+        reason = "--revision may name a revision on the hub that has one"
+        if PICKLE in others:
+            reason = f"the folder's {PICKLE} is a pickle, which could run code when it is opened"
         raise UserError(
-            f"{path} is missing; {reason}; examples/pretrained/convert.py writes one from {PICKLE} "
-            "without running anything in it"
+            f"{path} is missing; {reason}; examples/pretrained/convert.py converts {PICKLE} "
+            "without running code"
         )
-    _check_substitute(path)
+    _check_content(path)
     try:
         with safe_open(path, framework="pt") as file:
             yield file

@@ -1,14 +1,14 @@
-r"""Marian: the paper's Transformer, trained to translate by the University of Helsinki.
+r"""Marian: translate with the encoder-decoder models of the University of Helsinki.
 
     python examples/pretrained/marian.py Helsinki-NLP/opus-mt-ja-en "猫が好きです。"
     python examples/pretrained/marian.py FOLDER --file sentences.txt
 
 "OPUS-MT: Building open translation services for the World" (Tiedemann and Thottingal 2020,
-https://aclanthology.org/2020.eamt-1.61) gives a thousand pairs of languages the model of figure 1,
-trained with the program Marian (Junczys-Dowmunt et al. 2018, https://aclanthology.org/P18-4020).
-The model is in ``marian_model.py``.
+https://aclanthology.org/2020.eamt-1.61) publishes models for a thousand pairs of languages. Each is
+the Transformer of the paper's figure 1, trained with the program Marian (Junczys-Dowmunt et al.
+2018, https://aclanthology.org/P18-4020). The model is in ``marian_model.py``.
 
-Next: ``gpt2.py``, a decoder alone.
+Next: ``gpt2.py``, a decoder-only model.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-sys.path.append(str(Path(__file__).parent.parent))  # run as a program, it finds its neighbours
+sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
 from common.batching import group_by_length as by_length
 from common.errors import UserError
@@ -49,12 +49,13 @@ class PublishedTranslator:
     """A Marian with its tokenizer.
 
     Attributes:
-        model: In eval mode.
-        tokenizer: Cuts what is read, and puts together what is written.
-        beams: The beam size that the published settings ask for.
-        length_penalty: The exponent of the length that they ask for; see :func:`write`.
-        lookahead: Their stopping rule, as :func:`~transformer_blocks.beam_search` takes it.
-        max_length: The most tokens of a translation that they ask for, if they ask for any.
+        model: The translation model, in evaluation mode.
+        tokenizer: The tokenizer of source and target.
+        beams: Published beam size.
+        length_penalty: Published exponent of the length; see :func:`generate`.
+        lookahead: Published stopping rule, as the argument of
+            :func:`~transformer_blocks.beam_search`.
+        max_length: Published maximum number of tokens of a translation, if there is one.
     """
 
     model: Marian
@@ -66,24 +67,29 @@ class PublishedTranslator:
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "PublishedTranslator":
-        """Read a published translator.
+        """Load a published translation model.
+
+        Args:
+            folder: Folder that holds the files of :data:`FILES`.
+            dtype: Data type of the parameters, in which the model computes.
 
         Raises:
-            UserError: If a file is missing or damaged, or they do not belong together.
+            UserError: If a file is missing or damaged, or the files do not belong together.
         """
         tokenizer = SentencePieces.load(folder)
         model = Marian.load(folder, dtype=dtype)
         vocabulary = tokenizer.vocabulary
-        for piece, wanted in ((PADDING, model.padding_id), (END, model.end_id)):
-            if vocabulary[piece] != wanted:
+        for token, wanted in ((PADDING, model.padding_id), (END, model.end_id)):
+            if vocabulary[token] != wanted:
                 raise UserError(
-                    f"{folder}: {piece} is {vocabulary[piece]} in vocab.json but {wanted} in "
+                    f"{folder}: {token} is {vocabulary[token]} in vocab.json but {wanted} in "
                     "config.json"
                 )
-        if max(vocabulary.values()) >= len(model.embedding.weight):
+        vocabulary_size = len(model.embedding.weight)
+        if max(vocabulary.values()) >= vocabulary_size:
             raise UserError(
-                f"{folder / 'vocab.json'} has numbers beyond the {len(model.embedding.weight)} "
-                "pieces of config.json"
+                f"{folder}: the ids of vocab.json must be below the vocab_size of config.json, "
+                f"got {max(vocabulary.values())} and {vocabulary_size}"
             )
         return cls(model, tokenizer, **read_search(folder, model))
 
@@ -96,33 +102,38 @@ class PublishedTranslator:
         max_length: int | None = None,
         batch_tokens: int = 1024,
     ) -> list[str]:
-        """Translate sentences; those of like length share a batch.
+        """Translate sentences; those of similar length share a batch.
 
         Args:
-            sentences: What to translate. A blank one gives an empty translation; what is longer
-                than the model's ``max_length`` is cut there.
-            beams: The beam size; the published one if not given.
-            length_penalty: See :func:`write`; the published one if not given.
-            max_length: Most tokens of a translation, end mark included. If not given, the published
-                one, or else about twice the tokens of the longest source in its batch.
-            batch_tokens: Most source tokens of a batch, padding included.
+            sentences: Source sentences. A blank one gives an empty translation. One that is longer
+                than the model's ``max_length`` is truncated.
+            beams: Beam size; the published one if ``None``.
+            length_penalty: Exponent of the length; the published one if ``None``. See
+                :func:`generate`.
+            max_length: Maximum number of tokens of a translation, end token included; if ``None``,
+                the published one, or else about twice that of the longest source in the batch.
+            batch_tokens: Maximum number of source tokens of a batch, padding included.
+
+        Returns:
+            A translation for each sentence, in the same order.
         """
-        model, most = self.model, self.model.max_length
+        model, longest = self.model, self.model.max_length
         device = model.embedding.weight.device
         encoded = [self.tokenizer.encode(text) if text.strip() else [] for text in sentences]
-        if too_long := sum(len(ids) > most for ids in encoded):
-            log.warning(f"{too_long:,} sentences were cut: the model reads {most} tokens at most")
+        if too_long := sum(len(ids) > longest for ids in encoded):
+            log.warning(f"{too_long:,} sentences were truncated to the model's {longest} tokens")
             encoded = [
-                [*ids[: most - 1], model.end_id] if len(ids) > most else ids for ids in encoded
+                [*ids[: longest - 1], model.end_id] if len(ids) > longest else ids
+                for ids in encoded
             ]
-        rows_of_words = range(len(model.embedding.weight))
-        suppressed = [number for number in rows_of_words if number not in self.tokenizer.pieces]
+        ids_of_embedding = range(len(model.embedding.weight))
+        suppressed = [number for number in ids_of_embedding if number not in self.tokenizer.tokens]
         translations = ["" for _ in encoded]
         for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
-            rows = [torch.tensor(encoded[place]) for place in chosen]
-            source = pad_sequence(rows, batch_first=True, padding_value=model.padding_id)
-            length = min(max_length or self.max_length or 2 * source.shape[1] + 10, most)
-            found = write(
+            sequences = [torch.tensor(encoded[index]) for index in chosen]
+            source = pad_sequence(sequences, batch_first=True, padding_value=model.padding_id)
+            length = min(max_length or self.max_length or 2 * source.shape[1] + 10, longest)
+            found = generate(
                 model,
                 source.to(device),
                 beams=self.beams if beams is None else beams,
@@ -131,21 +142,21 @@ class PublishedTranslator:
                 max_length=length,
                 suppressed=suppressed,
             )
-            for place, sentence in zip(chosen, found, strict=True):
-                translations[place] = self.tokenizer.decode(sentence.tokens)
+            for index, hypothesis in zip(chosen, found, strict=True):
+                translations[index] = self.tokenizer.decode(hypothesis.tokens)
         return translations
 
 
 def read_search(folder: Path, model: Marian) -> dict[str, Any]:
-    """Read the published settings of the search.
+    """Read the published settings of beam search.
 
-    They stand in ``generation_config.json``, or in ``config.json`` of older folders.
+    Older folders have them in ``config.json`` instead of ``generation_config.json``.
 
     Returns:
         Arguments of :class:`PublishedTranslator`.
 
     Raises:
-        UserError: If they ask for a search that is not implemented here.
+        UserError: If a setting is not implemented here.
     """
     path = folder / "generation_config.json"
     config = Config(path if path.exists() else folder / "config.json", "marian")
@@ -182,13 +193,13 @@ def read_search(folder: Path, model: Marian) -> dict[str, Any]:
     found["lookahead"] = rules[early_stopping]
     if "max_new_tokens" in config.values:
         found["max_length"] = config.size("max_new_tokens")
-    elif "max_length" in config.values:  # which counts the first token, too
+    elif "max_length" in config.values:  # counts the start token, too
         found["max_length"] = config.size("max_length", least=2) - 1
     return found
 
 
 @torch.inference_mode()
-def write(
+def generate(
     model: Marian,
     source: Tensor,
     *,
@@ -198,17 +209,21 @@ def write(
     lookahead: int | None = 0,
     suppressed: Sequence[int] = (),
 ) -> list[Generation]:
-    """Write the best translation of each sentence, as ``generate`` of transformers does.
+    """Generate the best translation of each sentence, as ``generate`` of transformers does.
 
     Args:
-        model: In eval mode.
-        source: Padded ids, each sentence closed by the end mark. Shape (N, S).
-        beams: The beam size.
-        length_penalty: The log-probability is divided by the length, end mark included, raised to
-            this power: 0 takes the likeliest translation, more favours longer ones.
-        max_length: Most tokens of a translation, end mark included.
-        lookahead: When the search is over; see :func:`~transformer_blocks.beam_search`.
-        suppressed: Ids that are never written besides padding.
+        model: The translation model, in evaluation mode.
+        source: Padded token ids, each sentence followed by the end token, of shape (N, S).
+        beams: Beam size.
+        length_penalty: Exponent of the length by which a log-probability is divided; the length
+            includes the end token. 0 ranks hypotheses by probability alone; a larger value favours
+            longer ones.
+        max_length: Maximum number of tokens of a translation, end token included.
+        lookahead: Stopping rule; see :func:`~transformer_blocks.beam_search`.
+        suppressed: Ids besides padding that are never generated.
+
+    Returns:
+        The best hypothesis of each sentence.
     """
     start = torch.full((len(source),), model.padding_id, device=source.device)
     found = beam_search(
@@ -229,16 +244,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def translate_lines(arguments: Sequence[str] | None) -> None:
-    """Translate sentences from arguments or a file, line in, line out."""
+    """Print the translations of sentences from the arguments or a file, one per line."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a folder, or a name on the Hugging Face hub")
-    parser.add_argument("sentences", nargs="*", help="what to translate")
-    parser.add_argument("--file", type=Path, help="sentences, one a line")
-    parser.add_argument("--beams", type=number(int, "above 0"), help="default: the model's")
+    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
+    parser.add_argument("sentences", nargs="*", help="sentences to translate")
+    parser.add_argument("--file", type=Path, help="file of sentences, one per line")
     parser.add_argument(
-        "--length-penalty", type=number(float, "in [0, 10]"), help="default: the model's"
+        "--beams", type=number(int, "above 0"), help="beam size (default: the published one)"
     )
-    parser.add_argument("--revision", help="on the hub (default: its main branch)")
+    parser.add_argument(
+        "--length-penalty",
+        type=number(float, "in [0, 10]"),
+        help="exponent of the length by which log-probabilities are divided (default: the "
+        "published one)",
+    )
+    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
     if bool(options.sentences) == bool(options.file):
         raise UserError("give either sentences or --file")
@@ -253,7 +273,9 @@ def translate_lines(arguments: Sequence[str] | None) -> None:
     vocabulary_size = len(translator.model.embedding.weight)
     beams = options.beams or translator.beams
     if beams > vocabulary_size:
-        raise UserError(f"--beams must not exceed the {vocabulary_size} tokens, got {beams}")
+        raise UserError(
+            f"--beams must not exceed the {vocabulary_size} tokens of the vocabulary, got {beams}"
+        )
     prepared = replace(translator, model=prepare(translator.model))
     for line in prepared.translate(lines, beams=beams, length_penalty=options.length_penalty):
         print(line)

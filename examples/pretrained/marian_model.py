@@ -1,13 +1,14 @@
-"""Marian's encoder and decoder, and where their weights stand in a published file.
+"""Marian: the model, and the names of its weights in a published file.
 
-Few things differ from figure 1 of the paper, and each is a line below:
+Marian's encoder-decoder differs from figure 1 of the paper in a few points, each a line below:
 
-- one table embeds the words of both languages, and scores them at the end;
-- all sines of a position stand before all cosines, instead of in turns;
-- the feed-forward networks bend by swish (``F.silu``);
-- a bias is added to the scores; padding, which begins every sentence, is never one of the words.
+- source, target and output layer share one embedding;
+- in the positional encoding, all sines come before all cosines instead of alternating;
+- the activation function is swish (``F.silu``);
+- a bias is added to the logits;
+- the padding token is the start token of every translation, and is never generated.
 
-Next: ``sentence_pieces.py``, how Marian reads, and ``marian.py``, which translates.
+Next: ``sentence_pieces.py``, Marian's tokenizer, and ``marian.py``, the program.
 """
 
 import math
@@ -40,47 +41,51 @@ ATTENTION = {
     "value_projection": "v_proj",
     "output_projection": "out_proj",
 }
-INSIDE = {
+LAYER = {
     **{f"self_attention.{ours}": f"self_attn.{theirs}" for ours, theirs in ATTENTION.items()},
     "self_attention_residual.norm": "self_attn_layer_norm",
     "feed_forward.up_projection": "fc1",
     "feed_forward.down_projection": "fc2",
     "feed_forward_residual.norm": "final_layer_norm",
 }
-INSIDE_DECODER = {
-    **INSIDE,
+DECODER_LAYER = {
+    **LAYER,
     **{f"cross_attention.{ours}": f"encoder_attn.{theirs}" for ours, theirs in ATTENTION.items()},
     "cross_attention_residual.norm": "encoder_attn_layer_norm",
 }
-"""What our modules are called in a published file, where the first table stands for one tensor."""
+"""Published names of our modules. The names of ``SHARED`` all belong to one tensor."""
 
 LEFT_OUT = r"model\.(encoder|decoder)\.embed_positions\.weight"
-"""The waves, which are computed here."""
+"""Positional encodings, which are computed here."""
 
 
 class SinesThenCosines(SinusoidalPositionalEncoding):
-    """The paper's waves in another order: columns 0, 2, 4, ... and then 1, 3, 5, ...
+    """The paper's positional encoding with its columns in another order: 0, 2, 4, ... 1, 3, 5, ...
+
+    Args:
+        d_model: Hidden size.
+        max_length: Maximum number of positions.
 
     Example:
-        >>> waves = SinesThenCosines(4, max_length=8)(torch.zeros(1, 8, 4))
-        >>> torch.allclose(waves[0, :, 0], torch.arange(8.0).sin())
+        >>> encoding = SinesThenCosines(4, max_length=8)(torch.zeros(1, 8, 4))
+        >>> torch.allclose(encoding[0, :, 0], torch.arange(8.0).sin())
         True
-        >>> torch.allclose(waves[0, :, 2], torch.arange(8.0).cos())
+        >>> torch.allclose(encoding[0, :, 2], torch.arange(8.0).cos())
         True
     """
 
     def __init__(self, d_model: int, *, max_length: int) -> None:
         super().__init__(d_model, max_length=max_length)
-        self._sort()
+        self._reorder_columns()
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
     ) -> "SinusoidalPositionalEncoding":
-        super()._apply(fn, recurse)  # which computes the table anew
-        self._sort()
+        super()._apply(fn, recurse)  # recomputes the table
+        self._reorder_columns()
         return self
 
-    def _sort(self) -> None:
+    def _reorder_columns(self) -> None:
         self.table = torch.cat((self.table[:, 0::2], self.table[:, 1::2]), dim=1)
 
 
@@ -88,15 +93,15 @@ class Marian(nn.Module):
     """Marian's encoder and decoder.
 
     Args:
-        vocabulary_size: Number of token ids, of both languages together.
-        d_model: Width of the model.
-        num_layers: Layers of the encoder, and of the decoder.
-        num_heads: Heads of the encoder's attentions, and of the decoder's.
-        d_ff: Inner width of the encoder's feed-forward networks, and of the decoder's.
-        max_length: Most tokens of a sentence.
-        activation: The bend of the feed-forward networks.
-        padding_id: The token that stands for nothing, and begins every translation.
-        end_id: The token that ends a sentence.
+        vocabulary_size: Number of token ids of both languages together, V.
+        d_model: Hidden size.
+        num_layers: Number of layers of the encoder, and of the decoder.
+        num_heads: Number of attention heads of each encoder layer, and of each decoder layer.
+        d_ff: Inner size of the encoder's feed-forward networks, and of the decoder's.
+        max_length: Maximum number of tokens of a sentence.
+        activation: Activation function of the feed-forward networks.
+        padding_id: Id of the padding token, which is also the start token of every translation.
+        end_id: Id of the token that ends a sentence.
     """
 
     final_bias: Tensor
@@ -139,23 +144,27 @@ class Marian(nn.Module):
         self.register_buffer("final_bias", torch.zeros(1, vocabulary_size))
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Read the source, ids of shape (B, S).
+        """Encode source sentences.
+
+        Args:
+            source: Padded token ids, of shape (B, S).
 
         Returns:
-            The memory, shape (B, S, d_model), and its mask, shape (B, 1, 1, S).
+            The memory, of shape (B, S, d_model), and its padding mask, of shape (B, 1, 1, S).
         """
         mask = padding_mask(source, self.padding_id)
         return self.encoder(self.embed(source), mask=mask), mask
 
     def decode(self, target: Tensor, cache: DecoderCache) -> Tensor:
-        """Score what follows each of the newest target tokens.
+        """Compute the logits of the token that follows each of the newest target tokens.
 
         Args:
-            target: Ids. Shape (B, L).
-            cache: What ``decoder.new_cache`` made of the memory; the tokens are added to it.
+            target: Token ids, of shape (B, L).
+            cache: Keys and values of the memory and of the preceding target tokens, from
+                ``decoder.new_cache(memory)``. Those of ``target`` are appended.
 
         Returns:
-            Logits. Shape (B, L, V).
+            Logits, of shape (B, L, V).
         """
         return self.logits(self.decoder(self.embed(target, cache.length), cache=cache))
 
@@ -173,20 +182,20 @@ class Marian(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Marian":
-        """Read a published translator.
+        """Load a published translation model.
 
         Args:
-            folder: Holds ``config.json`` and ``model.safetensors``.
-            dtype: What to compute in.
+            folder: Folder that holds ``config.json`` and ``model.safetensors``.
+            dtype: Data type of the parameters, in which the model computes.
 
         Returns:
-            The model, in eval mode.
+            The model, in evaluation mode.
 
         Raises:
-            UserError: If a file is missing or damaged, or is no model of Marian's.
+            UserError: If a file is missing or damaged, or belongs to another model.
         """
         config = Config(folder / "config.json", "marian")
-        config.values.setdefault("scale_embedding", False)  # what it means if nothing is said
+        config.values.setdefault("scale_embedding", False)  # the default of transformers
         config.expect(
             scale_embedding=True,
             static_position_embeddings=True,
@@ -196,7 +205,7 @@ class Marian(nn.Module):
             normalize_embedding=False,
             add_final_layer_norm=False,
         )
-        # The table of positions is computed, before and whether or not the file's tensors fit.
+        # Limited, because the positional encoding is computed before the tensors are compared.
         vocabulary_size, d_model = config.size("vocab_size"), config.size("d_model", most=2**13)
         padding_id = config.size("pad_token_id", least=0)
         config.expect(decoder_vocab_size=vocabulary_size, decoder_start_token_id=padding_id)
@@ -222,17 +231,17 @@ class Marian(nn.Module):
 
 
 def origins(num_layers: tuple[int, int]) -> Iterator[tuple[str, Origin]]:
-    """Tell where each of our parameters stands in a published file, layer by layer."""
+    """Yield the name of each parameter and its origin in a published file, layer by layer."""
     yield "embedding.weight", Origin(SHARED)
     yield "output.weight", Origin(SHARED)
     yield "final_bias", Origin(("final_logits_bias",))
-    sides = ("encoder", num_layers[0], INSIDE), ("decoder", num_layers[1], INSIDE_DECODER)
-    for side, count, modules in sides:
+    stacks = ("encoder", num_layers[0], LAYER), ("decoder", num_layers[1], DECODER_LAYER)
+    for stack, count, modules in stacks:
         for layer in range(count):
             for ours, theirs in modules.items():
                 for kind in ("weight", "bias"):
-                    name = f"model.{side}.layers.{layer}.{theirs}.{kind}"
-                    yield f"{side}.layers.{layer}.{ours}.{kind}", Origin((name,))
+                    name = f"model.{stack}.layers.{layer}.{theirs}.{kind}"
+                    yield f"{stack}.layers.{layer}.{ours}.{kind}", Origin((name,))
 
 
 class MarianSteps(IncrementalDecoder):

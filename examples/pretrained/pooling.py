@@ -1,10 +1,10 @@
-r"""Pooling: one vector of a sentence from those of its tokens, and what follows.
+r"""Pooling: compute the vector of a sentence from the hidden states of its tokens.
 
-A model of ``sentence-transformers`` is a sequence of modules, listed in ``modules.json``: first the
-encoder, then a pooling, then perhaps linear layers and a normalisation, each with its settings in a
-folder of its own. All of them are read, and one that is not implemented here is refused.
+A model of ``sentence-transformers`` is a sequence of modules, which ``modules.json`` lists: the
+encoder, a pooling, and optionally linear layers and a normalisation. The settings of each module
+are in a folder of its own. A module that is not implemented here is refused.
 
-Next: ``bert.py``, which searches with such vectors.
+Next: ``bert.py``, which compares such vectors.
 """
 
 import re
@@ -29,32 +29,32 @@ from pretrained.loading import (
 
 
 def first(states: Tensor, real: Tensor) -> Tensor:
-    """Take the first token, [CLS]."""
+    """Return the hidden state of the first token, [CLS]."""
     return states[:, 0]
 
 
 def last(states: Tensor, real: Tensor) -> Tensor:
-    """Take the last real token, [SEP]."""
+    """Return the hidden state of the last token before the padding, [SEP]."""
     return states[torch.arange(len(states)), real.sum(dim=1) - 1]
 
 
 def maximum(states: Tensor, real: Tensor) -> Tensor:
-    """Take the largest of each number."""
+    """Return the maximum of each feature over the tokens."""
     return states.masked_fill(~real[:, :, None], -torch.inf).amax(dim=1)
 
 
 def mean(states: Tensor, real: Tensor) -> Tensor:
-    """Take the mean."""
+    """Return the mean over the tokens."""
     return _sum(states, real) / real.sum(dim=1, keepdim=True)
 
 
 def mean_over_root(states: Tensor, real: Tensor) -> Tensor:
-    """Divide the sum by the square root of the number of tokens."""
+    """Return the sum over the tokens, divided by the square root of their number."""
     return _sum(states, real) / real.sum(dim=1, keepdim=True).sqrt()
 
 
 def weighted_mean(states: Tensor, real: Tensor) -> Tensor:
-    """Take the mean in which the first token counts once, the second twice, and so on."""
+    """Return the weighted mean in which the token at position i, from 1, has weight i."""
     weights = torch.arange(1, states.shape[1] + 1, device=states.device) * real  # (B, L)
     return _sum(states * weights[:, :, None], real) / weights.sum(dim=1, keepdim=True)
 
@@ -71,15 +71,16 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "weightedmean": weighted_mean,
     "lasttoken": last,
 }
-"""What the poolings are called in a published file: from states (B, L, d_model), and a mask (B, L)
-that is True at real tokens, to one vector each, (B, d_model)."""
+"""The poolings by their published names. Each is a function of the hidden states, of shape
+(B, L, d_model), and a mask, of shape (B, L), that is True at tokens and False at padding. It
+returns one vector for each sequence, of shape (B, d_model)."""
 
 OLD_NAMES = {f"pooling_mode_{name}_tokens": name for name in ("mean", "max", "weightedmean")} | {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""What older files call them; each is true or false there."""
+"""The poolings by the names of older files, in which each name is true or false."""
 
 DENSE_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "torch.nn.modules.linear.Identity": nn.Identity,
@@ -93,92 +94,102 @@ ON_SENTENCES = {
     "module_input_name": "sentence_embedding",
     "module_output_name": "sentence_embedding",
 }
-"""What a module after the pooling must work on, and not on the vectors of tokens."""
+"""Settings of a module after the pooling, which transforms sentence vectors, not hidden states."""
 
 ENCODER = "Transformer"
 DEFAULT = [(ENCODER, ""), ("Pooling", "1_Pooling")]
-"""The modules of a folder without ``modules.json``."""
+"""The modules of a folder without ``modules.json``, each with its folder."""
 
 
 class Normalise(nn.Module):
-    """Divide each vector by its length."""
+    """L2 normalisation: divide each vector by its Euclidean norm."""
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return vectors of length one, of the same shape."""
+        """Return vectors of norm 1, of the same shape."""
         return F.normalize(vectors, dim=-1)
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """What makes a sentence's vector of its tokens'.
+    """The modules after the encoder: poolings, linear layers and normalisations.
 
     Attributes:
-        modes: Functions of :data:`POOLINGS`; of several, the vectors are joined end to end.
-        following: What is then computed of the vector.
-        width: Its size at the end.
+        modes: Functions of :data:`POOLINGS`; the vectors of several are concatenated.
+        layers: The modules that transform the pooled vector.
+        size: Number of features of the resulting vector.
     """
 
     modes: tuple[Callable[[Tensor, Tensor], Tensor], ...]
-    following: nn.Sequential
-    width: int
+    layers: nn.Sequential
+    size: int
 
     def __call__(self, states: Tensor, real: Tensor) -> Tensor:
-        """Make a vector of each sentence, shape (B, width).
+        """Compute the vector of each sentence.
 
         Args:
-            states: The encoder's output. Shape (B, L, d_model).
-            real: True at real tokens, False at padding. Shape (B, L).
+            states: Hidden states from the encoder, of shape (B, L, d_model).
+            real: Mask that is True at tokens and False at padding, of shape (B, L).
+
+        Returns:
+            Sentence vectors, of shape (B, size).
         """
         pooled = torch.cat([mode(states, real) for mode in self.modes], dim=-1)
-        vectors: Tensor = self.following(pooled)
+        vectors: Tensor = self.layers(pooled)
         return vectors
 
     @classmethod
     def load(cls, folder: Path, d_model: int, *, dtype: torch.dtype) -> "Pooling":
-        """Read the modules after the encoder.
+        """Load the modules after the encoder.
+
+        Args:
+            folder: The model's folder, with or without ``modules.json``.
+            d_model: Hidden size of the encoder.
+            dtype: Data type of the parameters, in which the modules compute.
 
         Raises:
             UserError: If a file is damaged, or names a module that is not implemented here.
         """
         (_, pooling), *others = read_modules(folder)[1:]
         modes = _read_modes(folder / pooling / "config.json", d_model)
-        width = len(modes) * d_model
-        following: list[nn.Module] = []
+        size = len(modes) * d_model
+        layers: list[nn.Module] = []
         for kind, path in others:
             if kind == "Normalize":
                 settings = folder / path / "config.json"
                 if settings.exists():
                     Config(settings).expect_only(**ON_SENTENCES)
-                following.append(Normalise())
+                layers.append(Normalise())
             elif kind == "Dense":
-                dense, width = _read_dense(folder / path, width, dtype)
-                following.append(dense)
-        return cls(tuple(POOLINGS[mode] for mode in modes), nn.Sequential(*following), width)
+                dense, size = _load_dense(folder / path, size, dtype)
+                layers.append(dense)
+        return cls(tuple(POOLINGS[mode] for mode in modes), nn.Sequential(*layers), size)
 
 
 def read_modules(folder: Path) -> list[tuple[str, str]]:
-    """Read the kinds of the modules and the folders of their settings: encoder, pooling, others.
+    """Read the kind and the folder of each module: the encoder, the pooling, and the others.
 
     Raises:
-        UserError: If ``modules.json`` is damaged, or lists others.
+        UserError: If ``modules.json`` is damaged, or lists other modules.
     """
     path = folder / "modules.json"
     if not path.exists():
         return DEFAULT
     found = []
-    for place, module in enumerate(read_json_list(path)):
+    for index, module in enumerate(read_json_list(path)):
         name, part = (
             (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         )
         kind = re.fullmatch(r"sentence_transformers\.(?:\w+\.)*(\w+)", str(name))
-        wanted = ({ENCODER}, {"Pooling"}, {"Dense", "Normalize", "Dropout"})[min(place, 2)]
+        wanted = ({ENCODER}, {"Pooling"}, {"Dense", "Normalize", "Dropout"})[min(index, 2)]
         if not kind or kind[1] not in wanted:
             raise UserError(
-                f"{path}: module {place} must be {' or '.join(sorted(wanted))} of "
+                f"{path}: module {index} must be {' or '.join(sorted(wanted))} of "
                 f"sentence_transformers for this program, got {shown(name)}"
             )
         if not isinstance(part, str) or not re.fullmatch(r"\w[\w-]*|", part):
-            raise UserError(f"{path}: module {place} must name a folder here, got {shown(part)}")
+            raise UserError(
+                f"{path}: module {index} must name a folder within the model's, got {shown(part)}"
+            )
         found.append((kind[1], part))
     if len(found) < 2:
         raise UserError(f"{path} must list an encoder and a pooling, got {len(found)} modules")
@@ -217,10 +228,10 @@ def _is_mode(mode: object) -> bool:
     return isinstance(mode, str) and mode in POOLINGS
 
 
-def _read_dense(folder: Path, width: int, dtype: torch.dtype) -> tuple[nn.Module, int]:
+def _load_dense(folder: Path, in_features: int, dtype: torch.dtype) -> tuple[nn.Module, int]:
     config = Config(folder / "config.json")
     config.expect_only(
-        in_features=width,
+        in_features=in_features,
         use_residual=False,
         **{
             name: config.values.get(name)
@@ -228,18 +239,18 @@ def _read_dense(folder: Path, width: int, dtype: torch.dtype) -> tuple[nn.Module
         },
         **ON_SENTENCES,
     )
-    name = config.values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if not isinstance(name, str) or name not in DENSE_ACTIVATIONS:
+    activation = config.values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if not isinstance(activation, str) or activation not in DENSE_ACTIVATIONS:
         raise UserError(
             f"{config.path}: activation_function must be one of {', '.join(DENSE_ACTIVATIONS)}, "
-            f"got {shown(name)}"
+            f"got {shown(activation)}"
         )
     bias = config.values.get("bias", True)
     if not isinstance(bias, bool):
         raise UserError(f"{config.path}: bias must be true or false, got {shown(bias)}")
-    new_width = config.size("out_features")
-    make = partial(nn.Linear, width, new_width, bias=bias)
-    kinds = ("weight", "bias") if bias else ("weight",)
-    origins = [(kind, Origin((f"linear.{kind}",))) for kind in kinds]
+    out_features = config.size("out_features")
+    make = partial(nn.Linear, in_features, out_features, bias=bias)
+    names = ("weight", "bias") if bias else ("weight",)
+    origins = [(name, Origin((f"linear.{name}",))) for name in names]
     linear = load_model(make, folder / WEIGHTS, origins, left_out="", dtype=dtype)
-    return nn.Sequential(linear, DENSE_ACTIVATIONS[name]()), new_width
+    return nn.Sequential(linear, DENSE_ACTIVATIONS[activation]()), out_features

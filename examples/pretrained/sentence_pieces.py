@@ -1,10 +1,10 @@
-"""Sentence pieces: cut text as Marian's translators were trained to read it.
+"""Sentence pieces: the tokenizer of Marian's translators.
 
-Two sentencepiece models cut the languages that are read and written into pieces, and one table
-numbers the pieces of both. (``translation/tokenizer.py`` tells what a sentence piece is.)
+One sentencepiece model splits the source language into subwords, another the target language, and
+one vocabulary holds the ids of both. (``translation/tokenizer.py`` explains sentencepiece.)
 
-The models were trained on text whose quotation marks and dashes had been made plain by a script of
-the Moses toolkit; that is left to whoever calls.
+The models were trained on text whose quotation marks and dashes had been replaced by their ASCII
+forms by a script of the Moses toolkit. Here, texts are not changed.
 """
 
 from pathlib import Path
@@ -21,28 +21,28 @@ class SentencePieces:
     """Marian's tokenizer: source text to ids, target ids to text.
 
     Args:
-        source: Cuts what is read.
-        vocabulary: The id of each piece of both languages.
+        source: The sentencepiece model of the source language.
+        vocabulary: The id of each token of both languages.
 
     Raises:
-        UserError: If a special piece is missing, or two pieces have one id.
+        UserError: If a special token is missing, or two tokens have one id.
     """
 
     def __init__(self, source: SentencePieceProcessor, vocabulary: dict[str, int]) -> None:
-        for piece in (END, UNKNOWN, PADDING):
-            if piece not in vocabulary:
-                raise UserError(f"the vocabulary of a Marian tokenizer must hold {piece}")
+        for token in (END, UNKNOWN, PADDING):
+            if token not in vocabulary:
+                raise UserError(f"the vocabulary of a Marian tokenizer must hold {token}")
         self.source = source
         self.vocabulary = vocabulary
-        self.pieces = {number: piece for piece, number in vocabulary.items()}
-        if len(self.pieces) < len(vocabulary):
-            raise UserError("the vocabulary of a Marian tokenizer must not repeat a number")
+        self.tokens = {number: token for token, number in vocabulary.items()}
+        if len(self.tokens) < len(vocabulary):
+            raise UserError("the vocabulary of a Marian tokenizer must not repeat an id")
 
     @classmethod
     def load(cls, folder: Path) -> "SentencePieces":
         """Read ``source.spm`` and ``vocab.json``.
 
-        What is written is put together from the pieces of ``vocab.json``, without ``target.spm``.
+        Decoding joins the tokens of ``vocab.json`` and does not need ``target.spm``.
 
         Raises:
             UserError: If a file is missing or damaged.
@@ -51,40 +51,42 @@ class SentencePieces:
         vocabulary = check_vocabulary(read_json(table), table)
         try:
             data = path.read_bytes()
-            # An empty file is to sentencepiece a model that is still to come.
+            # sentencepiece takes an empty file for a model that is loaded later.
             source = SentencePieceProcessor(model_proto=data or b"?")
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
         except RuntimeError as error:
-            raise UserError(f"{path} is no sentencepiece model, or it is damaged") from error
+            raise UserError(
+                f"{path} must be a sentencepiece model, but is another file or damaged"
+            ) from error
         return cls(source, vocabulary)
 
     def encode(self, text: str) -> list[int]:
-        """Turn a text into ids, closed by the end mark.
+        """Turn a text into token ids, followed by the end token.
 
-        A model with several target languages is told which by a first word such as ``>>jpn<<``. Of
-        the special pieces, none can be written into a text: ``</s>`` there is text as any other.
+        For a model with several target languages, a text begins with a language code such as
+        ``>>jpn<<``. A ``</s>`` within a text is text, never the special token.
         """
-        pieces = []
+        tokens = []
         if text.startswith(">>") and "<<" in text:
             code, _, text = text.partition("<<")
-            pieces.append(f"{code}<<")
-        pieces += self.source.encode(text, out_type=str)
+            tokens.append(f"{code}<<")
+        tokens += self.source.encode(text, out_type=str)
         unknown = self.vocabulary[UNKNOWN]
         special = (END, PADDING)
         ids = [
-            unknown if each in special else self.vocabulary.get(each, unknown) for each in pieces
+            unknown if each in special else self.vocabulary.get(each, unknown) for each in tokens
         ]
         return [*ids, self.vocabulary[END]]
 
     def decode(self, ids: list[int]) -> str:
-        """Turn ids into text; special pieces say nothing.
+        """Turn token ids into text, without special tokens.
 
         Raises:
             IndexError: If an id is not in the vocabulary.
         """
-        if strangers := [number for number in ids if number not in self.pieces]:
-            raise IndexError(f"an id must be in the vocabulary, got {strangers[0]}")
-        pieces = (self.pieces[number] for number in ids)
-        spoken = (piece for piece in pieces if piece not in (END, UNKNOWN, PADDING))
-        return "".join(spoken).replace("▁", " ").strip()
+        if unknown := [number for number in ids if number not in self.tokens]:
+            raise IndexError(f"an id must be in the vocabulary, got {unknown[0]}")
+        tokens = (self.tokens[number] for number in ids)
+        ordinary = (token for token in tokens if token not in (END, UNKNOWN, PADDING))
+        return "".join(ordinary).replace("▁", " ").strip()

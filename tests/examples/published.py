@@ -1,4 +1,4 @@
-"""Small models with random weights, saved as published ones are, by the library they come from."""
+"""Small models with random weights, saved by the library that published models come from."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +16,13 @@ transformers.utils.logging.disable_progress_bar()
 
 
 def save(model: nn.Module, folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
-    """Give a model weights that differ in every place, and save it."""
+    """Give a model random weights, all different, and save it."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embed_positions" not in name:
-                is_scale = parameter.dim() == 1 and name.endswith("weight")  # of a normalisation
+                is_scale = parameter.dim() == 1 and name.endswith(
+                    "weight"
+                )  # of a layer normalisation
                 nn.init.normal_(parameter, std=1.0 if is_scale else 0.3)
     published: Any = model.to(dtype).eval()
     published.save_pretrained(folder)
@@ -28,7 +30,7 @@ def save(model: nn.Module, folder: Path, *, dtype: torch.dtype = torch.float32) 
 
 
 def change_tensors(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
-    """Write the weights of a folder anew, after a change."""
+    """Change the weights of a folder."""
     path = folder / "model.safetensors"
     tensors = load_file(path)
     change(tensors)

@@ -1,4 +1,4 @@
-"""Our BERT beside the one of transformers, with the same files."""
+"""BERT computes what transformers computes from the same files."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from pretrained.convert import convert
 from pretrained.loading import find_folder
 from pretrained.wordpiece import WordPiece
 
-PIECES = (
+TOKENS = (
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "##at", "a", "##b", "c"),
     *(
         "un",
@@ -68,7 +68,7 @@ PIECES = (
         "5",
     ),
 )
-VOCABULARY = {token: number for number, token in enumerate(PIECES)}
+VOCABULARY = {token: number for number, token in enumerate(TOKENS)}
 TRICKY = (
     *("", " ", "the cats!", "THE Cats.", "unbelievable unbelievably", "café Café CAFÉ naïve"),
     *(
@@ -102,7 +102,7 @@ TRICKY = (
 
 def settings() -> Any:
     return transformers.BertConfig(
-        vocab_size=len(PIECES),
+        vocab_size=len(TOKENS),
         hidden_size=32,
         num_hidden_layers=3,
         num_attention_heads=4,
@@ -116,7 +116,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published, once")
     torch.manual_seed(0)
     save(transformers.BertModel(settings()), folder)
-    (folder / "vocab.txt").write_text("".join(f"{each}\n" for each in PIECES), encoding="utf-8")
+    (folder / "vocab.txt").write_text("".join(f"{each}\n" for each in TOKENS), encoding="utf-8")
     return folder
 
 
@@ -125,10 +125,12 @@ def published_tokenizer(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_padded_texts_are_read_as_by_transformers(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_hidden_states_of_padded_texts_equal_those_of_transformers(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
     theirs = save(transformers.BertModel(settings()), tmp_path, dtype=dtype)
     ours = Bert.load(tmp_path, dtype=dtype)
-    tokens = torch.randint(1, len(PIECES), (4, 20))
+    tokens = torch.randint(1, len(TOKENS), (4, 20))
     for row, length in enumerate((20, 7, 1, 13)):
         tokens[row, length:] = 0
     with torch.no_grad():
@@ -136,7 +138,7 @@ def test_padded_texts_are_read_as_by_transformers(tmp_path: Path, dtype: torch.d
         torch.testing.assert_close(ours(tokens), expected, rtol=0, atol=TOLERANCE[dtype])
 
 
-def test_sentences_become_the_mean_of_their_tokens(folder: Path) -> None:
+def test_a_sentence_vector_is_the_mean_of_the_hidden_states(folder: Path) -> None:
     encoder = SentenceEncoder.load(folder)
     theirs = transformers.BertModel.from_pretrained(folder).eval()
     inputs = published_tokenizer()(
@@ -159,7 +161,7 @@ def test_sentences_become_the_mean_of_their_tokens(folder: Path) -> None:
 @pytest.mark.parametrize("split_chinese", [True, False])
 @pytest.mark.parametrize("strip_accents", [None, True, False])
 @pytest.mark.parametrize("lower_case", [True, False])
-def test_texts_are_cut_as_by_transformers(
+def test_texts_are_encoded_as_by_transformers(
     tmp_path: Path, lower_case: bool, strip_accents: bool | None, split_chinese: bool
 ) -> None:
     theirs = published_tokenizer(
@@ -168,7 +170,7 @@ def test_texts_are_cut_as_by_transformers(
         tokenize_chinese_chars=split_chinese,
     )
     theirs.save_pretrained(tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS), encoding="utf-8")
     ours = WordPiece.load(tmp_path)
     for text in TRICKY:
         expected = theirs(text, truncation=True, max_length=20, split_special_tokens=True)
@@ -185,7 +187,7 @@ def settled(character: str) -> bool:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_is_cut_as_by_transformers(text: str) -> None:
+def test_any_text_is_encoded_as_by_transformers(text: str) -> None:
     theirs = published_tokenizer()
     ours = WordPiece.from_vocabulary(VOCABULARY)
     expected = theirs(text, split_special_tokens=True)["input_ids"]
@@ -214,7 +216,7 @@ def test_a_lone_surrogate_is_dropped() -> None:
     assert tokenizer.encode("the\ud800 c\udfffat", max_length=9) == expected
 
 
-def test_names_of_older_files_are_understood(folder: Path, tmp_path: Path) -> None:
+def test_parameter_names_of_older_files_are_understood(folder: Path, tmp_path: Path) -> None:
     old = shutil.copytree(folder, tmp_path / "old")
 
     def age(tensors: dict[str, Tensor]) -> None:
@@ -230,7 +232,7 @@ def test_names_of_older_files_are_understood(folder: Path, tmp_path: Path) -> No
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_the_shorter_length_counts(folder: Path, tmp_path: Path) -> None:
+def test_the_smaller_maximum_length_is_used(folder: Path, tmp_path: Path) -> None:
     for asked, expected in ((7, 7), (600, 20)):
         short = shutil.copytree(folder, tmp_path / str(asked))
         set_config("sentence_bert_config.json", max_seq_length=asked)(short)
@@ -251,7 +253,7 @@ def set_config(name: str = "config.json", **values: object) -> Callable[[Path], 
     return change
 
 
-def test_a_pickle_that_was_converted_is_the_same_model(folder: Path, tmp_path: Path) -> None:
+def test_a_converted_pickle_holds_the_same_model(folder: Path, tmp_path: Path) -> None:
     old = shutil.copytree(folder, tmp_path / "old")
     tensors = load_file(old / "model.safetensors")
     (old / "model.safetensors").unlink()
@@ -282,8 +284,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lose("model.safetensors"), "model.safetensors is missing"),
     "a pickle": (
         only_pickle,
-        "pytorch_model.bin, which is there, is a pickle that could run code when opened; "
-        "examples/pretrained/convert.py writes one from pytorch_model.bin without running anything",
+        "the folder's pytorch_model.bin is a pickle, which could run code when it is opened; "
+        "examples/pretrained/convert.py converts pytorch_model.bin without running code",
     ),
     "shards": (
         lambda folder: (folder / "model.safetensors").rename(
@@ -297,11 +299,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a tensor too many": (
         set_tensor("encoder.layer.3.output.dense.bias", torch.clone),
-        "holds tensor 'encoder.layer.3.output.dense.bias', for which the model has no use",
+        "holds tensor 'encoder.layer.3.output.dense.bias', which the model does not use",
     ),
-    "a bias of words": (
+    "a bias of the token embedding": (
         set_tensor("embeddings.word_embeddings.bias", torch.clone),
-        "holds tensor 'embeddings.word_embeddings.bias', for which",
+        "holds tensor 'embeddings.word_embeddings.bias', which the model does not use",
     ),
     "another shape": (
         set_tensor(QUERY, lambda tensor: tensor[:8].clone()),
@@ -309,7 +311,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "whole numbers": (
         set_tensor(QUERY, lambda tensor: tensor.long()),
-        f"tensor '{QUERY}' must hold numbers, got torch.int64",
+        f"tensor '{QUERY}' must be floating-point, got torch.int64",
     ),
     "NaN": (
         set_tensor(QUERY, lambda tensor: tensor.index_fill(0, torch.tensor([3]), torch.nan)),
@@ -345,11 +347,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         rewrite("config.json", b'{"model_type":' + b"[" * 900 + b"]" * 900 + b"}"),
         "model_type must be 'bert' for this program, got [[[[[[[...]]]]]]]",
     ),
-    "half a character": (
+    "a lone surrogate": (
         rewrite("config.json", b'{"model_type": "bert", "\\ud800": 1}'),
         "config.json holds a lone surrogate, which is no character",
     ),
-    "half a character in bytes": (
+    "a lone surrogate in bytes": (
         rewrite("config.json", b'{"model_type": "bert", "\xed\xa0\x80": 1}'),
         "config.json holds a lone surrogate, which is no character",
     ),
@@ -378,20 +380,23 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "position_embedding_type must be 'absolute' for this program, got 'relative_key'",
     ),
     "a decoder": (set_config(is_decoder=True), "is_decoder must be False"),
-    "another bend": (set_config(hidden_act="mish"), "hidden_act must be one of relu, gelu"),
+    "another activation function": (
+        set_config(hidden_act="mish"),
+        "hidden_act must be one of relu, gelu",
+    ),
     "no layers": (set_config(num_hidden_layers=0), "num_hidden_layers must be a whole number"),
     "a layer fewer": (set_config(num_hidden_layers=2), "holds tensor 'encoder.layer.2."),
-    "more than any memory": (
+    "more tokens than any memory holds": (
         set_config(vocab_size=10**13),
         "vocab_size must be a whole number from 1 to 268435456, got 10000000000000",
     ),
     "numbers of one byte": (
         set_tensor(QUERY, lambda tensor: tensor.to(torch.float8_e4m3fn)),
-        f"tensor '{QUERY}' must hold numbers, got torch.float8",
+        f"tensor '{QUERY}' must be floating-point, got torch.float8",
     ),
     "odd heads": (
         set_config(num_attention_heads=5),
-        "num_attention_heads must divide the width 32, got 5",
+        "num_attention_heads must divide the hidden size 32, got 5",
     ),
     "an endless epsilon": (
         set_config(layer_norm_eps=10**400),
@@ -419,17 +424,18 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         set_config("tokenizer_config.json", do_lower_case="yes"),
         "do_lower_case must be true, false or null, got 'yes'",
     ),
-    "no marks": (rewrite("vocab.txt", b"a\nb\n"), "must hold [PAD]"),
-    "many pieces": (
-        rewrite("vocab.txt", "\n".join([*PIECES, *"xyz"]).encode()),
-        f"the vocabulary has more pieces than the {len(PIECES)} of config.json",
+    "no special tokens": (rewrite("vocab.txt", b"a\nb\n"), "must hold [PAD]"),
+    "more tokens than rows of the embedding": (
+        rewrite("vocab.txt", "\n".join([*TOKENS, *"xyz"]).encode()),
+        "the ids of the vocabulary must be below the vocab_size of config.json, "
+        f"got {len(TOKENS) + 2} and {len(TOKENS)}",
     ),
     "another encoding": (rewrite("vocab.txt", b"[PAD]\n\x8c\xa2"), "vocab.txt:2 is not UTF-8"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_told_in_one_line(
+def test_a_damaged_folder_is_reported_in_one_line(
     damage: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change, message = DAMAGES[damage]
@@ -440,7 +446,7 @@ def test_a_damaged_folder_is_told_in_one_line(
     assert message in one_error_line(capsys)
 
 
-def test_a_tied_tensor_that_is_there_twice_must_be_one(folder: Path, tmp_path: Path) -> None:
+def test_the_copies_of_a_tied_tensor_must_be_equal(folder: Path, tmp_path: Path) -> None:
     twice = shutil.copytree(folder, tmp_path / "twice")
     words = "embeddings.word_embeddings.weight"
 
@@ -454,7 +460,7 @@ def test_a_tied_tensor_that_is_there_twice_must_be_one(folder: Path, tmp_path: P
         Bert.load(twice)
 
 
-def test_the_program_prints_the_nearest_lines_first(
+def test_the_program_prints_the_most_similar_lines_first(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = tmp_path / "lines.txt"
@@ -468,7 +474,7 @@ def test_the_program_prints_the_nearest_lines_first(
     assert float(rows[2][0]) == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-4)
 
 
-def test_what_cannot_be_searched_is_told_in_one_line(
+def test_missing_text_is_reported_in_one_line(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = tmp_path / "empty.txt"
@@ -483,14 +489,14 @@ def test_what_cannot_be_searched_is_told_in_one_line(
     assert "must hold text" in one_error_line(capsys)
 
 
-def test_a_name_of_the_hub_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_on_the_hub_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def fetch(name: str, **options: object) -> str:
+    def download(name: str, **options: object) -> str:
         calls.append((name, options))
         return str(tmp_path)
 
-    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=fetch))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=download))
     assert find_folder("owner/model-1.0", ["config.json"], revision="v2") == tmp_path
     options = {"revision": "v2", "allow_patterns": ["config.json"]}
     assert calls == [("owner/model-1.0", options)]
@@ -502,7 +508,7 @@ def test_a_name_of_the_hub_is_fetched(tmp_path: Path, monkeypatch: pytest.Monkey
                 find_folder(name, [])
 
 
-def test_a_network_that_fails_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_error_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str, **options: object) -> str:
         raise ConnectionError("no route to host\nand a long story")
 
@@ -510,7 +516,7 @@ def test_a_network_that_fails_is_told_in_one_line(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError) as caught:
         find_folder("owner/model", [])
     assert str(caught.value) == (
-        "there is no folder owner/model, and no model of that name could be fetched: "
+        "there is no folder owner/model, and no model of that name could be downloaded: "
         "no route to host"
     )
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
@@ -518,7 +524,7 @@ def test_a_network_that_fails_is_told_in_one_line(monkeypatch: pytest.MonkeyPatc
         find_folder("owner/model", [])
 
 
-def test_every_program_finds_its_parts() -> None:
+def test_every_program_finds_its_packages() -> None:
     code = (
         "import runpy, sys\n"
         "before = list(sys.path)\n"
@@ -541,7 +547,7 @@ def test_every_program_finds_its_parts() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
-def test_published_weights_of_half_precision_are_widened(folder: Path, tmp_path: Path) -> None:
+def test_half_precision_weights_are_loaded_as_float32(folder: Path, tmp_path: Path) -> None:
     half = shutil.copytree(folder, tmp_path / "half")
     change_tensors(half, lambda tensors: tensors.update({k: v.half() for k, v in tensors.items()}))
     loaded = Bert.load(half).state_dict()["encoder.layers.1.self_attention.query_projection.weight"]

@@ -510,7 +510,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change_tensors(
             folder, lambda tensors: tensors.update({"h.9.ln_1.bias": torch.ones(32)})
         ),
-        "holds tensor 'h.9.ln_1.bias', for which the model has no use",
+        "holds tensor 'h.9.ln_1.bias', which the model does not use",
     ),
     "another shape": (
         lambda folder: change_tensors(
@@ -540,7 +540,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         update("config.json", activation_function="gelu_fast"),
         "activation_function must be one of relu, gelu",
     ),
-    "odd heads": (update("config.json", n_head=5), "n_head must divide the width 32, got 5"),
+    "odd heads": (update("config.json", n_head=5), "n_head must divide the hidden size 32, got 5"),
     "another end token": (
         update("config.json", eos_token_id=7),
         "in the vocabulary but 7 in config.json",

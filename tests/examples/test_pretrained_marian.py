@@ -1,4 +1,4 @@
-"""Our Marian beside the one of transformers, with the same files."""
+"""Marian computes what transformers computes from the same files."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from tests.examples.published import TOLERANCE, change_tensors, one_error_line, 
 from torch import Tensor, nn
 
 from pretrained import marian
-from pretrained.marian import PublishedTranslator, read_search, write
+from pretrained.marian import PublishedTranslator, generate, read_search
 from pretrained.marian_model import Marian, MarianSteps
 from pretrained.sentence_pieces import SentencePieces
 from transformer_blocks.inference import prepare
@@ -53,7 +53,7 @@ TRICKY = (
 )
 
 
-def train_pieces(sentences: Iterable[str], size: int) -> bytes:
+def train_sentence_pieces(sentences: Iterable[str], size: int) -> bytes:
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),
@@ -87,7 +87,7 @@ def settings(vocabulary_size: int, **options: Any) -> Any:
 
 
 def save_marian(folder: Path, size: int, *, dtype: torch.dtype = torch.float32) -> Any:
-    """Save a model whose sentences end now and then."""
+    """Save a model whose translations sometimes end before their maximum length."""
     model = transformers.MarianMTModel(settings(size))
     with torch.no_grad():
         model.final_logits_bias.normal_()
@@ -101,9 +101,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     numbers = {"</s>": 0, "<unk>": 1, ">>jpn<<": 2}
     for name, text in (("source.spm", JAPANESE), ("target.spm", ENGLISH)):
-        (folder / name).write_bytes(data := train_pieces(text, 60))
+        (folder / name).write_bytes(data := train_sentence_pieces(text, 60))
         processor = SentencePieceProcessor(model_proto=data)
-        for number in range(3, processor.vocab_size() - 1):  # the last one shall be unknown
+        for number in range(3, processor.vocab_size() - 1):  # without the last token
             numbers.setdefault(processor.id_to_piece(number), len(numbers))
     numbers["<pad>"] = len(numbers)
     (folder / "vocab.json").write_text(json.dumps(numbers), encoding="utf-8")
@@ -113,15 +113,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def published_tokenizer(folder: Path) -> Any:
     files = [folder / name for name in ("source.spm", "target.spm", "vocab.json")]
-    with warnings.catch_warnings(action="ignore"):  # it would like to have sacremoses
+    with warnings.catch_warnings(action="ignore"):  # about the optional package sacremoses
         make: Any = transformers.MarianTokenizer
         tokenizer = make(*map(str, files))
-    tokenizer.punc_normalizer = str  # and must not use it where it has
+    tokenizer.punc_normalizer = str  # not even where the package is installed
     return tokenizer
 
 
 def ragged(size: int, count: int = 4) -> Tensor:
-    """Make sentences of unequal length, each closed by the end mark."""
+    """Make sentences of unequal length, each followed by the end token."""
     tokens = torch.randint(1, size - 1, (count, 11))
     for row, length in enumerate([11, 4, 2, 8] * (count // 4)):
         tokens[row, length - 1] = 0
@@ -130,14 +130,16 @@ def ragged(size: int, count: int = 4) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_every_score_is_that_of_transformers(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_hidden_states_and_logits_equal_those_of_transformers(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
     size = 37
     theirs = save_marian(tmp_path, size, dtype=dtype)
-    if dtype == torch.float64:  # its own table is rounded to float32
-        place = np.arange(40.0)[:, None] / 10000 ** (np.arange(0, 32, 2) / 32)
-        table = torch.tensor(np.concatenate((np.sin(place), np.cos(place)), axis=1))
-        for side in (theirs.model.encoder, theirs.model.decoder):
-            side.embed_positions.weight.data = table
+    if dtype == torch.float64:  # its positional encoding is rounded to float32
+        angles = np.arange(40.0)[:, None] / 10000 ** (np.arange(0, 32, 2) / 32)
+        table = torch.tensor(np.concatenate((np.sin(angles), np.cos(angles)), axis=1))
+        for stack in (theirs.model.encoder, theirs.model.decoder):
+            stack.embed_positions.weight.data = table
     ours = Marian.load(tmp_path, dtype=dtype)
     source, target = ragged(size), torch.randint(0, size, (4, 13))
     with torch.no_grad():
@@ -155,13 +157,13 @@ def test_every_score_is_that_of_transformers(tmp_path: Path, dtype: torch.dtype)
 
 
 STOPPING: list[dict[str, Any]] = [
-    {},  # the rule that holds where nothing is said
+    {},  # the default rule
     *({"early_stopping": rule} for rule in (True, False, "never")),
 ]
 
 
 def publish_search(theirs: Any, folder: Path, **search: Any) -> None:
-    """Save the settings of the search beside the weights, as published folders have them."""
+    """Save the settings of beam search beside the weights, as in published folders."""
     settings: dict[str, Any] = {"num_beams": 4, "max_length": 15, "forced_eos_token_id": 0}
     settings |= {"bad_words_ids": [[theirs.config.pad_token_id]], "renormalize_logits": True}
     theirs.generation_config = transformers.GenerationConfig(
@@ -174,26 +176,24 @@ def publish_search(theirs: Any, folder: Path, **search: Any) -> None:
 
 
 def translate(folder: Path, source: Tensor, *, prepared: bool = False) -> list[list[int]]:
-    """Translate as the program does, by the settings of the folder."""
+    """Translate as the program does, with the settings of the folder."""
     model = Marian.load(folder)
     ours = prepare(model) if prepared else model
     padding, end = model.padding_id, model.end_id
-    found = write(ours, source, **read_search(folder, model))
-    assert all(sentence.finished for sentence in found)
-    return [[padding, *sentence.tokens, end] for sentence in found]
+    found = generate(ours, source, **read_search(folder, model))
+    assert all(hypothesis.finished for hypothesis in found)
+    return [[padding, *hypothesis.tokens, end] for hypothesis in found]
 
 
-def generate(theirs: Any, source: Tensor) -> list[list[int]]:
-    """Translate as transformers does, by the settings of the folder."""
+def generate_theirs(theirs: Any, source: Tensor) -> list[list[int]]:
+    """Translate as transformers does, with the settings of the folder."""
     padding = theirs.config.pad_token_id
     rows = theirs.generate(source, attention_mask=(source != padding).long()).tolist()
     return [[padding, *row[1 : row.index(0, 1)], 0] for row in rows]
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_translations_are_those_of_transformers_token_by_token(
-    tmp_path: Path, prepared: bool
-) -> None:
+def test_beam_search_generates_the_tokens_of_transformers(tmp_path: Path, prepared: bool) -> None:
     size, lengths = 37, set()
     for seed in range(3 if prepared else 4):
         torch.manual_seed(seed)
@@ -206,10 +206,10 @@ def test_translations_are_those_of_transformers_token_by_token(
                 theirs, tmp_path, num_beams=beams, length_penalty=penalty, early_stopping=rule
             )
             found = translate(tmp_path, source, prepared=prepared)
-            assert found == generate(theirs, source)
+            assert found == generate_theirs(theirs, source)
             lengths |= {len(each) for each in found}
-    assert max(lengths) == 15  # some had to be ended ...
-    assert len(lengths) > 2  # ... and others ended themselves
+    assert max(lengths) == 15  # some reach the maximum length ...
+    assert len(lengths) > 2  # ... and others end before it
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,15 @@ def test_the_published_stopping_rule_is_obeyed(tmp_path: Path, penalty: float) -
         for rule in STOPPING:
             publish_search(theirs, tmp_path, length_penalty=penalty, **rule)
             found.append(translate(tmp_path, source))
-            assert found[-1] == generate(theirs, source)
-        unsaid, true, false, never = found
-        assert unsaid == false
-        for place, others in enumerate((true, never)):
-            differing[place] += sum(map(operator.ne, false, others))
+            assert found[-1] == generate_theirs(theirs, source)
+        default, true, false, never = found
+        assert default == false
+        for index, others in enumerate((true, never)):
+            differing[index] += sum(map(operator.ne, false, others))
     assert differing.tolist() == [0, 0] if penalty == 0 else differing.min() > 0
 
 
-def test_older_folders_have_the_settings_of_the_search_in_their_config(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_settings_of_older_folders_are_read_from_config_json(folder: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"num_beams": 6, "length_penalty": 0.5, "early_stopping": True}
     found = []
     for name in ("generation_config.json", "config.json"):
@@ -249,35 +247,35 @@ def test_older_folders_have_the_settings_of_the_search_in_their_config(
     assert found == [(6, 0.5, None)] * 2
 
 
-def test_padding_is_never_written(folder: Path, tmp_path: Path) -> None:
+def test_padding_is_never_generated(folder: Path, tmp_path: Path) -> None:
     eager = shutil.copytree(folder, tmp_path / "eager")
     change_tensors(eager, lambda tensors: tensors["final_logits_bias"][:, -1].fill_(1e4))
     model = Marian.load(eager)
     start = torch.full((4,), model.padding_id)
     with torch.no_grad():
         steps = MarianSteps(model, ragged(len(model.embedding.weight)), max_length=5)
-        chances = steps.step(start).softmax(-1)
-    assert not chances[:, model.padding_id].any()
-    torch.testing.assert_close(chances.sum(-1), torch.ones(4))
+        probabilities = steps.step(start).softmax(-1)
+    assert not probabilities[:, model.padding_id].any()
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(4))
 
 
-def test_rows_beyond_the_vocabulary_are_never_written(folder: Path, tmp_path: Path) -> None:
+def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: Path) -> None:
     larger = shutil.copytree(folder, tmp_path / "larger")
     translator = PublishedTranslator.load(folder)
     size = len(translator.tokenizer.vocabulary) + 9
     update("config.json", vocab_size=size, decoder_vocab_size=size)(larger)
 
-    def widen(tensors: dict[str, Tensor]) -> None:
+    def enlarge(tensors: dict[str, Tensor]) -> None:
         words, bias = "model.shared.weight", "final_logits_bias"
         tensors[words] = nn.functional.pad(tensors[words], (0, 0, 0, 9), value=0.5)
-        tensors[bias] = nn.functional.pad(tensors[bias], (0, 9), value=9.0)  # likely, too
+        tensors[bias] = nn.functional.pad(tensors[bias], (0, 9), value=9.0)  # of high probability
 
-    change_tensors(larger, widen)
+    change_tensors(larger, enlarge)
     wide = PublishedTranslator.load(larger)
     assert wide.translate(JAPANESE[:6]) == translator.translate(JAPANESE[:6])
 
 
-def test_texts_are_cut_and_joined_as_by_transformers(folder: Path) -> None:
+def test_texts_are_encoded_and_decoded_as_by_transformers(folder: Path) -> None:
     theirs, ours = published_tokenizer(folder), SentencePieces.load(folder)
     for text in (*TRICKY, *JAPANESE[:5]):
         ids = ours.encode(text)
@@ -289,16 +287,16 @@ def test_texts_are_cut_and_joined_as_by_transformers(folder: Path) -> None:
     assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
 
 
-def test_a_text_cannot_write_a_mark(folder: Path) -> None:
+def test_a_text_cannot_contain_a_special_token(folder: Path) -> None:
     tokenizer = SentencePieces.load(folder)
-    marks = {tokenizer.vocabulary[mark] for mark in ("</s>", "<pad>")}
+    special = {tokenizer.vocabulary[token] for token in ("</s>", "<pad>")}
     for text in ("</s>", "本</s>を", "<pad>", ">>jpn<</s>"):
-        assert not marks & set(tokenizer.encode(text)[:-1])
+        assert not special & set(tokenizer.encode(text)[:-1])
     with pytest.raises(IndexError, match="an id must be in the vocabulary, got 999"):
         tokenizer.decode([5, 999])
 
 
-def test_company_in_a_batch_makes_no_difference(folder: Path) -> None:
+def test_a_translation_does_not_depend_on_its_batch(folder: Path) -> None:
     translator = PublishedTranslator.load(folder)
     lines = [*JAPANESE[:6], "", "本", " ", "私は" * 30]
     together = translator.translate(lines, max_length=20)
@@ -307,11 +305,11 @@ def test_company_in_a_batch_makes_no_difference(folder: Path) -> None:
     assert [line for line, text in zip(lines, together, strict=True) if not text] == ["", " "]
 
 
-def test_a_long_sentence_is_cut_and_closed(folder: Path) -> None:
+def test_a_long_sentence_is_truncated_before_its_end_token(folder: Path) -> None:
     translator = PublishedTranslator.load(folder)
     line = "私は" * 30
     cut = [*translator.tokenizer.encode(line)[:39], 0]
-    (expected,) = write(
+    (expected,) = generate(
         translator.model, torch.tensor([cut]), beams=4, length_penalty=1.0, max_length=9
     )
     assert translator.translate([line], max_length=9) == [
@@ -358,9 +356,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lose("config.json"), "config.json: No such file"),
     "no weights": (lose("model.safetensors"), "model.safetensors is missing"),
     "no vocabulary": (lose("vocab.json"), "vocab.json: No such file"),
-    "no pieces": (lose("source.spm"), "source.spm: No such file"),
-    "an empty model of pieces": (cut("source.spm", 0), "source.spm is no sentencepiece model"),
-    "half a model of pieces": (cut("source.spm", 300), "source.spm is no sentencepiece model"),
+    "no sentencepiece model": (lose("source.spm"), "source.spm: No such file"),
+    "an empty sentencepiece model": (
+        cut("source.spm", 0),
+        "source.spm must be a sentencepiece model",
+    ),
+    "half a sentencepiece model": (
+        cut("source.spm", 300),
+        "source.spm must be a sentencepiece model",
+    ),
     "a tensor too few": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.pop(WEIGHT)),
         f"lacks tensor '{WEIGHT}'",
@@ -379,31 +383,40 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         f"'{WEIGHT}' holds NaN or infinity",
     ),
     "another model": (update("config.json", model_type="bart"), "model_type must be 'marian'"),
-    "another bend": (
+    "another activation function": (
         update("config.json", activation_function="mish"),
         "activation_function must be one of relu, gelu",
     ),
     "no scale": (update("config.json", scale_embedding=False), "scale_embedding must be True"),
-    "nothing of a scale": (
+    "the default scale": (
         update("config.json", scale_embedding="LOST"),
         "scale_embedding must be True for this program, got False",
     ),
     "another norm order": (update("config.json", normalize_before=True), "normalize_before must"),
-    "two tables": (
+    "two embeddings": (
         update("config.json", share_encoder_decoder_embeddings=False),
         "share_encoder_decoder_embeddings must be True",
     ),
-    "another start": (
+    "another start token": (
         update("config.json", decoder_start_token_id=5),
         "decoder_start_token_id must be",
     ),
     "no padding": (update("config.json", pad_token_id=None), "pad_token_id must be a whole number"),
-    "another end": (update("config.json", eos_token_id=2), "</s> is 0 in vocab.json but 2 in"),
-    "no end": (update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
-    "a number twice": (update("vocab.json", **{">>jpn<<": 1}), "must not repeat a number"),
-    "no number": (update("vocab.json", **{">>jpn<<": "x"}), "number of '>>jpn<<' must be"),
-    "a large number": (update("vocab.json", new=9999), "has numbers beyond the"),
-    "half a character": (
+    "another end token": (
+        update("config.json", eos_token_id=2),
+        "</s> is 0 in vocab.json but 2 in",
+    ),
+    "no end token": (update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
+    "an id twice": (update("vocab.json", **{">>jpn<<": 1}), "must not repeat an id"),
+    "an id that is a string": (
+        update("vocab.json", **{">>jpn<<": "x"}),
+        "the id of '>>jpn<<' must be",
+    ),
+    "a large id": (
+        update("vocab.json", new=9999),
+        "the ids of vocab.json must be below the vocab_size of config.json, got 9999 and",
+    ),
+    "a lone surrogate": (
         update("vocab.json", **{"\ud800": 5}),
         "vocab.json holds a lone surrogate, which is no character",
     ),
@@ -411,7 +424,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         update("config.json", encoder_layers=10**6),
         "lacks tensor 'model.encoder.layers.3.self_attn.q_proj.weight'",
     ),
-    "a table of positions beyond any memory": (
+    "more positions than any memory holds": (
         update("config.json", max_position_embeddings=10**8),
         "max_position_embeddings must be a whole number from 1 to 4096, got 100000000",
     ),
@@ -423,15 +436,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         update("config.json", d_model=2**14),
         "d_model must be a whole number from 1 to 8192, got 16384",
     ),
-    "a pointer for pieces": (
+    "a pointer for the sentencepiece model": (
         lambda folder: (folder / "source.spm").write_bytes(b"version https://git-lfs"),
         "source.spm is a pointer of git-lfs, not the file: run git lfs pull",
     ),
-    "another rule to stop": (
+    "another stopping rule": (
         update("generation_config.json", early_stopping="soon"),
         'generation_config.json: early_stopping must be one of true, false, "never", got "soon"',
     ),
-    "a rule that is a number": (
+    "a stopping rule that is a number": (
         update("generation_config.json", early_stopping=1),
         'early_stopping must be one of true, false, "never", got 1',
     ),
@@ -457,7 +470,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_told_in_one_line(
+def test_a_damaged_folder_is_reported_in_one_line(
     damage: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change, message = DAMAGES[damage]
@@ -478,7 +491,7 @@ def test_a_damaged_folder_is_told_in_one_line(
         (["--file", "none.txt"], "none.txt: No such file"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line(
+def test_an_impossible_option_is_reported_in_one_line(
     arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert marian.main([str(folder), *arguments]) == 2

@@ -1,4 +1,4 @@
-"""Our sentence vectors beside those of sentence-transformers, from folders that it has saved."""
+"""Sentence vectors equal those of sentence-transformers, from folders that it has saved."""
 
 import json
 import shutil
@@ -27,17 +27,17 @@ TEXTS = [
     *("the cats sat on a mat.", "Dog", "", "the dog", "café 東京 DOG.", "dogs"),
     *("the cat " * 9, "a mat", "the cat sat on the dog . the dog sat on a mat ."),
 ]
-WIDTH = 16
+D_MODEL = 16
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Save a BERT as transformers does, with nothing but ``tokenizer.json`` for a vocabulary."""
+    """Save a BERT as transformers does, with ``tokenizer.json`` as its only vocabulary."""
     folder = tmp_path_factory.mktemp("encoder")
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=len(PIECES),
-        hidden_size=WIDTH,
+        hidden_size=D_MODEL,
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=24,
@@ -54,10 +54,10 @@ def publish(
     encoder: Path, folder: Path, *after: nn.Module, length: int | None = None, **options: Any
 ) -> Any:
     """Save a model of sentence-transformers and load it again."""
-    reader = modules.Transformer(str(encoder))
+    first = modules.Transformer(str(encoder))
     if length is not None:
-        reader.max_seq_length = length
-    SentenceTransformer(modules=[reader, *after], device="cpu", **options).save(str(folder))
+        first.max_seq_length = length
+    SentenceTransformer(modules=[first, *after], device="cpu", **options).save(str(folder))
     return reload(folder)
 
 
@@ -90,11 +90,11 @@ MODES = "cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken
 
 @pytest.mark.parametrize("mode", [*MODES, ("mean", "cls", "max")], ids=str)
 @pytest.mark.parametrize("old", [False, True], ids=["new names", "old names"])
-def test_every_pooling_is_that_of_sentence_transformers(
+def test_every_pooling_equals_that_of_sentence_transformers(
     encoder: Path, tmp_path: Path, mode: str | tuple[str, ...], old: bool
 ) -> None:
     folder = tmp_path / "published"
-    theirs = publish(encoder, folder, modules.Pooling(WIDTH, pooling_mode=mode))
+    theirs = publish(encoder, folder, modules.Pooling(D_MODEL, pooling_mode=mode))
     if old:  # as before version 5.4
         chosen = [mode] if isinstance(mode, str) else mode
         flags = {
@@ -103,7 +103,7 @@ def test_every_pooling_is_that_of_sentence_transformers(
                 MODES, ("_token", "_tokens", "_tokens", "", "_tokens", ""), strict=True
             )
         }
-        settings = {"word_embedding_dimension": WIDTH, **flags, "include_prompt": True}
+        settings = {"word_embedding_dimension": D_MODEL, **flags, "include_prompt": True}
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
         theirs = reload(folder)
     assert_same(folder, theirs)
@@ -113,28 +113,28 @@ def test_every_pooling_is_that_of_sentence_transformers(
     "after",
     [
         [modules.Normalize()],
-        [dense(WIDTH, 6, nn.Tanh()), modules.Normalize()],
-        [modules.Normalize(), modules.Dropout(0.5), dense(WIDTH, 24, nn.Identity(), bias=False)],
-        [dense(WIDTH, 12, nn.GELU()), dense(12, 8, nn.ReLU())],
+        [dense(D_MODEL, 6, nn.Tanh()), modules.Normalize()],
+        [modules.Normalize(), modules.Dropout(0.5), dense(D_MODEL, 24, nn.Identity(), bias=False)],
+        [dense(D_MODEL, 12, nn.GELU()), dense(12, 8, nn.ReLU())],
     ],
-    ids=["length one", "dense", "without bias", "two"],
+    ids=["normalised", "dense", "without bias", "two layers"],
 )
-def test_what_follows_the_pooling_is_computed(
+def test_layers_after_the_pooling_are_applied(
     encoder: Path, tmp_path: Path, after: list[nn.Module]
 ) -> None:
-    assert_same(tmp_path, publish(encoder, tmp_path, modules.Pooling(WIDTH), *after))
+    assert_same(tmp_path, publish(encoder, tmp_path, modules.Pooling(D_MODEL), *after))
 
 
-@pytest.mark.parametrize("place", ["tokenizer", "sentence_bert_config"])
-def test_the_published_length_is_obeyed(encoder: Path, tmp_path: Path, place: str) -> None:
-    theirs = publish(encoder, tmp_path, modules.Pooling(WIDTH), length=7)
+@pytest.mark.parametrize("file", ["tokenizer_config", "sentence_bert_config"])
+def test_the_published_maximum_length_is_obeyed(encoder: Path, tmp_path: Path, file: str) -> None:
+    theirs = publish(encoder, tmp_path, modules.Pooling(D_MODEL), length=7)
     assert json.loads((tmp_path / "tokenizer_config.json").read_bytes())["model_max_length"] == 7
-    if place == "sentence_bert_config":  # where older versions wrote it
+    if file == "sentence_bert_config":  # which older versions saved
         (tmp_path / "sentence_bert_config.json").write_text(
             '{"max_seq_length": 9, "do_lower_case": false}'
         )
         theirs = reload(tmp_path)
-    assert SentenceEncoder.load(tmp_path).max_length == (7 if place == "tokenizer" else 9)
+    assert SentenceEncoder.load(tmp_path).max_length == (7 if file == "tokenizer_config" else 9)
     assert_same(tmp_path, theirs)
 
 
@@ -148,14 +148,14 @@ def test_the_published_length_is_obeyed(encoder: Path, tmp_path: Path, place: st
     ],
     ids=str,
 )
-def test_prompts_and_the_comparison_are_obeyed(
+def test_prompts_and_similarity_function_are_obeyed(
     encoder: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    assert_same(tmp_path, publish(encoder, tmp_path, modules.Pooling(WIDTH), **options))
+    assert_same(tmp_path, publish(encoder, tmp_path, modules.Pooling(D_MODEL), **options))
 
 
-def test_folders_of_the_first_versions_are_read(encoder: Path, tmp_path: Path) -> None:
-    publish(encoder, tmp_path, modules.Pooling(WIDTH, pooling_mode="cls"), modules.Normalize())
+def test_folders_of_the_first_versions_are_understood(encoder: Path, tmp_path: Path) -> None:
+    publish(encoder, tmp_path, modules.Pooling(D_MODEL, pooling_mode="cls"), modules.Normalize())
     (tmp_path / "0_Transformer").mkdir()
     for path in tmp_path.iterdir():
         if path.is_file() and path.name not in (
@@ -221,7 +221,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "modules.json: module 2 must be Dense or Dropout or Normalize of sentence_transformers",
     ),
-    "a module of nobody": (
+    "a module of another package": (
         change("modules.json", lambda listed: listed[2].update(type="os.Normalize")),
         "module 2 must be Dense or Dropout or Normalize of sentence_transformers",
     ),
@@ -229,9 +229,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         change("modules.json", lambda listed: listed.insert(1, listed.pop(2))),
         "module 1 must be Pooling of sentence_transformers for this program",
     ),
-    "a path that leads out": (
+    "a path outside the folder": (
         change("modules.json", lambda listed: listed[0].update(path="../x")),
-        "module 0 must name a folder here, got '../x'",
+        "module 0 must name a folder within the model's, got '../x'",
     ),
     "no modules": (change("modules.json", lambda listed: listed.clear()), "must list an encoder"),
     "no list of modules": (
@@ -247,16 +247,19 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "pooling_mode must be one or several of cls, max, mean, mean_sqrt_len_tokens",
     ),
     "no pooling": (update("1_Pooling/config.json", pooling_mode=[]), "pooling_mode must be one or"),
-    "a setting of tomorrow": (
+    "an unknown setting": (
         update("1_Pooling/config.json", trimmed=0.1),
-        "1_Pooling/config.json: 'trimmed' is not known here: 0.1",
+        "1_Pooling/config.json: 'trimmed' is not a known setting, got 0.1",
     ),
     "vectors without prompts": (
         update("1_Pooling/config.json", include_prompt=False),
         "include_prompt must be True for this program, got False",
     ),
-    "another width": (update("1_Pooling/config.json", embedding_dimension=8), "must be 16 for"),
-    "a dense layer of another width": (
+    "another hidden size": (
+        update("1_Pooling/config.json", embedding_dimension=8),
+        "must be 16 for",
+    ),
+    "a dense layer of another size": (
         update("2_Dense/config.json", in_features=8),
         "2_Dense/config.json: in_features must be 16 for this program, got 8",
     ),
@@ -265,7 +268,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "module_input_name must be 'sentence_embedding'",
     ),
     "a residual": (update("2_Dense/config.json", use_residual=True), "use_residual must be False"),
-    "an activation of anybody": (
+    "another activation function": (
         update("2_Dense/config.json", activation_function="os.system"),
         "activation_function must be one of torch.nn.modules.linear.Identity",
     ),
@@ -293,7 +296,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a query's length": (
         update("sentence_bert_config.json", query_length=8),
-        "'query_length' is not known here: 8",
+        "'query_length' is not a known setting, got 8",
     ),
     "lower case before all": (
         update("sentence_bert_config.json", do_lower_case=True),
@@ -307,19 +310,19 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         update("config_sentence_transformers.json", model_type="SparseEncoder"),
         "model_type must be 'SentenceTransformer'",
     ),
-    "another comparison": (
+    "another similarity function": (
         update("config_sentence_transformers.json", similarity_fn_name="manhattan"),
         "similarity_fn_name must be cosine or dot for this program, got 'manhattan'",
     ),
     "numbers for prompts": (
         update("config_sentence_transformers.json", prompts={"query": 1}),
-        "prompts must be texts by their names, got {'query': 1}",
+        "prompts must be an object of strings, got {'query': 1}",
     ),
-    "a prompt that is not there": (
+    "an unknown default prompt": (
         update("config_sentence_transformers.json", default_prompt_name="x"),
         "default_prompt_name must be one of prompts, got 'x'",
     ),
-    "another model of pieces": (
+    "another model of tokens": (
         change("tokenizer.json", lambda content: content["model"].update(type="Unigram")),
         "tokenizer.json: model must be 'WordPiece' for this program, got 'Unigram'",
     ),
@@ -370,7 +373,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         change("tokenizer.json", lambda content: content["model"].update(vocab=[["a", 1]])),
         "tokenizer.json must hold an object as vocabulary, got [['a', 1]]",
     ),
-    "a number that is none": (
+    "an id that is a string": (
         change("tokenizer.json", lambda content: content["model"]["vocab"].update(cat="x")),
         "tokenizer.json: the id of 'cat' must be a whole number from 0 to 268435456, got 'x'",
     ),
@@ -382,7 +385,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         update("tokenizer_config.json", do_lower_case=False),
         "do_lower_case is False by tokenizer_config.json but True by tokenizer.json",
     ),
-    "another mark": (
+    "another special token": (
         update("tokenizer_config.json", cls_token="<s>"),
         "tokenizer_config.json: cls_token must be [CLS], got '<s>'",
     ),
@@ -392,13 +395,13 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.fixture(scope="module")
 def complete(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("complete")
-    layers = dense(WIDTH, 6, nn.Tanh()), modules.Normalize()
-    publish(encoder, folder, modules.Pooling(WIDTH), *layers)
+    layers = dense(D_MODEL, 6, nn.Tanh()), modules.Normalize()
+    publish(encoder, folder, modules.Pooling(D_MODEL), *layers)
     return folder
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_is_not_supported_is_refused_by_name(
+def test_a_setting_that_is_not_implemented_is_refused_by_name(
     bad: str, complete: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage, message = BAD[bad]
