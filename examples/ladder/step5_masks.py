@@ -1,13 +1,14 @@
-"""Step 5: what masks are for, and how a leak looks.
+"""Step 5: masks, and how to detect a leak.
 
     python examples/ladder/step5_masks.py
 
-A model that writes is trained on whole sentences: at each word it guesses the next. The next word
-stands right there, among the keys. Unless it is hidden, the model does not learn to guess; it
-learns to look. Its loss falls wonderfully, and when it has to write by itself it is lost.
+An autoregressive model is trained on whole sequences: at each position it predicts the next token.
+But the next token is among the keys. Unless a *causal mask* hides it, the model learns to copy it
+instead of predicting it. Its training loss becomes small, and in decoding, where no next token
+exists yet, it fails.
 
-To show it beyond doubt, the sentences here are dice: nobody can guess the next number, so an honest
-loss cannot fall below ln 8 = 2.08.
+The sequences here are independent uniform random numbers, so that no model can predict the next
+one: without a leak, the loss cannot fall below ln 8 = 2.08.
 """
 
 import math
@@ -27,38 +28,40 @@ from transformer_blocks import (
     padding_mask,
 )
 
-SIDES, LENGTH = 8, 10
+VOCABULARY_SIZE, LENGTH = 8, 10
 
 
-class Writer(nn.Module):
-    """Scores the next number after each number, with or without a mask.
+class LanguageModel(nn.Module):
+    """Predicts the next token after each token, with or without a causal mask.
 
-    A small model from the library's blocks; heads are step 6, positions step 7. Here it is
-    ``causal`` that matters.
+    The model consists of the library's blocks. Heads are the topic of step 6, positions of step 7.
+
+    Args:
+        causal: Whether to mask future positions.
     """
 
     def __init__(self, *, causal: bool) -> None:
         super().__init__()
         self.causal = causal
-        self.embedding = TokenEmbedding(SIDES, 32)
+        self.embedding = TokenEmbedding(VOCABULARY_SIZE, 32)
         self.positions = SinusoidalPositionalEncoding(32)
         self.layers = build_encoder(num_layers=1, d_model=32, num_heads=4, d_ff=64, dropout=0.0)
-        self.output = nn.Linear(32, SIDES)
+        self.output = nn.Linear(32, VOCABULARY_SIZE)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Score: (B, L) to (B, L, SIDES)."""
+        """Compute the logits of each next token: (B, L) to (B, L, VOCABULARY_SIZE)."""
         x = self.positions(self.embedding(tokens))
         return self.output(self.layers(x, causal=self.causal))
 
 
-def train(model: Writer, steps: int = 500) -> list[float]:
-    """Guess each next number of random sentences; return the loss of every step."""
+def train(model: LanguageModel, steps: int = 500) -> list[float]:
+    """Train on random sequences; return the loss of every step."""
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(steps):
-        dice = torch.randint(SIDES, (64, LENGTH + 1))
-        logits = model(dice[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), dice[:, 1:].flatten())
+        tokens = torch.randint(VOCABULARY_SIZE, (64, LENGTH + 1))
+        logits = model(tokens[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -67,58 +70,59 @@ def train(model: Writer, steps: int = 500) -> list[float]:
 
 
 @torch.no_grad()
-def loss_while_writing(model: Writer) -> float:
-    """Guess the sixth number when only five are written yet."""
-    dice = torch.randint(SIDES, (2000, 6))
-    return F.cross_entropy(model(dice[:, :5])[:, -1], dice[:, 5]).item()
+def decoding_loss(model: LanguageModel) -> float:
+    """Return the loss of predicting the sixth token from the first five, as in decoding."""
+    tokens = torch.randint(VOCABULARY_SIZE, (2000, 6))
+    return F.cross_entropy(model(tokens[:, :5])[:, -1], tokens[:, 5]).item()
 
 
 @torch.no_grad()
-def change_of_earlier_outputs(model: Writer) -> float:
-    """Rewrite the last number; measure how much the outputs before it change."""
-    dice = torch.randint(SIDES, (1, LENGTH))
-    before = model(dice)[:, :-1]
-    dice[0, -1] = (dice[0, -1] + 1) % SIDES
-    return (model(dice)[:, :-1] - before).abs().max().item()
+def change_of_earlier_outputs(model: LanguageModel) -> float:
+    """Change the last token; return the largest change of the outputs before it."""
+    tokens = torch.randint(VOCABULARY_SIZE, (1, LENGTH))
+    before = model(tokens)[:, :-1]
+    tokens[0, -1] = (tokens[0, -1] + 1) % VOCABULARY_SIZE
+    return (model(tokens)[:, :-1] - before).abs().max().item()
 
 
 def main(folder: Path = FOLDER) -> None:
-    """Show both masks, then the leak, then its cure."""
+    """Print padding and causal masks, then train with and without the causal mask."""
     torch.manual_seed(0)
     words = ["a", "cat", "sleeps", "<pad>"]
     padding = padding_mask(torch.tensor([[5, 6, 7, 0]]))[0, 0]  # (1, 4): the same for all queries
-    print("Padding: nobody may read a word that is not there. The row of <pad> asks all the same;")
-    print("its answer is never used. (x: hidden)\n")
+    print("A padding mask hides the padding from every query (x: masked). The padding has a query,")
+    print("too, but its output is never used.\n")
     print(format_mask(padding.expand(4, 4), queries=words, keys=words))
-    print("\nCausal: no word may read a later one.\n")
+    print("\nA causal mask hides later tokens.\n")
     print(format_mask(causal_mask(4), queries=words, keys=words))
-    print("\nBoth, joined by `|`:\n")
+    print("\nBoth masks, combined by `|`:\n")
     print(format_mask(padding | causal_mask(4), queries=words, keys=words))
 
-    print(f"\nDice of {SIDES} sides: an honest loss is ln {SIDES} = {math.log(SIDES):.2f} or more.")
-    print("                        loss in training   while writing   change of earlier outputs")
+    print(f"\nRandom numbers from {VOCABULARY_SIZE}: without a leak, the loss is at least ", end="")
+    print(f"ln {VOCABULARY_SIZE} = {math.log(VOCABULARY_SIZE):.2f}.")
+    print("                        training loss   decoding loss   change of earlier outputs")
     curves = {}
     for name, causal in (("without a mask", False), ("with the causal mask", True)):
-        model = Writer(causal=causal)
+        model = LanguageModel(causal=causal)
         curves[name] = train(model)
         print(
-            f"  {name:20s} {curves[name][-1]:16.2f} {loss_while_writing(model):16.2f} "
+            f"  {name:20s} {curves[name][-1]:14.2f} {decoding_loss(model):15.2f} "
             f"{change_of_earlier_outputs(model):20.1e}"
         )
     print(
         f"""
-The first has learnt to look at the answer. What is left of its loss is a tenth of ln {SIDES}, since
-of {LENGTH} numbers only the last cannot see the next. When it has to write, there is nothing to
-look at, and it does worse than a guess. The last column is the test for your own models: it must
-be zero, up to rounding."""
+The first model has learnt to copy the next token. Its remaining loss is a tenth of the minimum,
+because the last of {LENGTH} tokens has no next one among the keys. In decoding there is nothing to
+copy, and its loss exceeds that of a uniform guess. The last column is a test for your own models:
+without a leak, it is zero up to rounding."""
     )
 
     figure, (axes,) = new_figure(1, width=5.5)
     for name, losses in curves.items():
         axes.plot(losses, label=name)
-    axes.axhline(math.log(SIDES), color="grey", ls=":", label="the best an honest model can do")
+    axes.axhline(math.log(VOCABULARY_SIZE), color="grey", ls=":", label="minimum without a leak")
     axes.set_ylim(bottom=0.0)
-    tidy(axes, x="step", y="loss (nats)")
+    tidy(axes, x="step", y="training loss (nats)")
     axes.legend(frameon=False)
     save(figure, "step5", folder)
 

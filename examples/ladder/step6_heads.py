@@ -1,14 +1,16 @@
-"""Step 6: several heads.
+"""Step 6: multi-head attention.
 
     python examples/ladder/step6_heads.py
 
-A softmax gives one mixture. Whoever needs two things gets them stirred together, and cannot tell
-which came from where. Several heads, each with a part of the width, look at several places at once
-and keep the answers apart.
+A softmax yields one weighted sum of values. A query that needs two values receives their sum, from
+which it cannot tell which value came from which position. *Multi-head attention* computes several
+attentions in parallel, each on a part of the features, and concatenates their outputs (section
+3.2.2 of the paper).
 
-The task of step 3 with two friends: tell the colour of the first, and of the second. One head may
-find both; but half red and half blue is the same, whichever friend is the red one. (It could take
-more of one than of the other. Yet the linear map that follows can only tell which is more.)
+The task of step 3 with two friends: predict the colour of the first, and that of the second. One
+head can attend to both friends with weight 1/2 each; but half red and half blue is the same,
+whichever friend is the red one. (With unequal weights, the linear output projection could find the
+colour of the larger weight, but not that of the smaller: absent colours have a smaller one still.)
 """
 
 from pathlib import Path
@@ -21,17 +23,24 @@ from drawing import FOLDER, heat_map, new_figure, save
 from transformer_blocks import MultiHeadAttention
 
 ITEMS, COLOURS, FRIENDS = 6, 4, 2
-WIDTH = 32  # 6 for the name, 2 * 6 for the friends, 4 for the colour; the rest is room for answers
+D_MODEL = 32  # 6 for the name, 2 * 6 for the friends, 4 for the colour; the others are zero
 NAMES = "ABCDEF"
 
 
-def sentences(count: int) -> tuple[Tensor, Tensor]:
-    """Make items, (count, ITEMS, WIDTH), and the colours of their friends, (count, ITEMS, 2)."""
+def make_batch(count: int) -> tuple[Tensor, Tensor]:
+    """Make sequences of items in random order, and the colours of their two friends.
+
+    Args:
+        count: Number of sequences, B.
+
+    Returns:
+        Item vectors, of shape (B, ITEMS, D_MODEL), and target colours, of shape (B, ITEMS, 2).
+    """
     names = torch.rand(count, ITEMS).argsort(dim=-1)
-    lots = torch.rand(count, ITEMS, ITEMS) + 2 * F.one_hot(names, ITEMS)  # nobody draws oneself
-    friends = lots.argsort(dim=-1)[..., :FRIENDS]
+    order = torch.rand(count, ITEMS, ITEMS) + 2 * F.one_hot(names, ITEMS)  # the item itself is last
+    friends = order.argsort(dim=-1)[..., :FRIENDS]
     colours = torch.randint(COLOURS, (count, ITEMS))
-    x = torch.zeros(count, ITEMS, WIDTH)
+    x = torch.zeros(count, ITEMS, D_MODEL)
     x[..., :ITEMS] = F.one_hot(names, ITEMS)
     x[..., ITEMS : 3 * ITEMS] = F.one_hot(friends, ITEMS).flatten(2)
     x[..., 3 * ITEMS : 3 * ITEMS + COLOURS] = F.one_hot(colours, COLOURS)
@@ -39,52 +48,53 @@ def sentences(count: int) -> tuple[Tensor, Tensor]:
     return x, colour_of[:, None, :].expand(-1, ITEMS, -1).gather(2, friends)
 
 
-def told(answer: Tensor) -> Tensor:
-    """Read both colours out of an answer. Shape (B, L, 2, COLOURS)."""
-    return answer[..., : FRIENDS * COLOURS].unflatten(-1, (FRIENDS, COLOURS))
+def colour_logits(output: Tensor) -> Tensor:
+    """Return the first features of an output, the logits of both colours: (B, L, 2, COLOURS)."""
+    return output[..., : FRIENDS * COLOURS].unflatten(-1, (FRIENDS, COLOURS))
 
 
 def train(layer: MultiHeadAttention, steps: int = 800) -> float:
-    """Learn the task; return which part of the colours is right at last."""
+    """Train a layer; return its accuracy on new sequences."""
     optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
     for _ in range(steps):
-        x, right = sentences(64)
-        loss = F.cross_entropy(told(layer(x, x, x)).flatten(0, 2), right.flatten())
+        x, target = make_batch(64)
+        loss = F.cross_entropy(colour_logits(layer(x, x, x)).flatten(0, 2), target.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    x, right = sentences(1000)
-    return (told(layer(x, x, x)).argmax(-1) == right).float().mean().item()
+    x, target = make_batch(1000)
+    return (colour_logits(layer(x, x, x)).argmax(-1) == target).float().mean().item()
 
 
 def main(folder: Path = FOLDER) -> None:
-    """Train layers of the same size with 1, 2 and 4 heads."""
-    print("heads   width of a head   parameters   colours told right")
+    """Train layers of the same size with 1, 2 and 4 heads, and draw their attention weights."""
+    print("heads       head size   parameters   accuracy")
     layers = {}
     for heads in (1, 2, 4):
         torch.manual_seed(0)
-        layer = layers[heads] = MultiHeadAttention(WIDTH, heads)
+        layer = layers[heads] = MultiHeadAttention(D_MODEL, heads)
         size = sum(parameter.numel() for parameter in layer.parameters())
-        print(f"{heads:5d} {WIDTH // heads:14d} {size:15d} {train(layer):15.2f}")
+        print(f"{heads:5d} {D_MODEL // heads:14d} {size:15d} {train(layer):15.2f}")
     print(
         """
-The same number of weights, cut into heads. One head finds both friends but stirs their colours: it
-is right where both have the same, a quarter of the time, and tosses a coin elsewhere, which makes
-1/4 + 3/4 * 1/2 = 0.625. Two heads keep them apart. Two more have nothing left to find."""
+All three layers have the same number of parameters. One head attends to both friends, but mixes
+their colours: it is right if both have the same colour, which has a probability of 1/4, and guesses
+one of two otherwise, which gives 1/4 + 3/4 * 1/2 = 0.625. With two heads, each attends to one
+friend. Four heads have no advantage over two."""
     )
 
-    x, _ = sentences(1)
+    x, _ = make_batch(1)
     names = [NAMES[n] for n in x[0, :, :ITEMS].argmax(-1).tolist()]
     friends = x[0, :, ITEMS : 3 * ITEMS].unflatten(-1, (FRIENDS, ITEMS)).argmax(-1).tolist()
-    rows = [
+    queries = [
         f"{name}: {NAMES[first]}, {NAMES[second]}"
         for name, (first, second) in zip(names, friends, strict=True)
     ]
     figure, axes = new_figure(3)
     tables = [layers[1].attention_weights(x, x)[0, 0], *layers[2].attention_weights(x, x)[0]]
-    titles = ["one head", "two heads: the first", "two heads: the second"]
+    titles = ["one head", "two heads, the first", "two heads, the second"]
     for panel, table, title in zip(axes, tables, titles, strict=True):
-        heat_map(panel, table, rows=rows, columns=names, title=title)
+        heat_map(panel, table, queries=queries, keys=names, title=title)
     axes[0].set_ylabel("item: its two friends")
     save(figure, "step6", folder)
 

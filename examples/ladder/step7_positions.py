@@ -1,13 +1,13 @@
-"""Step 7: positions.
+"""Step 7: positional encoding.
 
     python examples/ladder/step7_positions.py
 
-Attention by itself knows no order. Shuffle the words, and it gives the same answers, shuffled: to
-it they are a set, not a sentence. So each place adds a vector of its own to the word that stands
-there: the paper's are waves, fast ones and slow ones, so that no two places look alike and near
-places look similar (section 3.5).
+Self-attention is permutation-equivariant: if the tokens of its input are permuted, its outputs are
+the same vectors, permuted. It treats a sequence as a set. A *positional encoding* adds to each
+token's embedding a vector that depends on its position. The paper's vectors are sines and cosines
+of many wavelengths, so that all positions differ and near positions are similar (section 3.5).
 
-The task: somewhere among other words stand a cat and a dog; is the cat the first of the two?
+The task: a sequence contains a cat and a dog among other words; does the cat come first?
 """
 
 from pathlib import Path
@@ -24,89 +24,103 @@ from transformer_blocks import (
     sinusoidal_table,
 )
 
-CAT, DOG, WORDS, LENGTH, WIDTH = 0, 1, 10, 8, 32
+CAT, DOG, VOCABULARY_SIZE, LENGTH, D_MODEL = 0, 1, 10, 8, 32
 
 
-def sentences(count: int) -> tuple[Tensor, Tensor]:
-    """Make sentences, (count, LENGTH), and say whether the cat stands before the dog, (count,)."""
-    tokens = torch.randint(2, WORDS, (count, LENGTH))
-    places = torch.rand(count, LENGTH).argsort(dim=-1)[:, :2]  # two different ones
-    tokens.scatter_(1, places, torch.tensor([CAT, DOG]).expand(count, 2))
-    return tokens, (places[:, 0] < places[:, 1]).long()
+def make_batch(count: int) -> tuple[Tensor, Tensor]:
+    """Make random sequences with one cat and one dog.
+
+    Args:
+        count: Number of sequences, B.
+
+    Returns:
+        Token ids, of shape (B, LENGTH), and target classes, of shape (B,): 1 if the cat comes
+        first, else 0.
+    """
+    tokens = torch.randint(2, VOCABULARY_SIZE, (count, LENGTH))
+    positions = torch.rand(count, LENGTH).argsort(dim=-1)[:, :2]  # two different positions
+    tokens.scatter_(1, positions, torch.tensor([CAT, DOG]).expand(count, 2))
+    return tokens, (positions[:, 0] < positions[:, 1]).long()
 
 
-class Judge(nn.Module):
-    """Reads a sentence with one encoder layer and answers yes or no."""
+class Classifier(nn.Module):
+    """Classifies a sequence by the mean output of one encoder layer.
+
+    Args:
+        positions: The positional encoding.
+    """
 
     def __init__(self, positions: nn.Module) -> None:
         super().__init__()
-        self.embedding = TokenEmbedding(WORDS, WIDTH)
+        self.embedding = TokenEmbedding(VOCABULARY_SIZE, D_MODEL)
         self.positions = positions
-        self.encoder = build_encoder(num_layers=1, d_model=WIDTH, num_heads=4, d_ff=64, dropout=0.0)
-        self.output = nn.Linear(WIDTH, 2)
+        self.encoder = build_encoder(
+            num_layers=1, d_model=D_MODEL, num_heads=4, d_ff=64, dropout=0.0
+        )
+        self.output = nn.Linear(D_MODEL, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Score no and yes: (B, L) to (B, 2)."""
+        """Compute the logits of both classes: (B, L) to (B, 2)."""
         return self.output(self.encoder(self.positions(self.embedding(tokens))).mean(dim=1))
 
 
-def train(model: Judge, steps: int = 500) -> list[float]:
-    """Learn who stands first; return the share of right answers of every step."""
+def train(model: Classifier, steps: int = 500) -> list[float]:
+    """Train a classifier; return its accuracy in every step."""
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    right = []
+    accuracies = []
     for _ in range(steps):
-        tokens, answer = sentences(128)
-        scores = model(tokens)
-        loss = F.cross_entropy(scores, answer)
+        tokens, target = make_batch(128)
+        logits = model(tokens)
+        loss = F.cross_entropy(logits, target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        right.append((scores.argmax(-1) == answer).float().mean().item())
-    return right
+        accuracies.append((logits.argmax(-1) == target).float().mean().item())
+    return accuracies
 
 
 def main(folder: Path = FOLDER) -> None:
-    """Shuffle, then train with and without positions, then draw the waves."""
+    """Permute a sequence, train with and without positions, and draw the positional encoding."""
     curves = {}
-    print("                     change when shuffled   who stands first, told right")
+    print("                     change by a permutation   accuracy")
     for name, positions in (
         ("without positions", nn.Identity()),
-        ("with positions", SinusoidalPositionalEncoding(WIDTH)),
+        ("with positions", SinusoidalPositionalEncoding(D_MODEL)),
     ):
         torch.manual_seed(0)
-        model = Judge(positions)
-        tokens, _ = sentences(1)
-        shuffled = tokens[:, torch.randperm(LENGTH)]
+        model = Classifier(positions)
+        tokens, _ = make_batch(1)
+        permuted = tokens[:, torch.randperm(LENGTH)]
         with torch.no_grad():
-            change = (model(shuffled) - model(tokens)).abs().max().item()
+            change = (model(permuted) - model(tokens)).abs().max().item()
         curves[name] = train(model)
         last = sum(curves[name][-50:]) / 50
-        print(f"  {name:18s} {change:15.1e} {last:25.2f}")
+        print(f"  {name:18s} {change:18.1e} {last:13.2f}")
     print(
         """
-Without positions, a sentence and its words in any order are one and the same (what changes is
-rounding), and training cannot do better than a coin."""
+Without positions, all permutations of a sequence have the same output, up to rounding, and training
+cannot exceed an accuracy of 1/2."""
     )
 
-    table = sinusoidal_table(64, WIDTH).float()
-    figure, (waves, near, learnt) = new_figure(3)
-    waves.imshow(table.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1)
-    waves.set_title("the waves: a row for each position", fontsize=10)
-    waves.set_xlabel("feature")
-    waves.set_ylabel("position")
+    table = sinusoidal_table(64, D_MODEL).float()
+    figure, (encoding, similarity, training) = new_figure(3)
+    encoding.imshow(table.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1)
+    encoding.set_title("positional encoding", fontsize=10)
+    encoding.set_xlabel("feature")
+    encoding.set_ylabel("position")
     for position in (8, 32):
-        likeness = table @ table[position] / (WIDTH / 2)
-        near.plot(likeness.numpy(), label=f"with position {position}")
-    near.set_title("likeness of two positions (their dot product)", fontsize=10)
-    tidy(near, x="position", y=f"dot product / {WIDTH // 2}")
-    near.legend(frameon=False)
-    for name, right in curves.items():
-        smooth = [sum(right[end - 20 : end]) / 20 for end in range(20, len(right) + 1)]
-        learnt.plot(range(20, len(right) + 1), smooth, label=name)
-    learnt.set_title("who stands first?", fontsize=10)
-    learnt.set_ylim(0.4, 1.02)
-    tidy(learnt, x="step", y="right answers, mean of 20 steps")
-    learnt.legend(frameon=False)
+        products = table @ table[position] / (D_MODEL / 2)
+        similarity.plot(products.numpy(), label=f"with position {position}")
+    similarity.set_title("similarity of two positions", fontsize=10)
+    tidy(similarity, x="position", y=f"dot product / {D_MODEL // 2}")
+    similarity.legend(frameon=False)
+    for name, accuracies in curves.items():
+        ends = range(20, len(accuracies) + 1)
+        training.plot(ends, [sum(accuracies[end - 20 : end]) / 20 for end in ends], label=name)
+    training.set_title("does the cat come first?", fontsize=10)
+    training.set_ylim(0.4, 1.02)
+    tidy(training, x="step", y="accuracy, mean of 20 steps")
+    training.legend(frameon=False)
     save(figure, "step7", folder)
 
 

@@ -58,8 +58,8 @@ class SentenceEncoder:
         model: The encoder, in evaluation mode.
         tokenizer: The tokenizer of the sentences.
         pooling: Computes the vector of a sentence from the hidden states of its tokens.
-        max_length: Maximum number of tokens of a sentence, [CLS] and [SEP] included; the end of a
-            longer sentence is cut off.
+        max_length: Maximum number of tokens of a sentence, [CLS] and [SEP] included; a longer
+            sentence is truncated.
         prompts: The text that precedes each text of a kind, by the kind's name, "query" or
             "document"; under "", the text that precedes all others.
         by_cosine: Whether the similarity of two vectors is their cosine, or else their dot product.

@@ -152,8 +152,8 @@ class WordPiece:
 
         Args:
             text: Any text.
-            max_length: Maximum number of ids, the two special tokens included; the end of a longer
-                text is cut off.
+            max_length: Maximum number of ids, the two special tokens included; a longer text is
+                truncated.
         """
         text = text.encode(errors="ignore").decode()  # without lone surrogates
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids[: max_length - 2]
