@@ -171,9 +171,7 @@ def make_small(*, prepared: bool) -> SetUp:
     torch.manual_seed(0)
     layers = [
         EncoderLayer(
-            GroupedQueryAttention(
-                128, 4, 2, bias=False, transforms=[RotaryPositionalEncoding(32)]
-            ),
+            GroupedQueryAttention(128, 4, 2, bias=False, transforms=[RotaryPositionalEncoding(32)]),
             GatedFeedForward(128, 341),
             residual=lambda: PreNorm(128, norm=nn.RMSNorm(128)),
         )

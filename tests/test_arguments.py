@@ -503,7 +503,7 @@ CALLS: dict[str, Call] = {
             "weight": vectors(9, D),
             "target": ids(B),
             "label_smoothing": probability(0.1),
-            "reduction": Kind("sum", ("none", "max", None, 1, True)),
+            "reduction": Argument("sum", ("none", "max", None, 1, True)),
         },
     ),
     "noam_rate": Call(noam_rate, {"step": size(1), "d_model": size(D), "warmup_steps": size(9)}),
@@ -597,10 +597,10 @@ CALLS: dict[str, Call] = {
         IncrementalDecoder,
         {
             "stack": made(encoder(), Encoder),
-            "cache": Kind(
+            "cache": Argument(
                 SelfAttentionCache(1), (SelfAttentionCache, decoder_cache(), cache(), None, "x", 1)
             ),
-            "embed": Kind(torch.add, ("embed", None, 1, nn.Embedding)),
+            "embed": Argument(torch.add, ("embed", None, 1, nn.Embedding)),
             "output": FUNCTION,
         },
     ),
@@ -632,7 +632,14 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("check_cache", "check_causal", "check_padding", "ablate", "record_attention"),
     *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Trace"),
     *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
-    *("AttentionMaps", "DecodingSteps", "Explorer", "save_explorer", "plot_attention", "plot_heads"),
+    *(
+        "AttentionMaps",
+        "DecodingSteps",
+        "Explorer",
+        "save_explorer",
+        "plot_attention",
+        "plot_heads",
+    ),
     "compile_steps",  # which takes minutes
     *("AttentionFunction", "StepModel", "Generation", "ExplicitAttention"),  # protocols and records
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.

@@ -340,8 +340,8 @@ def test_positions_with_an_offset_stay_below_max_length(kind: Any) -> None:
         (
             lambda: format_mask(zeros(3, 3)),
             TypeError,
-            "mask must be bool, where True hides a key, got dtype=torch.float32; a comparison gives "
-            "a boolean mask, for example `mask == 0` if 0 marks masked keys",
+            "mask must be bool, where True hides a key, got dtype=torch.float32; a comparison "
+            "gives a boolean mask, for example `mask == 0` if 0 marks masked keys",
         ),
         (
             lambda: format_mask(zeros(2, 3, 3, dtype=torch.bool)),
@@ -435,6 +435,9 @@ def test_an_output_of_an_attention_function_has_one_vector_for_each_query_and_he
         attention=lambda: MultiHeadAttention(8, 2, attention_function=attention_function),
     )
     model = prepare(model) if prepared else model
-    rule = r"^attention_function must return an output of shape \(B, H, L, d_k\) = \(3, 2, 5, 4\), got \("
+    rule = (
+        r"^attention_function must return an output of shape "
+        r"\(B, H, L, d_k\) = \(3, 2, 5, 4\), got \("
+    )
     with pytest.raises(ValueError, match=rule), torch.no_grad():
         model(torch.randn(3, 5, 8))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from tests.reference import Array, to_numpy
 from torch import Tensor
 
-from transformer_blocks import FeedForward, GatedFeedForward
+from transformer_blocks import FeedForward
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -42,7 +42,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 WEIGHTS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 LARGEST = 2**28
-"""Upper limit of every size, beyond any published model; the product of two sizes still fits torch."""
+"""Upper limit of every size: beyond any published model; products of two still fit in torch."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Model = TypeVar("Model", bound=nn.Module)

@@ -22,8 +22,9 @@ and mode.
 **NaN is not masked.** A masked key has the weight zero, and zero times NaN is NaN, so masked
 positions must hold finite numbers too. On every path, a non-finite query makes its own output
 non-finite, and a non-finite key or value does so for every query that attends to it. At a masked
-position, it may affect other outputs of its sequence as well; which ones depends on the path. (An encoder prepared by :func:`~transformer_blocks.inference.prepare` removes padding
-where there is enough of it, and the removed positions affect nothing.)
+position, it may affect other outputs of its sequence as well; which ones depends on the path. (An
+encoder prepared by :func:`~transformer_blocks.inference.prepare` removes padding where there is
+enough of it, and the removed positions affect nothing.)
 
 Next chapter: :mod:`transformer_blocks.attention`, where masks are applied.
 """

@@ -161,7 +161,9 @@ def test_a_page_shows_all_attention_of_a_model(
         last = content["maps"][-1]
         assert last["queries"] == content["decoding"]["tokens"]
         assert "".join(last["keys"]).replace("▁", "").startswith("犬が走る。")
-        for token, candidates in zip(last["queries"], content["decoding"]["candidates"], strict=True):
+        for token, candidates in zip(
+            last["queries"], content["decoding"]["candidates"], strict=True
+        ):
             chances = [chance for _, chance in candidates]
             assert len(candidates) == 5
             assert chances == sorted(chances, reverse=True)

@@ -3,8 +3,8 @@ r"""Cross-entropy in chunks: from hidden vectors to the loss without holding all
 With a large vocabulary, the logits are the largest tensor of a training step: V numbers per token,
 and as many again for their gradient. But the gradient of a token's loss with respect to its logits
 is known as soon as the logits are, softmax minus target distribution, and then neither is needed
-any more. :func:`linear_cross_entropy` therefore projects a few hundred tokens at a time and computes
-their loss and their gradients together, in the forward pass.
+any more. :func:`linear_cross_entropy` therefore projects a few hundred tokens at a time and
+computes their loss and their gradients together, in the forward pass.
 
 It equals the output projection followed by
 ``torch.nn.functional.cross_entropy(hidden @ weight.T, target, ...)``, which
@@ -130,7 +130,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _check(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, reduction: str
 ) -> None:
-    """Raise unless the arguments are hidden vectors, a matrix for their size, and one id for each."""
+    """Raise unless the arguments are hidden vectors, a weight of their size, and their targets."""
     for name, x in (("hidden", hidden), ("weight", weight), ("target", target)):
         check_tensor(name, x)
     check_probability(label_smoothing=label_smoothing)

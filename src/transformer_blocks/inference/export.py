@@ -154,7 +154,7 @@ class _Step(nn.Module):
             [_UncheckedCache(buffer, buffer.shape[3]) for buffer in memory_buffers]
         )
         cache.layers, cache.memory_mask = layers, memory_mask
-        cache._rows_per_sentence = self.beam_size
+        cache._rows_per_memory = self.beam_size
         return self.stack(x, causal=self.causal, cache=cache)
 
 
