@@ -141,7 +141,7 @@ both_implementations = pytest.mark.parametrize("attention_function", IMPLEMENTAT
             zeros(2, 4, 5, 6),
             zeros(2, 4, 5, 8),
             ValueError,
-            "query, key and value must agree in width d_k (query and key), got query (2, 4, 5, 8), "
+            "query, key and value must agree in size d_k (query and key), got query (2, 4, 5, 8), "
             "key (2, 4, 5, 6) and value (2, 4, 5, 8)",
         ),
         (

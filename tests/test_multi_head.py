@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from transformer_blocks import (
     EncoderLayer,
     FeedForward,
+    KeyValueCache,
     MultiHeadAttention,
     PreNorm,
+    QueryKeyTransform,
     SingleHeadAttention,
     attention_weights,
     fused_attention,
@@ -143,6 +145,64 @@ def test_any_function_with_these_arguments_can_be_the_attention_function(as_pair
         {"mask": mask, "causal": True, "dropout": 0.25},
         {"mask": None, "causal": False, "dropout": 0.0},
     ]
+
+
+class Recorder(QueryKeyTransform):
+    """Records the positions that it receives."""
+
+    def __init__(self, calls: list[tuple[str, int, int]]) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+        self.calls.append(("queries", start, start + queries.shape[2]))
+        return 2 * queries
+
+    def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
+        self.calls.append(("keys", start, start + keys.shape[2]))
+        return keys + 1
+
+
+@torch.no_grad()
+def test_each_key_is_transformed_once_before_it_enters_the_cache() -> None:
+    calls: list[tuple[str, int, int]] = []
+    layer, cache = MultiHeadAttention(8, 2, transforms=[Recorder(calls)]), KeyValueCache()
+    x = torch.randn(2, 5, 8)
+    for part in x.split([3, 1, 1], dim=1):
+        layer(part, part, part, causal=True, cache=cache)
+    positions = (0, 3), (3, 4), (4, 5)
+    assert calls == [(name, *each) for each in positions for name in ("keys", "queries")]
+    torch.testing.assert_close(cache.read()[0], layer.project(x, x)[0])
+    calls.clear()
+    layer(x[:, :2], cache=cache)  # attends to the cache alone
+    assert calls == [("queries", 3, 5)]
+    calls.clear()
+    layer.attention_weights(x[:, :2], x[:, :2], cache=cache)
+    assert calls == [("keys", 5, 7), ("queries", 5, 7)]
+
+
+def test_transforms_are_applied_in_their_order() -> None:
+    class Add(QueryKeyTransform):
+        def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+            return queries + 1
+
+    class Double(QueryKeyTransform):
+        def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+            return 2 * queries
+
+    received: list[Tensor] = []
+
+    def attention_function(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        received.append(query)
+        return query
+
+    layer = MultiHeadAttention(
+        8, 2, attention_function=attention_function, transforms=[Add(), Double()]
+    )
+    x = torch.randn(2, 5, 8)
+    layer(x, x, x)
+    queries = layer.query_projection(x).unflatten(-1, (2, 4)).transpose(1, 2)
+    torch.testing.assert_close(received[0], 2 * (queries + 1))
 
 
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])

@@ -245,8 +245,8 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     """
     if mask is None:
         return scores.softmax(dim=-1)
-    # The softmax of a row of -inf is NaN, and so is its gradient. A fully masked row therefore
-    # keeps its scores here, and the last line sets its weights to zero.
+    # The softmax of a row of -inf is NaN, and so is its gradient. The scores of a fully masked row
+    # are therefore left unchanged here, and the last line sets its weights to zero.
     fully_masked = mask.all(dim=-1, keepdim=True)
     scores = scores.masked_fill(mask & ~fully_masked, -math.inf)
     return scores.softmax(dim=-1).masked_fill(mask, 0.0)
@@ -317,7 +317,7 @@ def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None
     elif query[1] != key[1] and (not key[1] or query[1] % key[1]):
         rule = "agree in heads, or have a multiple of the key's heads for the query"
     elif query[3] != key[3]:
-        rule = "agree in width d_k (query and key)"
+        rule = "agree in size d_k (query and key)"
     elif key[2] != value[2]:
         rule = "agree in length S (key and value)"
     else:

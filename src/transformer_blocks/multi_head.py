@@ -308,7 +308,7 @@ class MultiHeadAttention(nn.Module):
         inputs = {"query": query, "key": key, "value": value}
         self._check_inputs(inputs, mask=mask, causal=causal, cache=cache)
         queries, keys, values = self._project_heads(query, key, value)  # (B, H, L, d_k)
-        queries, keys, values = self._transform(queries, keys, values, cache)
+        queries, keys, values = self._transform_and_cache(queries, keys, values, cache)
         heads = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
         return self.output_projection(self._merge_heads(heads))  # (B, L, d_model)
 
@@ -428,14 +428,14 @@ class MultiHeadAttention(nn.Module):
         keys = self._split_heads(self.key_projection(key))
         return queries, keys, self._split_heads(self.value_projection(value))
 
-    def _transform(
+    def _transform_and_cache(
         self,
         queries: Tensor,
         keys: Tensor | None,
         values: Tensor | None,
         cache: KeyValueCache | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Apply the transforms to the new queries and keys, and append the keys to the cache."""
+        """Apply the transforms, append new keys and values to the cache, and read all of it."""
         if keys is None or values is None:
             keys, values = cast(KeyValueCache, cache).read()
         elif cache is None:
@@ -483,16 +483,13 @@ class MultiHeadAttention(nn.Module):
         _check_vectors(self, {"query": query} if missing else inputs)
         check_flag(causal=causal)
         if mask is not None and query is not None:
-            lengths = [
-                cache.length if cache else 0,
-                *(x.shape[1] for x in others[:1] if x is not None),
-            ]
+            keys = sum(x.shape[1] for x in others[:1] if x is not None)
             check_mask(
                 mask,
                 batch=query.shape[0],
                 heads=self.num_heads,
                 queries=query.shape[1],
-                keys=sum(lengths),
+                keys=keys if cache is None else cache.length + keys,
                 device=query.device,
             )
 
@@ -513,9 +510,9 @@ def initialise_projections(layer: SingleHeadAttention | MultiHeadAttention) -> N
 def _check_vectors(
     layer: SingleHeadAttention | MultiHeadAttention, inputs: Mapping[str, Tensor | None]
 ) -> None:
-    """Check that each input is what its projection takes."""
+    """Check that each input fits its projection."""
     for name, x in inputs.items():
-        projection: Any = layer._modules[f"{name}_projection"]  # quicker than by attribute
+        projection: Any = layer._modules[f"{name}_projection"]  # faster than the attribute
         check_vectors(name, x, getattr(projection, "in_features", None), projection)  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ from transformer_blocks.attention import (
 # two cores.
 MANY_MATRICES, SMALL_MATRIX, SMALL_MATRIX_WITH_GRADIENTS, FEW_QUERIES = 64, 400, 1024, 8
 
-FEW_KEYS = 16  # with fewer, torch's CPU kernel loses NaN: as many numbers as its vectors hold
+FEW_KEYS = 16  # with fewer, torch's CPU kernel loses NaN: as many as its vector registers hold
 # Torch's kernel copies a mask into the dtype of the scores: 256 MB of float32 for so many elements.
 # A larger mask is built for some of the queries at a time.
 LARGE_MASK = 2**26
@@ -98,9 +98,9 @@ def _attend(
             query, key, value, dropout_p=dropout, is_causal=True, scale=scale, enable_gqa=is_grouped
         )
         return _restore_nan(output, query, key)
-    rows = _queries_per_mask(query, key, mask, causal)
-    if rows < length:
-        return _attend_in_chunks(query, key, value, rows, mask, causal, dropout, scale)
+    chunk = _queries_per_mask(query, key, mask, causal)
+    if chunk < length:
+        return _attend_in_chunks(query, key, value, chunk, mask, causal, dropout, scale)
     mask = combine_masks(query, key, mask, causal)
     if mask is None:
         output = F.scaled_dot_product_attention(
@@ -199,13 +199,13 @@ def _attend_in_chunks(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    rows: int,
+    chunk: int,
     mask: Tensor | None,
     causal: bool,
     dropout: float,
     scale: float | None,
 ) -> Tensor:
-    """Compute attention for ``rows`` queries at a time, so that no mask is larger than theirs.
+    """Compute attention for ``chunk`` queries at a time, so that no mask is larger than theirs.
 
     If attention is causal, the keys after the last query of a chunk are left out. While gradients
     are recorded, the backward pass computes each chunk again; to store the masks for it would take
@@ -218,7 +218,7 @@ def _attend_in_chunks(
     version = mask._version if records and mask is not None and not mask.is_inference() else None
 
     def attend(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        end = min(start + rows, length)
+        end = min(start + chunk, length)
         keys = max(0, key_length - length + end) if causal else key_length
         part = mask
         if part is not None:
@@ -237,6 +237,6 @@ def _attend_in_chunks(
         checkpoint(attend, start, query, key, value, use_reentrant=False)
         if records
         else attend(start, query, key, value)
-        for start in range(0, length, rows)
+        for start in range(0, length, chunk)
     ]
     return torch.cat(chunks, dim=-2)

@@ -126,7 +126,9 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         num_heads, d_k = self.self_attention.num_heads, self.self_attention.d_k
         projected = self.fused_projection(x).view(x.shape[0], 3, num_heads, 1, d_k)
         queries, keys, values = projected.unbind(1)  # (N, H, 1, d_k)
-        queries, keys, values = self.self_attention._transform(queries, keys, values, cache)
+        queries, keys, values = self.self_attention._transform_and_cache(
+            queries, keys, values, cache
+        )
         output = self.self_attention.attend(queries, keys, values, causal=causal)
         return output.reshape(x.shape)
 
