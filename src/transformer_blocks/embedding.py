@@ -1,10 +1,11 @@
 r"""Embeddings: token ids become vectors, and positional encodings are added to them.
 
 Each token id selects a row of a learned embedding matrix (section 3.4 of "Attention Is All You
-Need", Vaswani et al. 2017, https://arxiv.org/abs/1706.03762). Attention is permutation-equivariant:
-without further information, a sequence would be a bag of words. A positional encoding, one vector
-per position, is therefore added (section 3.5). The paper's encodings are sines and cosines of
-geometrically increasing wavelengths, from :math:`2\pi` to :math:`10000 \cdot 2\pi` positions:
+Need", Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; *the paper* from here on). Attention
+is permutation-equivariant: without further information, a sequence would be a bag of words. A
+positional encoding, one vector per position, is therefore added (section 3.5). The paper's
+encodings are sines and cosines of geometrically increasing wavelengths, from :math:`2\pi` to
+:math:`10000 \cdot 2\pi` positions:
 
 .. math::
 

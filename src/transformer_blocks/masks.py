@@ -3,8 +3,7 @@
 Without a mask, every position attends to every other one. Two kinds of positions must be masked.
 The sequences of a batch have different lengths and are filled up with padding, which carries no
 meaning. And a decoder that is trained to predict the next token must not attend to that token,
-which is part of its input (section 3.2.3 of "Attention Is All You Need", Vaswani et al. 2017,
-https://arxiv.org/abs/1706.03762; "the paper" from here on).
+which is part of its input (section 3.2.3 of the paper).
 
 **The mask rule of this package: a mask is boolean, and True hides.** ``True`` marks a *masked*
 position, a key that the query must not attend to, as in ``Tensor.masked_fill`` and
@@ -16,8 +15,8 @@ The rows of a mask are queries, its columns are keys. Its shape is (L, S), the s
 batch and all heads, or (B, H, L, S), where B, H and L may be 1 to broadcast.
 
 **Fully masked rows give zeros.** If every key of a query is masked, its attention weights and its
-output are zero, not NaN, and the gradients are finite. This holds in every implementation, dtype
-and mode.
+output (before the output projection) are zero, not NaN, and the gradients are finite. This holds in
+every implementation, dtype and mode.
 
 **NaN is not masked.** A masked key has the weight zero, and zero times NaN is NaN, so masked
 positions must hold finite numbers too. On every path, a non-finite query makes its own output

@@ -11,10 +11,10 @@ two classes differ in where they normalise:
 - :class:`PostNorm`, the paper's order (section 5.4 and figure 1):
   :math:`\mathrm{LayerNorm}(x + \mathrm{dropout}(f(x)))`. Needs a warm-up of the learning rate.
 - :class:`PreNorm`: :math:`x + \mathrm{dropout}(f(\mathrm{LayerNorm}(x)))`. The residual stream
-  runs unchanged from the first layer to the last, which makes training easier ("On Layer
-  Normalization in the Transformer Architecture", Xiong et al. 2020,
-  https://arxiv.org/abs/2002.04745). As the stream itself is never normalised, a stack of such
-  layers ends with one more layer normalisation.
+  passes from the first layer to the last without normalisation, which makes training easier ("On
+  Layer Normalization in the Transformer Architecture", Xiong et al. 2020,
+  https://arxiv.org/abs/2002.04745). A stack of such layers therefore ends with one more layer
+  normalisation.
 
 Next chapter: :mod:`transformer_blocks.encoder`, a stack of self-attention and feed-forward layers.
 """
