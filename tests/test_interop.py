@@ -27,9 +27,9 @@ from transformer_blocks import (
 from transformer_blocks.inference import prepare
 from transformer_blocks.interop import assert_equivalent, from_torch, load_weights, to_torch
 
-WIDTH, HEADS, INNER = 16, 4, 24
+D_MODEL, NUM_HEADS, D_FF = 16, 4, 24
 SEEDED = torch.Generator().manual_seed(0)  # for the tensors that are made before the seed fixture
-X, MEMORY = (torch.randn(2, length, WIDTH, generator=SEEDED).double() for length in (5, 7))
+X, MEMORY = (torch.randn(2, length, D_MODEL, generator=SEEDED).double() for length in (5, 7))
 FUTURE = causal_mask(5)
 
 
@@ -38,7 +38,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 def layer_options(norm_first: bool = False, bias: bool = True, activation: Any = F.relu) -> Any:
     return {
-        "dim_feedforward": INNER,
+        "dim_feedforward": D_FF,
         "norm_first": norm_first,
         "bias": bias,
         "activation": activation,
@@ -65,14 +65,14 @@ every_layer = pytest.mark.parametrize(
 def test_attention_survives_the_round_trip(bias: bool, widths: tuple[int | None, ...]) -> None:
     theirs: Any = randomise(
         nn.MultiheadAttention(
-            *(WIDTH, HEADS, 0.2, bias),
+            *(D_MODEL, NUM_HEADS, 0.2, bias),
             kdim=widths[0],
             vdim=widths[1],
             batch_first=True,
             dtype=torch.float64,
         )
     )
-    inputs = [torch.randn(2, 5, width or WIDTH).double() for width in (None, *widths)]
+    inputs = [torch.randn(2, 5, width or D_MODEL).double() for width in (None, *widths)]
     ours = from_torch(theirs)
     assert isinstance(ours, MultiHeadAttention)
     assert ours.dropout == 0.2
@@ -85,7 +85,7 @@ def test_an_encoder_layer_survives_the_round_trip(
     norm_first: bool, bias: bool, activation: Any
 ) -> None:
     options = layer_options(norm_first, bias, activation)
-    theirs: Any = randomise(nn.TransformerEncoderLayer(WIDTH, HEADS, **options))
+    theirs: Any = randomise(nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, **options))
     ours = from_torch(theirs)
     assert_equivalent(theirs, ours, [X])
     assert_equivalent(lambda x: theirs(x, src_mask=FUTURE), lambda x: ours(x, causal=True), [X])
@@ -98,16 +98,16 @@ def test_a_decoder_layer_survives_the_round_trip(
     norm_first: bool, bias: bool, activation: Any
 ) -> None:
     options = layer_options(norm_first, bias, activation)
-    theirs: Any = randomise(nn.TransformerDecoderLayer(WIDTH, HEADS, **options))
+    theirs: Any = randomise(nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS, **options))
     ours = from_torch(theirs)
     assert_equivalent(lambda x, memory: theirs(x, memory, tgt_mask=FUTURE), ours, [X, MEMORY])
     assert_same_state(to_torch(ours), theirs)
 
 
 def make_stacks(norm: bool) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:
-    norms = [nn.LayerNorm(WIDTH, eps=1e-3, dtype=torch.float64) if norm else None] * 2
-    encoder_layer = nn.TransformerEncoderLayer(WIDTH, HEADS, **layer_options())
-    decoder_layer = nn.TransformerDecoderLayer(WIDTH, HEADS, **layer_options())
+    norms = [nn.LayerNorm(D_MODEL, eps=1e-3, dtype=torch.float64) if norm else None] * 2
+    encoder_layer = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, **layer_options())
+    decoder_layer = nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS, **layer_options())
     encoder = nn.TransformerEncoder(encoder_layer, 3, norms[0], enable_nested_tensor=False)
     return encoder, nn.TransformerDecoder(decoder_layer, 2, norms[1])
 
@@ -142,7 +142,7 @@ def test_padding_masks_mean_the_same() -> None:
 
 def test_a_whole_transformer_survives_the_round_trip() -> None:
     theirs: Any = randomise(
-        nn.Transformer(*(WIDTH, HEADS, 2, 3, INNER), batch_first=True, dtype=torch.float64)
+        nn.Transformer(*(D_MODEL, NUM_HEADS, 2, 3, D_FF), batch_first=True, dtype=torch.float64)
     )
     ours = from_torch(theirs)
     assert_equivalent(
@@ -150,11 +150,11 @@ def test_a_whole_transformer_survives_the_round_trip() -> None:
     )
     again = to_torch(ours)
     assert_same_state(again, theirs)
-    assert (again.d_model, again.nhead) == (WIDTH, HEADS)
+    assert (again.d_model, again.nhead) == (D_MODEL, NUM_HEADS)
     assert_equivalent(again, lambda *inputs: ours(*inputs, causal=False), [MEMORY, X])
 
 
-SIZES: dict[str, Any] = {"num_layers": 2, "d_model": WIDTH, "num_heads": HEADS, "d_ff": INNER}
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": D_MODEL, "num_heads": NUM_HEADS, "d_ff": D_FF}
 
 
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
@@ -188,14 +188,14 @@ def assert_same_state(a: nn.Module, b: nn.Module) -> None:
 
 
 def test_a_conversion_preserves_dtype_and_mode() -> None:
-    theirs = nn.TransformerEncoderLayer(WIDTH, HEADS, batch_first=True, dtype=torch.bfloat16)
+    theirs = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, batch_first=True, dtype=torch.bfloat16)
     ours = from_torch(theirs.eval())
     assert {weight.dtype for weight in ours.parameters()} == {torch.bfloat16}
     assert not any(part.training for part in ours.modules())
 
 
 def attention(**options: Any) -> nn.Module:
-    return nn.MultiheadAttention(WIDTH, HEADS, **{"batch_first": True} | options)
+    return nn.MultiheadAttention(D_MODEL, NUM_HEADS, **{"batch_first": True} | options)
 
 
 class Subclass(nn.TransformerEncoderLayer):
@@ -228,24 +228,24 @@ def encoder_layer(
     feed_forward: nn.Module | None = None, norm: nn.Module | None = None, **options: Any
 ) -> EncoderLayer:
     return EncoderLayer(
-        MultiHeadAttention(WIDTH, HEADS, **options),
-        feed_forward or FeedForward(WIDTH, INNER),
-        residual=lambda: PreNorm(WIDTH, norm=copy.deepcopy(norm)),
+        MultiHeadAttention(D_MODEL, NUM_HEADS, **options),
+        feed_forward or FeedForward(D_MODEL, D_FF),
+        residual=lambda: PreNorm(D_MODEL, norm=copy.deepcopy(norm)),
     )
 
 
 def mixed_layer() -> EncoderLayer:
-    residuals = iter([PreNorm(WIDTH), PostNorm(WIDTH)])
+    residuals = iter([PreNorm(D_MODEL), PostNorm(D_MODEL)])
     return EncoderLayer(
-        MultiHeadAttention(WIDTH, HEADS),
-        FeedForward(WIDTH, INNER),
+        MultiHeadAttention(D_MODEL, NUM_HEADS),
+        FeedForward(D_MODEL, D_FF),
         residual=residuals.__next__,
     )
 
 
 def partly_biased() -> MultiHeadAttention:
-    layer = MultiHeadAttention(WIDTH, HEADS)
-    layer.output_projection = nn.Linear(WIDTH, WIDTH, bias=False)
+    layer = MultiHeadAttention(D_MODEL, NUM_HEADS)
+    layer.output_projection = nn.Linear(D_MODEL, D_MODEL, bias=False)
     return layer
 
 
@@ -460,7 +460,7 @@ class SubclassedAttention(nn.MultiheadAttention):
 
 
 def their_layer(**parts: nn.Module) -> nn.TransformerEncoderLayer:
-    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, INNER, batch_first=True)
+    layer = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, D_FF, batch_first=True)
     for name, part in parts.items():
         setattr(layer, name, part)
     return layer
@@ -475,7 +475,9 @@ def hooked(module: Any) -> Any:
     ("make", "error", "message"),
     [
         (
-            lambda: their_layer(self_attn=SubclassedAttention(WIDTH, HEADS, batch_first=True)),
+            lambda: their_layer(
+                self_attn=SubclassedAttention(D_MODEL, NUM_HEADS, batch_first=True)
+            ),
             TypeError,
             "attention must be a MultiheadAttention, got SubclassedAttention",
         ),
@@ -492,20 +494,20 @@ def test_replaced_parts_of_torch_modules_are_refused_by_name(
 
 
 def test_parts_outside_of_torchs_fast_path_are_refused_or_disable_it() -> None:
-    frozen = MultiHeadAttention(WIDTH, HEADS)
+    frozen = MultiHeadAttention(D_MODEL, NUM_HEADS)
     frozen.query_projection.requires_grad_(False)
     with pytest.raises(ValueError, match="must all be frozen, or none"):
         to_torch(frozen)
-    narrow: Any = build_encoder(num_layers=1, d_model=8, num_heads=HEADS, d_ff=8)
+    narrow: Any = build_encoder(num_layers=1, d_model=8, num_heads=NUM_HEADS, d_ff=8)
     with pytest.raises(ValueError, match="must have the same d_model, got 8 and 16"):
         to_torch(EncoderDecoder(narrow, build_decoder(**SIZES)))
     for layer in (
-        encoder_layer(FeedForward(WIDTH, INNER, bias=False)),
-        encoder_layer(norm=nn.LayerNorm(WIDTH, bias=False)),
-        encoder_layer(FeedForward(WIDTH, INNER, activation=nn.GELU("tanh"))),
+        encoder_layer(FeedForward(D_MODEL, D_FF, bias=False)),
+        encoder_layer(norm=nn.LayerNorm(D_MODEL, bias=False)),
+        encoder_layer(FeedForward(D_MODEL, D_FF, activation=nn.GELU("tanh"))),
     ):
         layer.eval()
-        assert_equivalent(to_torch(layer), layer, [torch.randn(2, 5, WIDTH)])
+        assert_equivalent(to_torch(layer), layer, [torch.randn(2, 5, D_MODEL)])
 
 
 def test_a_conversion_preserves_shared_layers_and_their_modes() -> None:
