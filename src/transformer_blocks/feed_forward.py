@@ -82,7 +82,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
         self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
         for projection in (self.up_projection, self.down_projection):
-            initialise(projection)
+            initialise_linear(projection)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the network to every position.
@@ -104,17 +104,17 @@ class FeedForward(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the activation function when the module is printed."""
-        return describe_activation(self.activation)
+        return activation_name(self.activation)
 
 
-def initialise(projection: nn.Linear) -> None:
+def initialise_linear(projection: nn.Linear) -> None:
     """Initialise a linear layer with Xavier's uniform weights and a zero bias."""
     nn.init.xavier_uniform_(projection.weight)
     if projection.bias is not None:
         nn.init.zeros_(projection.bias)
 
 
-def describe_activation(activation: Callable[[Tensor], Tensor]) -> str:
+def activation_name(activation: Callable[[Tensor], Tensor]) -> str:
     """Name an activation function; a module needs no name, as torch prints submodules itself."""
     if isinstance(activation, nn.Module):
         return ""

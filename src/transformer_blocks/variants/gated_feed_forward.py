@@ -9,6 +9,8 @@ https://arxiv.org/abs/2002.05202, section 2):
 
 The gate :math:`\mathrm{Swish}(x W)` thus decides, number by number, how much of :math:`x V` passes
 through.
+
+Next chapter: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
 """
 
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from transformer_blocks._checks import (
     check_vectors,
 )
 from transformer_blocks.fast.dropout import Dropout
-from transformer_blocks.feed_forward import describe_activation, initialise
+from transformer_blocks.feed_forward import activation_name, initialise_linear
 
 
 class GatedFeedForward(nn.Module):
@@ -72,7 +74,7 @@ class GatedFeedForward(nn.Module):
         self.dropout = Dropout(dropout)
         self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
         for projection in (self.gate_projection, self.up_projection, self.down_projection):
-            initialise(projection)
+            initialise_linear(projection)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the network to every position.
@@ -94,4 +96,4 @@ class GatedFeedForward(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the activation function of the gate when the module is printed."""
-        return describe_activation(self.activation)
+        return activation_name(self.activation)
