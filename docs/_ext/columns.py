@@ -1,8 +1,8 @@
-"""Japanese in code: a kanji or kana is exactly two columns wide, in any font.
+"""Columns: make a Japanese character in a code block exactly two columns wide, in any font.
 
-The tables of ``format_mask`` count two columns for such a letter, as terminals do. A browser takes
-Japanese from another font than the Latin letters, whose widths do not match; so every wide letter
-of a code block gets a box of two columns.
+The tables of ``format_mask`` count two columns for such a character, as terminals do. A browser
+takes Japanese and Latin characters from different fonts, whose widths do not match. Therefore each
+wide character of a code block is put into a box that is two columns wide.
 """
 
 import re
@@ -17,21 +17,21 @@ ABOVE_LATIN = re.compile("[\u1100-\U0010ffff]")
 
 
 class ColumnFormatter(HtmlFormatter):
-    """Pygments' HTML, with a box around every wide letter."""
+    """Pygments' HTML formatter, with a box around each wide character."""
 
     def wrap(self, source: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-        """Pass on the lines, boxes added."""
+        """Yield the formatted lines with the boxes."""
         for is_code, line in super().wrap(source):
             yield is_code, ABOVE_LATIN.sub(_box, line)
 
 
 def _box(match: re.Match[str]) -> str:
-    letter = match[0]
-    wide = unicodedata.east_asian_width(letter) in "WF"
-    return f'<span class="wide">{letter}</span>' if wide else letter
+    character = match[0]
+    is_wide = unicodedata.east_asian_width(character) in "WF"
+    return f'<span class="wide">{character}</span>' if is_wide else character
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Make Sphinx highlight with the formatter above."""
+    """Make Sphinx highlight code with this formatter."""
     PygmentsBridge.html_formatter = ColumnFormatter
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,9 +1,9 @@
-"""Formulas as finished HTML: KaTeX runs while the pages are built, not in the reader's browser.
+"""Equations: render them as HTML when the pages are built, not in the reader's browser.
 
-Sphinx's own renderers load a script from the network when a page is opened. Here the vendored
-``katex.min.js`` is run once per page in an embedded JavaScript engine, and a page holds the result:
-it needs only KaTeX's style sheet and fonts, which lie beside it. A formula that KaTeX does not
-understand is a warning that names the line, so the build fails.
+Sphinx's own renderers load a script from the network when a page is opened. Here, an embedded
+JavaScript engine runs the vendored ``katex.min.js`` once per page, and the page contains the
+resulting HTML. It needs only KaTeX's style sheet and fonts, which are stored with the pages. An
+equation that KaTeX cannot parse is reported as a warning with its line, so that the build fails.
 """
 
 import json
@@ -21,69 +21,69 @@ log = logging.getLogger(__name__)
 KATEX = Path(__file__).parent.parent / "_static" / "katex" / "katex.min.js"
 
 RENDER = """
-function render(formula, displayMode) {
+function render(equation, displayMode) {
     const options = {displayMode, throwOnError: true, strict: "error"};
     try {
-        return {html: katex.renderToString(formula, options)};
+        return {html: katex.renderToString(equation, options)};
     } catch (error) {
         return {error: error.message};
     }
 }
-const renderAll = formulas => JSON.stringify(formulas.map(([text, block]) => render(text, block)));
+const renderAll = pairs => JSON.stringify(pairs.map(([text, block]) => render(text, block)));
 """
 
 
-class PrerenderFormulas(SphinxTransform):
-    """Store its HTML with every formula of a page."""
+class PrerenderEquations(SphinxTransform):
+    """Render the equations of a page, and store the HTML with their nodes."""
 
-    default_priority = 880  # late: when all text is parsed
+    default_priority = 880  # after all text has been parsed
 
     def apply(self, **kwargs: Any) -> None:
-        """Render the formulas of one page."""
-        formulas: list[nodes.Element] = [
+        """Render the equations of one page."""
+        equations: list[nodes.Element] = [
             *self.document.findall(nodes.math),
             *self.document.findall(nodes.math_block),
         ]
-        if not formulas:
+        if not equations:
             return
-        asked = [[source(formula), isinstance(formula, nodes.math_block)] for formula in formulas]
-        for formula, answer in zip(formulas, run_katex(asked), strict=True):
-            if "error" in answer:
-                log.warning("%s", answer["error"], location=formula)
-            formula["katex"] = answer.get("html", "")
+        inputs = [[source(node), isinstance(node, nodes.math_block)] for node in equations]
+        for node, result in zip(equations, run_katex(inputs), strict=True):
+            if "error" in result:
+                log.warning("%s", result["error"], location=node)
+            node["katex"] = result.get("html", "")
 
 
-def source(formula: nodes.Element) -> str:
-    r"""Read a formula; one of several lines, ``a &= b \\ c &= d``, is aligned, as Sphinx does."""
-    text = formula.astext()
+def source(node: nodes.Element) -> str:
+    r"""Return an equation's LaTeX; lines such as ``a &= b \\ c &= d`` are aligned as by Sphinx."""
+    text = node.astext()
     several_lines = r"\\" in text and r"\begin" not in text
     return rf"\begin{{aligned}}{text}\end{{aligned}}" if several_lines else text
 
 
-def run_katex(formulas: list[list[Any]]) -> list[dict[str, str]]:
-    """Render (text, is a block) pairs, in an engine that is closed whatever happens."""
+def run_katex(equations: list[list[Any]]) -> list[dict[str, str]]:
+    """Render pairs of LaTeX and whether it is a block; the engine is closed even after an error."""
     with MiniRacer() as engine:
         engine.eval(KATEX.read_text(encoding="utf-8"))
         engine.eval(RENDER)
-        answers: list[dict[str, str]] = json.loads(engine.call("renderAll", formulas))
-        return answers
+        results: list[dict[str, str]] = json.loads(engine.call("renderAll", equations))
+        return results
 
 
 def visit_inline(translator: Any, node: nodes.Element) -> None:
-    """Write a formula that stands in a line."""
+    """Output an inline equation."""
     translator.body.append(node["katex"])
     raise nodes.SkipNode
 
 
 def visit_block(translator: Any, node: nodes.Element) -> None:
-    """Write a formula that stands alone; a wide one scrolls on a narrow screen."""
+    """Output a block equation, which scrolls if it is wider than the screen."""
     translator.body.append(f'<div class="formula">{node["katex"]}</div>\n')
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx as the math renderer ``katex``."""
-    app.add_transform(PrerenderFormulas)
+    app.add_transform(PrerenderEquations)
     app.add_html_math_renderer("katex", (visit_inline, None), (visit_block, None))
     app.add_css_file("katex/katex.min.css")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,8 @@
-"""A step of the ladder: its docstring, its code, what it prints, and its picture.
+"""A step of the ladder: its docstring, its printed output, its figure, and its code.
 
-``.. step:: step1_one_query`` runs ``examples/ladder/step1_one_query.py`` as a person would, unless
-nothing has changed since it was run last, so a page never shows an output that its code does not
-have.
+``.. step:: step1_one_query`` runs ``examples/ladder/step1_one_query.py`` as a script. The output is
+stored with a hash of the code and of the library, and computed again when one of them changes. So a
+page always shows the output of its code.
 """
 
 import ast
@@ -24,24 +24,24 @@ OUTPUTS = ROOT / "docs" / "_build" / "ladder"
 
 
 class Step(SphinxDirective):
-    """The directive; its argument is the name of the script."""
+    """The directive ``step``; its argument is the name of the script."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Run the script and lay out what it is and says."""
+        """Run the script, and generate the page's content."""
         script = LADDER / f"{self.arguments[0]}.py"
         self.env.note_dependency(str(script))
         source = script.read_text(encoding="utf-8")
         docstring = inspect.cleandoc(ast.get_docstring(ast.parse(source)) or "")
         _, command, *paragraphs = docstring.split("\n\n")
         code = source.split('"""', 2)[2].strip()
-        printed, picture = output_of(script)
+        printed, figure = output_of(script)
         text = "\n\n".join(
             (
                 *paragraphs,
                 block("console", f"$ {command.strip()}\n{printed}"),
-                f".. image:: /{picture.relative_to(ROOT / 'docs')}\n   :alt: the picture it draws",
+                f".. image:: /{figure.relative_to(ROOT / 'docs')}\n   :alt: the figure of this step",
                 ".. rubric:: The code\n   :heading-level: 2",
                 block("python", code),
             )
@@ -50,19 +50,19 @@ class Step(SphinxDirective):
 
 
 def block(language: str, text: str) -> str:
-    """Set text as it is."""
+    """Return a code block of a text."""
     return f".. code-block:: {language}\n\n{indent(text, '   ')}"
 
 
 def output_of(script: Path) -> tuple[str, Path]:
-    """Run a script where its code or the library's has changed; give its output and picture."""
+    """Return the printed output and the figure's path of a script, run again after a change."""
     digest = hashlib.sha256()
     for path in (*LADDER.glob("*.py"), *sorted((ROOT / "src").rglob("*.py"))):
         if path.parent != LADDER or path in (script, LADDER / "drawing.py"):
             digest.update(path.read_bytes())
     folder = OUTPUTS / script.stem / digest.hexdigest()[:16]
     number = script.stem.removeprefix("step").partition("_")[0]
-    printed, picture = folder / "printed.txt", folder / "runs" / "ladder" / f"step{number}.png"
+    printed, figure = folder / "printed.txt", folder / "runs" / "ladder" / f"step{number}.png"
     if not printed.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         result = subprocess.run(
@@ -73,7 +73,7 @@ def output_of(script: Path) -> tuple[str, Path]:
             check=True,
         )
         printed.write_text(result.stdout, encoding="utf-8")
-    return printed.read_text(encoding="utf-8").rstrip(), picture
+    return printed.read_text(encoding="utf-8").rstrip(), figure
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

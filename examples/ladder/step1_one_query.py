@@ -73,13 +73,21 @@ therefore be trained by gradient descent."""
 
     factors = [0.0, 1.0, 3.0, 10.0, 100.0]
     table = torch.stack([(KEYS @ QUERY * (factor / 3)).softmax(0) for factor in factors])
-    print("\nA longer query concentrates the weights. The largest weight for the query (x, 0, 0):")
+    print("\nA query of larger norm concentrates the weights. The largest weight for (x, 0, 0):")
     for factor, row in zip(factors, table, strict=True):
         print(f"  x = {factor:5.1f}: {row.max():.3f}")
-    print("With x = 0 the output is the mean of all values; as x grows, it becomes a single value.")
+    print(
+        "With x = 0 the output is the mean of all values. As x grows, it approaches a single value."
+    )
     figure, (axes,) = new_figure(1, width=5.5)
     queries = [f"({factor:g}, 0, 0)" for factor in factors]
-    heat_map(axes, table, queries=queries, keys=WORDS, title="attention weights of longer queries")
+    heat_map(
+        axes,
+        table,
+        queries=queries,
+        keys=WORDS,
+        title="attention weights of queries of increasing norm",
+    )
     save(figure, "step1", folder)
 
 

@@ -62,7 +62,7 @@ def main(folder: Path = FOLDER) -> None:
         "weights (B, L, S) =", tuple(layer.weights(x, x).shape), "  output =", tuple(output.shape)
     )
     difference = (output[0, 2] - one).abs().max()
-    print(f"\nThe output for 'drinks' in the batch and in step 1 differ by {difference:.1e}.")
+    print(f"\nThe outputs for 'drinks' in the batch and by step 1 differ by {difference:.1e}.")
 
     mask = padding_mask(tokens).squeeze(1)  # (B, 1, S); the library's has a dimension for heads
     unmasked_weights, masked_weights = layer.weights(x, x), layer.weights(x, x, mask)
