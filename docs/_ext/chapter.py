@@ -67,11 +67,11 @@ def listing(module: ModuleType) -> Iterator[str]:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """List the public names of a module in the file's order, those of a package in its own."""
+    """List the public names of a module in the order in which they are defined or imported."""
     exported = {*vars(import_module(PACKAGE)), *getattr(module, "__all__", ())}
     return [
         name
-        for name in getattr(module, "__all__", vars(module))
+        for name in vars(module)
         if not name.startswith("_")
         and (name in exported or not module.__name__.startswith(PACKAGE))
         and inspect.getmodule(defined := getattr(module, name, None))

@@ -41,7 +41,7 @@ class Step(SphinxDirective):
             (
                 *paragraphs,
                 block("console", f"$ {command.strip()}\n{printed}"),
-                f".. image:: /{figure.relative_to(ROOT / 'docs')}\n   :alt: the figure of this step",
+                f".. image:: /{figure.relative_to(ROOT / 'docs')}\n   :alt: figure of this step",
                 ".. rubric:: The code\n   :heading-level: 2",
                 block("python", code),
             )
