@@ -23,6 +23,7 @@ from common.errors import UserError
 from common.options import Parser, number
 from common.plots import save
 from common.program import finishing_unread, run_program
+from common.run import Run
 from common.searches import Greedy
 from common.tables import format_table
 from transformer_blocks import Residual
@@ -31,7 +32,8 @@ from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
 from translation.corpus import Pair
 from translation.decoding import translate
-from translation.run import Run, corpus_of
+from translation.presets import Config
+from translation.run import corpus_of, load_translator
 from translation.scoring import score
 from translation.transformer import Transformer
 
@@ -82,11 +84,11 @@ def losses(model: Transformer) -> Iterator[Loss]:
     yield Loss("all residuals", [{"residuals": residuals}])
 
 
-def bleu_without(run: Run, sentences: int) -> dict[str, float]:
+def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
     """Score a run's translations of validation sentences without each of the losses."""
-    config, model, source, target = run.load_best(torch.device("cpu"))
+    config, model, source, target = load_translator(run, torch.device("cpu"))
     if not isinstance(model, Transformer):
-        raise UserError(f"{run.folder} holds no Transformer but {config.settings.model}")
+        raise UserError(f"{run.folder} holds no Transformer but {config.model}")
     corpus = corpus_of(config)
     pairs: Sequence[Pair] = corpus.validation[:sentences]
     references = [pair.reference for pair in pairs]
@@ -137,8 +139,8 @@ def compare_losses(arguments: Sequence[str] | None) -> None:
     )
     parser.add_argument("--picture", type=Path, default=Path("runs/ablation.png"))
     options = parser.parse_args(arguments)
-    runs = [Run(folder) for folder in options.runs]
-    tasks = {(config.corpus_hash, config.preset) for config in (run.read_config() for run in runs)}
+    runs = [Run(folder, Config) for folder in options.runs]
+    tasks = {(config.data_hash, config.preset) for config in (run.read_config() for run in runs)}
     if len(tasks) > 1 or len({run.folder.resolve() for run in runs}) < len(runs):
         raise UserError("runs must be several trainings of one corpus and preset, by seed")
     options.picture.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ training goes on with ``--resume``.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,13 +41,13 @@ from classification.pictures import plot_accuracy, plot_confusion, plot_looks
 from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
-from common.files import FolderLock, file_hash
-from common.options import Parser, add_training_options, new_parser, run_options
-from common.program import as_text, finishing_unread, lines_in_chunks, resumable, run_program
-from common.run import Run, load_best, read_metrics
+from common.files import FolderLock
+from common.options import Parser, add_training_options, chosen_fields, new_parser, run_options
+from common.program import input_lines, run_command
+from common.run import Run
 from common.tables import format_table
 from common.tokenizer import Tokenizer
-from common.training import Training
+from common.training import Training, join_training, train
 
 ENCODER, BAG = "encoder", "bag of words"
 REPORT_STEPS = 100
@@ -75,34 +75,31 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     ask = commands.add_parser("classify", parents=[shared], help="label and probability of texts")
     ask.add_argument("sentences", nargs="*", help="texts (default: read standard input)")
     ask.add_argument("--file", type=Path, help="a file of texts, one a line")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.command == "classify" and options.sentences and options.file:
+        raise UserError("give texts or --file, not both")
+    return options
 
 
-def new_config(options: argparse.Namespace) -> Config:
-    """Make the configuration of a run that begins."""
-    if (options.train_file is None) != (options.test_file is None):
+def new_config(chosen: Mapping[str, Any]) -> Config:
+    """Make the configuration of a new run from the fields that the command line sets."""
+    if ("train_file" in chosen) != ("test_file" in chosen):
         raise UserError("--train-file and --test-file go together")
-    is_toy = options.train_file is None
+    is_toy = "train_file" not in chosen
     config = Config(
-        seed=0,
         steps=2000,
         report_steps=REPORT_STEPS,
         peak_rate=1.5e-3,
         warmup_steps=100,
         average=0.99,
         vocabulary=1000 if is_toy else 4000,
-        dropout=0.0 if is_toy else 0.1,  # there is no end of toy reviews to learn by heart
+        dropout=0.0 if is_toy else 0.1,  # there are too many toy reviews to overfit
     )
-    chosen: dict[str, Any] = {
-        name: as_text(value) if isinstance(value, Path) else value
-        for name, value in vars(options).items()
-        if name in vars(config) and value is not None
-    }
     return checked(replace(config, **chosen))
 
 
 def data_of(config: Config) -> Data:
-    """Load the data of a run, and see that they are still the same."""
+    """Load the data of a run, and check that they are unchanged."""
     files = (None if file is None else Path(file) for file in (config.train_file, config.test_file))
     data = load_data(*files)
     if config.data_hash and config.data_hash != data.fingerprint:
@@ -111,69 +108,69 @@ def data_of(config: Config) -> Data:
 
 
 def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
-    """Load the texts, see that the settings make a model, and train the tokenizer."""
+    """Load the texts, check that the settings make a model, and train the tokenizer."""
     data = data_of(config)
     config = replace(config, labels=data.labels, data_hash=data.fingerprint)
     config.build_encoder(config.vocabulary)
     texts = [review.text for review in data.train]
-    path = run.tokenizer_file
-    Tokenizer.train(texts, vocab_size=config.vocabulary, path=path, write=lock.write_new)
-    return replace(config, tokenizer_hash=file_hash(run.tokenizer_file))
+    hashes = run.train_tokenizers({"tokenizer": texts}, config.vocabulary, lock)
+    return replace(config, tokenizers=hashes)
 
 
 def train_command(options: argparse.Namespace) -> None:
-    """Train the bag, then the encoder, then show what came of it."""
-    device = choose_device(options.device)
-    options.train_file, options.test_file = map(as_text, (options.train_file, options.test_file))
-    run = Run(options.run, Config)
-    new = new_config(options)
-    with FolderLock(run.folder) as lock, finishing_unread():
-        config = run.begin_or_go_on(options, lock, lambda: begin(run, new, lock))
-        data, tokenizer = data_of(config), run.load_tokenizer(config)
-        task = Classification(data, tokenizer, config, device)
-        limit = best_of_counts(data.validation)
+    """Train the bag of words, then the encoder, and show the results."""
+    device, run = choose_device(options.device), Run(options.run, Config)
+    chosen = chosen_fields(options, Config)
+    new = new_config(chosen)
+    with join_training(run.folder, device) as (processes, lock):
+        config = processes.broadcast(
+            lambda: run.begin_or_resume(
+                chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
+            )
+        )
+        data, (tokenizer,) = data_of(config), run.load_tokenizers(config)
+        task, limit = Classification(data, tokenizer, config), best_of_counts(data.validation)
+        vocabulary = tokenizer.vocab_size
 
         def draw() -> None:
-            plot_accuracy(metrics_of(run), run.folder / "accuracy.png", limit=limit)
+            metrics = {ENCODER: encoder.metrics, BAG: bag.metrics}
+            plot_accuracy(metrics, run.folder / "accuracy.png", limit=limit)
 
-        vocabulary = tokenizer.vocab_size
         bag = Training(
-            *(run.folder / "bag", config, lambda: config.build_bag(vocabulary), task),
+            *(bag_of(run), config, lambda: config.build_bag(vocabulary), task),
             device=device,
-            reported=draw,
+            processes=processes,
+            on_report=draw,
             title=BAG,
         )
         encoder = Training(
-            *(run.folder, config, lambda: config.build_encoder(vocabulary), task),
+            *(run, config, lambda: config.build_encoder(vocabulary), task),
             device=device,
-            reported=draw,
+            processes=processes,
+            on_report=draw,
             title=ENCODER,
         )
-        parameters = sum(weight.numel() for weight in encoder.model.parameters())
-        print(
-            f"{len(data.train):,} training texts, {len(data.validation):,} validation texts"
-            f"{' (held out from the training file)' if config.train_file else ''}, "
-            f"{len(data.test):,} test texts, {len(config.labels)} labels, {parameters:,} "
-            f"parameters, a vocabulary of {vocabulary}, on {device}",
-            flush=True,
-        )
-        trainings = {training: training.resume() for training in (bag, encoder)}
-        run.accept(config)
-        for training, is_resumed in trainings.items():
-            if is_resumed:
-                print(f"{training.title}: going on after step {training.step}", flush=True)
-            with resumable():
-                training.fit(begun=lock.commit)
-        trained = load(run, config, device)
-        print()
-        show_results(trained, data)
-        show_attention(trained, data)
-        print(f"Written: {run.folder / 'accuracy.png'}")
+        if processes.is_first:
+            parameters = sum(weight.numel() for weight in encoder.model.parameters())
+            print(
+                f"{len(data.train):,} training texts, {len(data.validation):,} validation texts"
+                f"{' (held out from the training file)' if config.train_file else ''}, "
+                f"{len(data.test):,} test texts, {len(config.labels)} labels, {parameters:,} "
+                f"parameters, a vocabulary of {vocabulary}, on {device}",
+                flush=True,
+            )
+        train((bag, encoder), run, config, lock)
+        if processes.is_first:
+            trained = load(run, config, device)
+            print()
+            show_results(trained, data)
+            show_attention(trained, data)
+            print(f"Written: {run.folder / 'accuracy.png'}")
 
 
-def metrics_of(run: Run[Config]) -> dict[str, list[dict[str, float]]]:
-    """Read how both models have learnt so far."""
-    return {ENCODER: read_metrics(run.folder), BAG: read_metrics(run.folder / "bag")}
+def bag_of(run: Run[Config]) -> Run[Config]:
+    """Return the part of a run that holds the training of the bag of words."""
+    return Run(run.folder / "bag", Config)
 
 
 class Trained(NamedTuple):
@@ -188,9 +185,9 @@ class Trained(NamedTuple):
 
 def load(run: Run[Config], config: Config, device: torch.device) -> Trained:
     """Load the best weights of both models."""
-    tokenizer = run.load_tokenizer(config)
-    encoder = load_best(run.folder, config.build_encoder(tokenizer.vocab_size), config)
-    bag = load_best(run.folder / "bag", config.build_bag(tokenizer.vocab_size), config)
+    (tokenizer,) = run.load_tokenizers(config)
+    encoder = run.load_best(config.build_encoder(tokenizer.vocab_size), config)
+    bag = bag_of(run).load_best(config.build_bag(tokenizer.vocab_size), config)
     return Trained(run, config, tokenizer, encoder.to(device), bag.to(device))
 
 
@@ -244,22 +241,20 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 
 def classify_command(options: argparse.Namespace) -> None:
-    """Give the label of each text and its probability, line in, line out."""
-    if options.sentences and options.file:
-        raise UserError("give texts or --file, not both")
+    """Print the most probable label of each text and its probability, a line for each line."""
     run = Run(options.run, Config)
     config = run.read_config()
     trained = load(run, config, choose_device(options.device))
-    for lines in lines_in_chunks(options):
+    for lines in input_lines(options.sentences, options.file):
         texts = [cleaned(line) for line in lines]
         known = encode([text for text in texts if text], trained.tokenizer, config.max_length)
-        chances = iter(predict(trained.encoder, known).tolist() if known else [])
+        probabilities = iter(predict(trained.encoder, known).tolist() if known else [])
         for text in texts:
-            answer = ""
+            line = ""
             if text:
-                chance, label = max(zip(next(chances), config.labels, strict=True))
-                answer = f"{label}\t{chance:.4f}"
-            print(answer, flush=sys.stdin.isatty())
+                probability, label = max(zip(next(probabilities), config.labels, strict=True))
+                line = f"{label}\t{probability:.4f}"
+            print(line, flush=sys.stdin.isatty())
 
 
 COMMANDS = {
@@ -271,12 +266,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-
-    def work() -> None:
-        options = parse(arguments)
-        COMMANDS[options.command](options)
-
-    return run_program(work)
+    return run_command(lambda: parse(arguments), COMMANDS)
 
 
 if __name__ == "__main__":

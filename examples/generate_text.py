@@ -19,28 +19,37 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
-from common.files import FolderLock, file_hash
-from common.options import Parser, add_training_options, new_parser, number, run_options
-from common.program import as_text, finishing_unread, resumable, run_program
-from common.run import Run, load_best, read_metrics
+from common.files import FolderLock
+from common.options import (
+    Parser,
+    add_training_options,
+    chosen_fields,
+    new_parser,
+    number,
+    run_options,
+)
+from common.program import run_command
+from common.run import Run
 from common.tables import format_table
 from common.text_files import decode_line
 from common.tokenizer import Tokenizer
-from common.training import Training
+from common.training import Training, join_training, train
 from text.learning import Config, NextToken, text_loss
 from text.models import STYLES, LanguageModel
 from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
-from text.source import Text, characters, load_text, stream
-from text.writing import Way, side_by_side, write_on
+from text.source import Text, characters, encode_lines, load_text
+from text.writing import Decoding, generate, side_by_side
 
 ORDER = 5
 """Tokens that the n-grams count together."""
@@ -111,11 +120,10 @@ def check_ways(options: argparse.Namespace) -> None:
         raise UserError("--side-by-side goes without --greedy and --count")
 
 
-def new_config(options: argparse.Namespace) -> Config:
-    """Make the configuration of a run that begins."""
-    is_toy = options.text is None
+def new_config(chosen: Mapping[str, Any]) -> Config:
+    """Make the configuration of a new run from the fields that the command line sets."""
+    is_toy = "text" not in chosen
     config = Config(
-        seed=0,
         steps=1000,
         report_steps=REPORT_STEPS,
         peak_rate=2e-3,
@@ -124,16 +132,11 @@ def new_config(options: argparse.Namespace) -> Config:
         vocabulary=400 if is_toy else 2000,
         dropout=0.0 if is_toy else 0.1,
     )
-    chosen: dict[str, Any] = {
-        name: value
-        for name, value in vars(options).items()
-        if name in vars(config) and value is not None
-    }
     return checked(replace(config, **chosen))
 
 
 def text_of(config: Config) -> Text:
-    """Load the text of a run, and see that it is still the same."""
+    """Load the text of a run, and check that it is unchanged."""
     text = load_text(None if config.text is None else Path(config.text))
     if config.data_hash and config.data_hash != text.fingerprint:
         raise UserError("the text has changed since the run began; begin another --run")
@@ -141,89 +144,92 @@ def text_of(config: Config) -> Text:
 
 
 def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
-    """Load the text, see that the settings make a model, and train the tokenizer."""
+    """Load the text, check that the settings make a model, and train the tokenizer."""
     text = text_of(config)
     config.build(config.vocabulary)
-    path = run.tokenizer_file
-    Tokenizer.train(text.train, vocab_size=config.vocabulary, path=path, write=lock.write_new)
-    hashed = file_hash(path)
-    return replace(config, data_hash=text.fingerprint, tokenizer_hash=hashed)
+    hashes = run.train_tokenizers({"tokenizer": text.train}, config.vocabulary, lock)
+    return replace(config, data_hash=text.fingerprint, tokenizers=hashes)
 
 
 def train_command(options: argparse.Namespace) -> None:
-    """Train, then write a little."""
-    device = choose_device(options.device)
-    options.text = as_text(options.text)
-    run = Run(options.run, Config)
-    new = new_config(options)
-    with FolderLock(run.folder) as lock, finishing_unread():
-        config = run.begin_or_go_on(options, lock, lambda: begin(run, new, lock))
-        text, tokenizer = text_of(config), run.load_tokenizer(config)
-        learnt, tried = (stream(lines, tokenizer) for lines in (text.train, text.validation))
-        ngrams = NgramModel(learnt.tolist(), order=ORDER, vocabulary=tokenizer.vocab_size)
-        ngram_loss = ngrams.loss(tried.tolist()) / (len(tried) - 1)
+    """Train a model, then generate a little text."""
+    device, run = choose_device(options.device), Run(options.run, Config)
+    chosen = chosen_fields(options, Config)
+    new = new_config(chosen)
+    with join_training(run.folder, device) as (processes, lock):
+        config = processes.broadcast(
+            lambda: run.begin_or_resume(
+                chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
+            )
+        )
+        text, (tokenizer,) = text_of(config), run.load_tokenizers(config)
+        train_ids, validation_ids = (
+            encode_lines(lines, tokenizer) for lines in (text.train, text.validation)
+        )
+        ngrams = NgramModel(train_ids.tolist(), order=ORDER, vocabulary=tokenizer.vocab_size)
+        ngram_loss = ngrams.loss(validation_ids.tolist()) / (len(validation_ids) - 1)
         picture = run.folder / "loss.png"
 
         def draw() -> None:
             title = f"{ORDER}-grams, validation"
-            plot_text_loss(read_metrics(run.folder), picture, ngrams=ngram_loss, title=title)
+            plot_text_loss(training.metrics, picture, ngrams=ngram_loss, title=title)
 
         training = Training(
-            run.folder,
+            run,
             config,
             lambda: config.build(tokenizer.vocab_size),
-            NextToken(learnt, tried, config, device),
+            NextToken(train_ids, validation_ids, config),
             device=device,
-            reported=draw,
+            processes=processes,
+            on_report=draw,
             title=config.style,
         )
-        parameters = sum(weight.numel() for weight in training.model.parameters())
-        print(
-            f"{len(text.train):,} training lines of {len(learnt):,} tokens, "
-            f"{len(text.validation):,} validation lines, {len(text.test):,} test lines (cut from "
-            f"the end of the text), {parameters:,} parameters, a vocabulary of "
-            f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
-            f"{math.exp(ngram_loss):.3f}",
-            flush=True,
-        )
-        if training.resume():
-            print(f"going on after step {training.step}", flush=True)
-        run.accept(config)
-        with resumable():
-            training.fit(begun=lock.commit)
-        model = load_best(run.folder, config.build(tokenizer.vocab_size), config).to(device)
-        for way in (Way("greedy", None), Way("drawn, temperature 0.8", 0.8)):
-            (written,) = write_on(model, tokenizer, "", way, length=100, seed=config.seed)
-            print(f"\n{way.title}:\n{written}")
-        print(f"\nWritten: {picture}")
+        if processes.is_first:
+            parameters = sum(weight.numel() for weight in training.model.parameters())
+            print(
+                f"{len(text.train):,} training lines of {len(train_ids):,} tokens, "
+                f"{len(text.validation):,} validation lines, {len(text.test):,} test lines (cut "
+                f"from the end of the text), {parameters:,} parameters, a vocabulary of "
+                f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
+                f"{math.exp(ngram_loss):.3f}",
+                flush=True,
+            )
+        train([training], run, config, lock)
+        if processes.is_first:
+            model = run.load_best(config.build(tokenizer.vocab_size), config).to(device)
+            for decoding in (Decoding("greedy", None), Decoding("sampled, temperature 0.8", 0.8)):
+                (generated,) = generate(
+                    model, tokenizer, "", decoding, length=100, seed=config.seed
+                )
+                print(f"\n{decoding.title}:\n{generated}")
+            print(f"\nWritten: {picture}")
 
 
 class Trained(NamedTuple):
-    """A run whose model has learnt."""
+    """A run whose model was trained."""
 
     config: Config
     tokenizer: Tokenizer
     model: LanguageModel
 
 
-def load(options: argparse.Namespace) -> Trained:
+def load(run: Run[Config], device: torch.device) -> Trained:
     """Load the best weights of a run."""
-    run = Run(options.run, Config)
     config = run.read_config()
-    tokenizer = run.load_tokenizer(config)
-    model = load_best(run.folder, config.build(tokenizer.vocab_size), config)
-    return Trained(config, tokenizer, model.to(choose_device(options.device)))
+    (tokenizer,) = run.load_tokenizers(config)
+    model = run.load_best(config.build(tokenizer.vocab_size), config)
+    return Trained(config, tokenizer, model.to(device))
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
     """Print perplexity and bits per character on the end of the text, which nobody has read."""
-    config, tokenizer, model = load(options)
+    config, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
     text = text_of(config)
-    tokens = stream(text.test, tokenizer)
+    tokens = encode_lines(text.test, tokenizer)
     losses = {f"Transformer, {config.style}": text_loss(model, tokens)}
-    learnt = stream(text.train, tokenizer).tolist()
+    train_ids = encode_lines(text.train, tokenizer).tolist()
     for order in range(ORDER, 0, -1):
-        ngrams = NgramModel(learnt, order=order, vocabulary=tokenizer.vocab_size)
+        ngrams = NgramModel(train_ids, order=order, vocabulary=tokenizer.vocab_size)
         losses[f"{order}-grams"] = ngrams.loss(tokens.tolist())
     letters = characters(text.test)
     print(f"test text: lines {len(text.test)}, tokens {len(tokens) - 1}, characters {letters}")
@@ -236,7 +242,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 def generate_command(options: argparse.Namespace) -> None:
     """Write on from the prompt."""
-    _, tokenizer, model = load(options)
+    _, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
     lines = os.fsencode(options.prompt).split(b"\n")
     prompt = "\n".join(decode_line(line, where="the prompt") for line in lines)
     heat = 1.0 if options.temperature is None else options.temperature
@@ -244,19 +250,19 @@ def generate_command(options: argparse.Namespace) -> None:
         cold = 0.7 if options.temperature is None else options.temperature
         few, mass = options.top_k or 5, options.top_p or 0.9
         ways = [
-            Way("greedy", None),
-            Way("temperature 1"),
-            Way(f"temperature {cold:g}", cold),
-            Way(f"top-k {few}", top_k=few),
-            Way(f"top-p {mass:g}", top_p=mass),
+            Decoding("greedy", None),
+            Decoding("temperature 1"),
+            Decoding(f"temperature {cold:g}", cold),
+            Decoding(f"top-k {few}", top_k=few),
+            Decoding(f"top-p {mass:g}", top_p=mass),
         ]
     else:
         title = "greedy" if options.greedy else "drawn"
-        ways = [Way(title, None if options.greedy else heat, options.top_k, options.top_p)]
+        ways = [Decoding(title, None if options.greedy else heat, options.top_k, options.top_p)]
     texts = [
         text
         for way in ways
-        for text in write_on(
+        for text in generate(
             *(model, tokenizer, prompt, way),
             length=options.length,
             count=options.count,
@@ -278,12 +284,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-
-    def work() -> None:
-        options = parse(arguments)
-        COMMANDS[options.command](options)
-
-    return run_program(work)
+    return run_command(lambda: parse(arguments), COMMANDS)
 
 
 if __name__ == "__main__":

@@ -24,25 +24,26 @@ from pathlib import Path
 from common.errors import UserError
 from common.options import Parser, number
 from common.program import finishing_unread, run_program
-from translation.run import Run
+from common.run import Run
+from translation.presets import Config
 
 TRAINING = ["--corpus", "toy", "--preset", "tiny", "--epochs", "1", "--save-steps", "25"]
 TENSORS = "model.safetensors", "average.safetensors", "state.safetensors"
 
 
-def start(run: Run) -> subprocess.Popen[bytes]:
+def start(run: Run[Config]) -> subprocess.Popen[bytes]:
     """Begin the training, or go on with it."""
     program = Path(__file__).with_name("translate.py")
     command = [sys.executable, str(program), "train", "--run", str(run.folder), "--resume"]
     return subprocess.Popen([*command, *TRAINING], stdout=subprocess.DEVNULL)
 
 
-def newest(run: Run) -> Path | None:
+def newest(run: Run[Config]) -> Path | None:
     """Find the newest checkpoint."""
     return max(run.checkpoints.glob("step-*"), default=None)
 
 
-def fingerprint(run: Run) -> str:
+def fingerprint(run: Run[Config]) -> str:
     """Compute the SHA-256 of all that was learnt."""
     checkpoint = newest(run)
     if checkpoint is None:
@@ -53,12 +54,14 @@ def fingerprint(run: Run) -> str:
     return digest.hexdigest()
 
 
-def is_saving(run: Run) -> bool:
+def is_saving(run: Run[Config]) -> bool:
     """Tell whether a checkpoint is half written."""
     return any(run.checkpoints.glob(".partial-*"))
 
 
-def kill(process: subprocess.Popen[bytes], run: Run, *, in_save: bool, seconds: float) -> str:
+def kill(
+    process: subprocess.Popen[bytes], run: Run[Config], *, in_save: bool, seconds: float
+) -> str:
     """Kill a training, after some seconds or within its next save; say what happened."""
     began = newest(run)
     began_at = time.monotonic()
@@ -92,7 +95,7 @@ def compare(arguments: Sequence[str] | None) -> None:
         raise UserError(f"{options.folder} is there already; remove it, or choose another --folder")
     options.folder.mkdir(parents=True)
     dice = random.Random(options.seed)
-    killed, calm = Run(options.folder / "killed"), Run(options.folder / "calm")
+    killed, calm = (Run(options.folder / name, Config) for name in ("killed", "calm"))
     kills = 0
     while True:
         process = start(killed)

@@ -13,7 +13,7 @@ from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review
 from common.batching import group_by_length, pad
 from common.configuration import build_model
-from common.run import Plan
+from common.run import Config as TrainingConfig
 from common.tokenizer import BOS, Tokenizer
 from common.training import random_generator
 
@@ -21,20 +21,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Plan):
-    """What a run is.
+class Config(TrainingConfig):
+    """The configuration of a run.
 
     Attributes:
-        train_file: Labelled texts to learn from; None for the toy reviews.
-        test_file: Those to be tried on.
-        labels: In the order of the model's scores.
-        batch_size: Texts of an update.
-        num_layers: Layers of the encoder.
-        d_model: Width of the model.
-        num_heads: Heads of each attention.
-        d_ff: Inner width of the feed-forward networks.
-        dropout: Of sublayer outputs and embeddings.
-        max_length: Most tokens of a text, the mark included; longer ones are cut.
+        train_file: The labelled training texts; None for the toy reviews.
+        test_file: The labelled test texts; None for the toy reviews.
+        labels: The labels, in the order of the model's logits.
+        batch_size: Number of texts of a batch.
+        max_length: Largest number of tokens of a text, the first token included; longer texts are
+            cut.
     """
 
     train_file: str | None = None
@@ -75,48 +71,51 @@ class Config(Plan):
 
 
 class Classification:
-    """The task: to guess the label of a text; a :class:`common.training.Task`.
+    """The task of predicting the label of a text; a :class:`common.training.Task`.
 
     Args:
-        data: The texts.
-        tokenizer: Cuts them.
-        config: Of the run.
-        device: Where to compute.
+        data: The texts and their labels.
+        tokenizer: The tokenizer of the texts.
+        config: The configuration of the run.
     """
 
-    def __init__(
-        self, data: Data, tokenizer: Tokenizer, config: Config, device: torch.device
-    ) -> None:
-        self.config, self.device, self.tokenizer = config, device, tokenizer
-        self.texts, self.answers = self._encode(data.train)
+    unit = "texts"
+
+    def __init__(self, data: Data, tokenizer: Tokenizer, config: Config) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.texts, self.labels = self._encode(data.train)
         self.validation = self._encode(data.validation)
-        self._order: tuple[int, list[int]] = (-1, [])
 
     def _encode(self, reviews: Sequence[Review]) -> tuple[list[list[int]], Tensor]:
         texts = encode([review.text for review in reviews], self.tokenizer, self.config.max_length)
         return texts, label_numbers(reviews, self.config.labels)
 
-    def batch(self, step: int) -> list[int]:
-        """Say which training texts an update reads: each text once an epoch, in any order."""
-        size, count = self.config.batch_size, len(self.texts)
-        epoch, place = divmod(step - 1, -(-count // size))
-        if self._order[0] != epoch:
-            order = list(range(count))
-            random_generator(self.config.seed, "order", epoch).shuffle(order)
-            self._order = epoch, order
-        return self._order[1][place * size : (place + 1) * size]
+    def batches(self, epoch: int) -> list[list[int]]:
+        """Return the indices of the training texts of each batch: every text once, shuffled."""
+        order = list(range(len(self.texts)))
+        random_generator(self.config.seed, "order", epoch).shuffle(order)
+        size = self.config.batch_size
+        return [order[start : start + size] for start in range(0, len(order), size)]
 
-    def loss(self, model: nn.Module, step: int) -> tuple[Tensor, int]:  # noqa: D102
-        chosen = self.batch(step)
-        logits = model(pad([self.texts[i] for i in chosen]).to(self.device))  # (B, classes)
-        right = self.answers[chosen].to(self.device)
-        return F.cross_entropy(logits, right, reduction="sum"), len(chosen)
+    def count(self, batch: Sequence[int]) -> int:
+        """Count the texts of a batch."""
+        return len(batch)
 
-    def validate(self, model: nn.Module) -> dict[str, float]:  # noqa: D102
+    def collate(self, batch: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return the padded token ids of a batch, of shape (B, L), and the labels, (B,)."""
+        return pad([self.texts[i] for i in batch]), self.labels[list(batch)]
+
+    def loss(self, model: nn.Module, *tensors: Tensor) -> Tensor:
+        """Sum the cross-entropy of the labels of a batch."""
+        tokens, labels = tensors
+        return F.cross_entropy(model(tokens), labels, reduction="sum")
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Compute the mean loss and the accuracy on the validation texts."""
         texts, right = self.validation
-        chances = predict(model, texts)
-        loss = F.nll_loss(chances.log(), right)
-        accuracy = (chances.argmax(1) == right).double().mean()
+        probabilities = predict(model, texts)
+        loss = F.nll_loss(probabilities.log(), right)
+        accuracy = (probabilities.argmax(1) == right).double().mean()
         return {"validation_loss": float(loss), "validation_accuracy": float(accuracy)}
 
 

@@ -221,26 +221,31 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def check_definition(
-    checkpoint: Checkpoint, definition: Mapping[str, Any], *, file: Path, is_old: bool = False
+    checkpoint: Checkpoint,
+    definition: Mapping[str, Any],
+    saved: object,
+    *,
+    file: Path,
+    is_old: bool = False,
 ) -> None:
     """Check that a checkpoint was trained with a configuration.
 
     Args:
-        checkpoint: Its ``state["config"]`` is the configuration that it was trained with.
-        definition: The part of the configuration of a run that may not change.
-        file: Where that was read, for the error message.
+        checkpoint: The checkpoint, for the error message.
+        definition: The part of the run's configuration that may not change.
+        saved: The same part of the configuration that the checkpoint was trained with.
+        file: The file that the configuration was read from, for the error message.
         is_old: Whether the run is of an earlier version, whose checkpoints hold no configuration.
 
     Raises:
-        UserError: If they differ; it names the first field that does.
+        UserError: If they differ; the message names the first field that does.
     """
-    saved = checkpoint.state.get("config")
     if saved is None and is_old:
         return
     if not isinstance(saved, dict):
         raise UserError(
             f"{checkpoint.path} holds no configuration: it was saved by an earlier version of "
-            f"this program, and is not of the run of {file}"
+            f"this program, and does not belong to the run of {file}"
         )
     if found := difference(definition, saved):
         raise UserError(

@@ -38,7 +38,7 @@ FIELDS = {
 """The range of each number in a configuration, by the name of its field."""
 
 FIGURES: dict[str, Callable[[float], bool]] = {
-    "epoch": lambda x: type(x) is int and 0 < x < 2**63,
+    "epoch": lambda x: type(x) is int and 0 <= x < 2**63,
     "step": lambda x: type(x) is int and 0 <= x < 2**63,
     "validation_bleu": lambda x: 0 <= x < 100.001,  # sums of rounded logarithms may exceed 100
     **dict.fromkeys(

@@ -1,13 +1,13 @@
-"""Processes: several copies of a training that learn from one batch together.
+"""Distributed training: several processes that train one model together (data parallelism).
 
 ``torchrun --nproc-per-node 2 -- examples/translate.py train ...`` starts the program twice and
-tells each copy its number. All hold the same weights. Each reads its share of a batch; their
-gradients are summed before anyone takes a step (``DistributedDataParallel`` does that while the
-backward pass goes on), so that all stay the same. The first process alone validates, saves and
+tells each process its rank. All processes hold the same weights. Each reads its share of a batch;
+an all-reduce averages their gradients (``DistributedDataParallel`` overlaps it with the backward
+pass), so that all make the same update. The first process alone, rank 0, validates, saves and
 prints.
 
-What must be equal everywhere is agreed on: the first says it, the others listen. Where a process
-dies, torchrun stops the others and tells which it was.
+Decisions that must be equal everywhere are made by rank 0 and broadcast to the others. If a process
+dies, torchrun stops the others and reports which one it was.
 """
 
 import gc
@@ -27,71 +27,72 @@ from torch.nn.parallel import DistributedDataParallel
 from common.errors import UserError
 
 Value = TypeVar("Value")
-PATIENCE = timedelta(minutes=30)
-"""How long a process waits for the others, as while the first validates."""
-JOINING = timedelta(minutes=5)
-"""How long the processes wait for each other when they begin."""
-MOURNING = 10.0  # seconds in which torchrun finds the process that died first, and stops the others
+TIMEOUT = timedelta(minutes=30)
+"""How long a process waits for the others, for example while rank 0 validates."""
+START_TIMEOUT = timedelta(minutes=5)
+"""How long the processes wait for each other at the start."""
+SHUTDOWN_DELAY = 10.0  # seconds in which torchrun finds the process that failed first
 
 
 class Processes:
-    """Those that train together; by itself a process is the first of one.
+    """The processes that train together; by default this one alone.
 
     Args:
-        number: Of this one, from 0.
-        count: Of all.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
 
     Example:
         >>> alone = Processes()
-        >>> alone.is_first, alone.agree(lambda: 7)
+        >>> alone.is_first, alone.broadcast(lambda: 7)
         (True, 7)
     """
 
-    def __init__(self, number: int = 0, count: int = 1) -> None:
-        self.number, self.count = number, count
+    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
+        self.rank, self.world_size = rank, world_size
 
     @property
     def is_first(self) -> bool:
-        """Whether this one validates, saves and prints."""
-        return self.number == 0
+        """Whether this process is rank 0, which validates, saves and prints."""
+        return self.rank == 0
 
-    def agree(self, decide: Callable[[], Value]) -> Value:
-        """Let the first process decide, and tell all."""
-        if self.count == 1:
-            return decide()
-        decision: list[Any] = [decide() if self.is_first else None]
-        dist.broadcast_object_list(decision, src=0)
-        value: Value = decision[0]
+    def broadcast(self, compute: Callable[[], Value]) -> Value:
+        """Let rank 0 compute a value, and return it in all processes."""
+        if self.world_size == 1:
+            return compute()
+        values: list[Any] = [compute() if self.is_first else None]
+        dist.broadcast_object_list(values, src=0)
+        value: Value = values[0]
         return value
 
     def gather(self, value: Value) -> list[Value]:
-        """Collect what each process has, in their order."""
-        if self.count == 1:
+        """Return the values of all processes, in the order of their ranks."""
+        if self.world_size == 1:
             return [value]
-        values: list[Any] = [None] * self.count
+        values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value)
         return values
 
-    def add_up(self, number: Tensor) -> Tensor:
-        """Sum what each process has."""
-        if self.count > 1:
-            dist.all_reduce(number)
-        return number
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor)
+        return tensor
 
-    def share(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Wrap what computes a loss so that all processes get the mean of all gradients."""
-        if self.count == 1:
+    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """Wrap a module so that its backward pass averages the gradients of all processes."""
+        if self.world_size == 1:
             return model
         devices = [device] if device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=devices)
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[Processes]:
-    """Find the other processes that torchrun has started, and part from them at the end.
+def join_processes(device: torch.device) -> Iterator[Processes]:
+    """Join the processes that torchrun has started, and leave them at the end.
 
     Raises:
-        UserError: If the environment does not say who they are, they do not come, or one is lost.
+        UserError: If the environment variables are incomplete, the other processes do not start in
+            time, or one of them is lost.
     """
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(
@@ -101,8 +102,8 @@ def joined(device: torch.device) -> Iterator[Processes]:
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         yield Processes()
         return
-    count = _number_from_environment("WORLD_SIZE", least=1, most=2**31 - 1)
-    number = _number_from_environment("RANK", least=0, most=count - 1)
+    world_size = _number_from_environment("WORLD_SIZE", least=1, most=2**31 - 1)
+    rank = _number_from_environment("RANK", least=0, most=world_size - 1)
     port = _number_from_environment("MASTER_PORT", least=1, most=2**16 - 1)
     address = os.environ.get("MASTER_ADDR")
     if not address:
@@ -110,39 +111,39 @@ def joined(device: torch.device) -> Iterator[Processes]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
-        store, _, _ = next(rendezvous("env://", timeout=JOINING))
-        store.set_timeout(PATIENCE)
-        # Where torchrun starts all anew, the store still holds addresses of those that are gone.
+        store, _, _ = next(rendezvous("env://", timeout=START_TIMEOUT))
+        store.set_timeout(TIMEOUT)
+        # After a restart by torchrun, the store still holds the addresses of the lost processes.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
             store=dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store),
-            rank=number,
-            world_size=count,
-            timeout=PATIENCE,
+            rank=rank,
+            world_size=world_size,
+            timeout=TIMEOUT,
         )
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
-            f"process {number} of {count} cannot join the others at {address}:{port}: {reason}"
+            f"process {rank} of {world_size} cannot join the others at {address}:{port}: {reason}"
         ) from error
     try:
-        yield Processes(number, count)
+        yield Processes(rank, world_size)
     except RuntimeError as error:
-        # NCCL has errors of its own kind; gloo's are known by their text alone.
+        # NCCL has errors of its own type; gloo's are recognised by their text alone.
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
-        time.sleep(MOURNING)
+        time.sleep(SHUTDOWN_DELAY)
         raise UserError(
-            f"process {number} lost another one; the message of torchrun names it"
+            f"process {rank} lost another one; the message of torchrun names it"
         ) from error
-    gc.collect()  # models that still hold on to the group
-    dist.barrier()  # nobody goes while another still listens
-    dist.destroy_process_group()  # not after an error: the others may never answer
+    gc.collect()  # models that still hold a reference to the process group
+    dist.barrier()  # no process leaves while another one still communicates
+    dist.destroy_process_group()  # not after an error: the others may never respond
 
 
 def choose_device(name: str) -> torch.device:
-    """Find the device to compute on; "auto" takes a GPU where there is one."""
+    """Return the device to compute on; "auto" chooses a GPU if there is one."""
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch finds no CUDA device here; use cpu or auto")
     if name == "auto":
@@ -151,10 +152,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def local_rank() -> int:
-    """Say which of the processes on this machine this one is.
+    """Return the rank of this process among those on this machine.
 
     Raises:
-        UserError: If the environment says no number.
+        UserError: If the environment variable ``LOCAL_RANK`` is not a whole number.
     """
     if "LOCAL_RANK" not in os.environ:
         return 0
@@ -163,7 +164,7 @@ def local_rank() -> int:
 
 ALL_FOUR = (
     "is missing: torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; "
-    "for one process alone, set none of them"
+    "to train in one process, set none of them"
 )
 
 

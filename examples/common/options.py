@@ -2,11 +2,15 @@
 
 import argparse
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from common.errors import UserError
 from common.ranges import RULES, describe_rule
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,6 +42,16 @@ def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def chosen_fields(options: argparse.Namespace, kind: type["DataclassInstance"]) -> dict[str, Any]:
+    """Return the fields of a configuration that a command line sets; paths become absolute."""
+    names = {field.name for field in fields(kind)}
+    return {
+        name: str(value.absolute()) if isinstance(value, Path) else value
+        for name, value in vars(options).items()
+        if name in names and value is not None
+    }
 
 
 def new_parser(description: str | None) -> Parser:

@@ -6,7 +6,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TextIO
@@ -138,32 +138,52 @@ codecs.register_error("printable", _printable)
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Have a training that is interrupted say how it goes on."""
+    """Let a training that is interrupted say how to resume it."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("(the training goes on with --resume)") from None
+        raise KeyboardInterrupt("(resume the training with --resume)") from None
 
 
-def as_text(path: Path | None) -> str | None:
-    """Write a path into a configuration, so that it holds from any folder."""
-    return None if path is None else str(path.absolute())
-
-
-def lines_in_chunks(options: argparse.Namespace) -> Iterator[list[str]]:
-    """Yield the lines that a program is to work on: many together, or one by one as one types.
+def run_command(
+    parse: Callable[[], argparse.Namespace],
+    commands: Mapping[str, Callable[[argparse.Namespace], None]],
+) -> int:
+    """Run the command of a program that the command line names.
 
     Args:
-        options: ``sentences`` of the command line, or a ``file``, or neither: standard input.
+        parse: Reads the command line; the command is named by ``command``.
+        commands: The commands, by name.
+
+    Returns:
+        The exit status, as :func:`run_program` does.
     """
-    if options.sentences:
+
+    def work() -> None:
+        options = parse()
+        commands[options.command](options)
+
+    return run_program(work)
+
+
+def input_lines(sentences: Sequence[str], file: Path | None) -> Iterator[list[str]]:
+    """Yield the lines that a program works on: in large chunks, or one by one while one types.
+
+    Args:
+        sentences: The lines of the command line; the standard input is read if there are none.
+        file: The file to read instead.
+
+    Raises:
+        UserError: If a line is not UTF-8 text.
+    """
+    if sentences:
         yield [  # bytes first: in a locale without UTF-8, Python cannot read them as text
             decode_line(line, where=f"sentence {number}")
-            for number, sentence in enumerate(options.sentences, start=1)
+            for number, sentence in enumerate(sentences, start=1)
             for line in os.fsencode(sentence).split(b"\n")
         ]
-    elif options.file:
-        yield read_lines(options.file)
+    elif file:
+        yield read_lines(file)
     else:
         chunk: list[str] = []
         size = 1 if sys.stdin.isatty() else 1000

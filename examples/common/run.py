@@ -1,117 +1,185 @@
-"""A run: the folder of one training, and the plan that is written down in it."""
+"""A run: the folder of one training, with its configuration, tokenizers, checkpoints and metrics.
 
-import argparse
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+Everything that a training needs or produces lies in one folder, and nothing outside it::
+
+    runs/NAME/
+        config.json       the configuration (:class:`Config`), written when the run begins
+        *.model           the tokenizers
+        checkpoints/      the last states of the training, to resume from
+        best/             the averaged weights with the lowest validation loss, to be used
+        metrics.jsonl     a line for each validation
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
-from common.checkpoint import Checkpoint, check_definition, latest_checkpoint, load_weights
+from common.checkpoint import (
+    Checkpoint,
+    average_last,
+    check_definition,
+    latest_checkpoint,
+    load_weights,
+)
 from common.configuration import check_fields, is_row, load_json, read_content, write_config
 from common.errors import UserError
 from common.files import FolderLock, file_hash, read_text, write_atomically
 from common.tokenizer import Tokenizer
 
-FORMAT_VERSION = 2
-"""The first that is sealed: the file holds its own SHA-256, and checkpoints its content."""
-REPORTED = {"step", "minutes", "train_loss", "validation_loss"}
-"""What every line of ``metrics.jsonl`` says."""
+FORMAT_VERSION = 5
+"""The version of ``config.json`` and of the checkpoints' state that this program writes."""
+REPORTED = {"epoch", "step", "train_loss", "validation_loss", "minutes"}
+"""The figures that every line of ``metrics.jsonl`` holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How a training goes. A program adds what else its runs are; all stands in ``config.json``.
+class Config:
+    """The settings that all trainings have in common; each program adds its own.
+
+    A training is planned in updates (``steps``), in passes over the data (``epochs``) or in
+    ``minutes``; if several are set, minutes count before epochs, and epochs before steps.
 
     Attributes:
-        seed: Of weights, dropout and the order of the data.
-        steps: Updates in all.
-        report_steps: Updates between two looks at how it goes; each ends with a checkpoint.
-        peak_rate: Highest learning rate, from where it falls linearly to zero at the end.
-        warmup_steps: Updates until it is highest.
-        average: Part of the averaged weights that each update keeps.
-        vocabulary: Most sentencepiece tokens.
-        data_hash: The SHA-256 of what is learnt from and tried on.
-        tokenizer_hash: The SHA-256 of the tokenizer.
-        format_version: Of the file that it was read from.
+        num_layers: Number of layers of the encoder and of the decoder.
+        d_model: Size of the model's vectors.
+        num_heads: Number of heads of each attention.
+        d_ff: Inner size of the feed-forward networks.
+        dropout: Dropout probability of sublayer outputs and embeddings.
+        vocabulary: Largest number of sentencepiece tokens.
+        seed: Seed of the initial weights, of dropout and of the order of the data.
+        steps: Planned number of updates.
+        epochs: Planned number of passes over the training data.
+        minutes: Planned length of the training, in minutes.
+        report_steps: Number of updates between two validations; None validates after each epoch.
+        patience: Number of validations without a lower loss after which training stops early; None
+            never stops early.
+        accumulate: Number of batches that each process reads for one update.
+        peak_rate: Highest learning rate, from which the rate falls linearly to zero at the planned
+            end; None for the schedule of the paper, which has no end.
+        warmup_steps: Number of updates during which the learning rate rises.
+        average: Decay of the moving average of the weights; 0 averages nothing.
+        data_hash: SHA-256 of the training, validation and test data.
+        tokenizers: SHA-256 of each tokenizer file, by its name without suffix.
+        format_version: Version of the format in which the configuration was read.
     """
 
-    seed: int
-    steps: int
-    report_steps: int
-    peak_rate: float
+    num_layers: int
+    d_model: int
+    num_heads: int
+    d_ff: int
+    dropout: float
+    vocabulary: int
+    seed: int = 0
+    steps: int | None = None
+    epochs: int | None = None
+    minutes: float | None = None
+    report_steps: int | None = None
+    patience: int | None = None
+    accumulate: int = 1
+    peak_rate: float | None
     warmup_steps: int
     average: float
-    vocabulary: int
     data_hash: str = ""
-    tokenizer_hash: str = ""
+    tokenizers: dict[str, str] = field(default_factory=dict)
     format_version: int = field(default=FORMAT_VERSION, compare=False)
+
+    CHANGEABLE: ClassVar[tuple[str, ...]] = ("steps",)
+    """Fields that may change when a run is resumed."""
+    TOKENIZERS: ClassVar[tuple[str, ...]] = ("tokenizer",)
+    """Names of the tokenizers of a run."""
+    SEALED_SINCE: ClassVar[int] = 2
+    """The first format version whose ``config.json`` holds its own SHA-256."""
 
     @property
     def definition(self) -> dict[str, Any]:
-        """All that may not change while a run is trained, as its checkpoints hold it."""
+        """All fields that may not change while a run is trained, as its checkpoints hold them."""
         content = asdict(self)
-        for name in ("steps", "format_version"):
+        for name in (*self.CHANGEABLE, "format_version"):
             del content[name]
         return content
 
     @property
     def is_old(self) -> bool:
-        """Whether it is of an earlier version, whose checkpoints hold no configuration."""
+        """Whether an earlier version of this program wrote it."""
         return self.format_version < FORMAT_VERSION
 
-    def check_trained(self, checkpoint: Checkpoint) -> None:
+    @classmethod
+    def upgrade(cls, content: dict[str, Any]) -> dict[str, Any]:
+        """Convert the content of an earlier format to this one; missing fields get defaults."""
+        if "tokenizer_hash" in content:
+            content["tokenizers"] = {"tokenizer": content.pop("tokenizer_hash")}
+        defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
+        return defaults | content
+
+    def check_trained(self, checkpoint: Checkpoint, *, file: Path) -> None:
         """Check that a checkpoint was trained with this configuration.
 
+        Args:
+            checkpoint: The checkpoint; its state holds the configuration it was trained with.
+            file: The file that this configuration was read from, for the error message.
+
         Raises:
-            UserError: If it was trained with another one; it names what differs.
+            UserError: If it was trained with another one; the message names the first difference.
         """
-        file = Path("config.json")
-        check_definition(checkpoint, self.definition, file=file, is_old=self.is_old)
+        definition, saved = self.definition, checkpoint.state.get("config")
+        if self.is_old and isinstance(saved, dict):
+            saved = self.upgrade({**saved, "format_version": self.format_version})
+            definition = {name: value for name, value in definition.items() if name in saved}
+            saved = {name: value for name, value in saved.items() if name in definition}
+        check_definition(checkpoint, definition, saved, file=file, is_old=self.is_old)
 
 
-Config = TypeVar("Config", bound=Plan)
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Run(Generic[Config]):
-    """The paths of a run, and what lies there.
+class Run(Generic[AnyConfig]):
+    """The folder of a training: its paths, and how its files are written and read.
 
     Args:
-        folder: Such as ``runs/classify``.
-        kind: The dataclass of its configuration.
+        folder: The folder, such as ``runs/toy``.
+        kind: The dataclass of the run's configuration.
     """
 
-    def __init__(self, folder: Path, kind: type[Config]) -> None:
+    def __init__(self, folder: Path, kind: type[AnyConfig]) -> None:
         self.folder, self.kind = folder, kind
-        self.config_file = folder / "config.json"  # written last when a run begins
-        self.tokenizer_file = folder / "tokenizer.model"
-        self.checkpoints = folder / "checkpoints"
-        self.best = folder / "best"
+        self.config_file = folder / "config.json"  # written last: without it there is no run
+        self.checkpoints, self.best = folder / "checkpoints", folder / "best"
+        self.metrics = folder / "metrics.jsonl"
+
+    def tokenizer_file(self, name: str = "tokenizer") -> Path:
+        """Return the path of a tokenizer, one of ``Config.TOKENIZERS``."""
+        return self.folder / f"{name}.model"
+
+    # The configuration
 
     def write_config(
-        self, config: Config, *, write: Callable[[Path, bytes], None] = write_atomically
+        self, config: AnyConfig, *, write: Callable[[Path, bytes], None] = write_atomically
     ) -> None:
-        """Write ``config.json`` by one rename."""
+        """Write ``config.json`` atomically."""
         write_config(self.config_file, config, write=write)
 
-    def accept(self, config: Config) -> None:
-        """Write a configuration whose ``steps`` have changed, once the training is accepted."""
+    def accept(self, config: AnyConfig) -> None:
+        """Write a configuration whose plan has changed, once the training has accepted it."""
         if config != self.read_config():
             self.write_config(config)
 
-    def read_config(self) -> Config:
+    def read_config(self) -> AnyConfig:
         """Read ``config.json``.
 
         Raises:
             UserError: If it is missing, damaged, changed or of a newer version.
         """
         content, intact = read_content(
-            self.config_file, version=FORMAT_VERSION, sealed_since=FORMAT_VERSION
+            self.config_file, version=FORMAT_VERSION, sealed_since=self.kind.SEALED_SINCE
         )
         try:
+            if content["format_version"] < FORMAT_VERSION:
+                content = self.kind.upgrade(content)
             check_fields(self.kind, content)
             config = self.kind(**content)
         except KeyError as error:
@@ -121,36 +189,48 @@ class Run(Generic[Config]):
         except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"{self.config_file} is damaged: {error}") from error
         if not intact:
-            for folder in (self.best, self.checkpoints):  # which may tell what has changed
+            for folder in (self.best, self.checkpoints):  # their definition may name the change
                 checkpoint = latest_checkpoint(folder)
                 if checkpoint is not None:
-                    config.check_trained(checkpoint)
+                    config.check_trained(checkpoint, file=self.config_file)
+            options = " or ".join(f"--{name.replace('_', '-')}" for name in config.CHANGEABLE)
             raise UserError(
                 f"{self.config_file} has changed since the training wrote it; put it back "
-                "(train --resume takes other --steps)"
+                f"(train --resume accepts another {options})"
             )
         return config
 
-    def begin_or_go_on(
-        self, options: argparse.Namespace, lock: FolderLock, begin: Callable[[], Config]
-    ) -> Config:
-        """Find the configuration of a training that begins, or of one that goes on.
+    def begin_or_resume(
+        self,
+        chosen: Mapping[str, Any],
+        begin: Callable[[], AnyConfig],
+        *,
+        resume: bool,
+        lock: FolderLock,
+    ) -> AnyConfig:
+        """Return the configuration of a new run, or of one to be resumed.
 
         Args:
-            options: The command line. Those named as a field of the configuration must agree with
-                a run that goes on; only ``steps`` may change.
-            lock: Of the folder.
-            begin: Prepares the folder, all but ``config.json``, and tells the configuration.
+            chosen: The fields that the command line sets. A run that is resumed must have been
+                begun with the same values, those of ``Config.CHANGEABLE`` excepted.
+            begin: Prepares the folder of a new run and returns its configuration, which is then
+                written.
+            resume: Whether a run that exists is to be resumed.
+            lock: The lock of the folder.
 
         Returns:
-            The configuration. Where ``steps`` has changed, it is not written yet: the training may
-            still be refused.
+            The configuration. If its plan has changed, the file is not written yet: the training
+            may still refuse it (see :meth:`accept`).
 
         Raises:
-            UserError: If the folder holds what would be lost, or belongs to another training.
+            UserError: If the folder holds files that would be lost, or another training's.
         """
         if self.config_file.exists():
-            return self._go_on(options)
+            if resume:
+                return self._resume(chosen)
+            raise UserError(
+                f"{self.folder} holds a run; resume it with --resume, or choose another --run"
+            )
         if self.checkpoints.exists() or self.best.exists():
             raise UserError(
                 f"{self.folder} holds weights but no config.json; "
@@ -160,74 +240,123 @@ class Run(Generic[Config]):
         self.write_config(config, write=lock.write_new)
         return config
 
-    def _go_on(self, options: argparse.Namespace) -> Config:
-        if not options.resume:
-            raise UserError(f"{self.folder} holds a run; go on with --resume, or choose another")
+    def _resume(self, chosen: Mapping[str, Any]) -> AnyConfig:
         config = self.read_config()
         if config.is_old:
             raise UserError(
                 f"{self.folder} was trained by an earlier version of this program; it can be used, "
                 "but not resumed; begin another --run"
             )
-        for name, begun in asdict(config).items():
-            wanted = getattr(options, name, None)
-            if name != "steps" and wanted is not None and wanted != begun:
+        begun = asdict(config)
+        changes = {}
+        for name, value in chosen.items():
+            if name in config.CHANGEABLE:
+                changes[name] = value
+            elif name in begun and value != begun[name]:
                 raise UserError(
-                    f"{self.folder} was begun with {name}={begun}, got {wanted}; "
+                    f"{self.folder} was begun with {name}={begun[name]}, got {value}; "
                     "leave the option out, or begin another --run"
                 )
-        if options.steps is not None and options.steps != config.steps:
-            config = replace(config, steps=options.steps)
-        return config
+        if "epochs" in changes:
+            changes.setdefault("minutes", None)
+        return replace(config, **changes)
 
-    def load_tokenizer(self, config: Config) -> Tokenizer:
-        """Load the tokenizer and see that it is this run's.
+    # The tokenizers
+
+    def train_tokenizers(
+        self, texts: Mapping[str, Sequence[str]], vocabulary: int, lock: FolderLock
+    ) -> dict[str, str]:
+        """Train the tokenizers of a new run and save them.
+
+        Args:
+            texts: The training texts of each tokenizer, by its name.
+            vocabulary: Largest number of tokens of each.
+            lock: The lock of the folder.
+
+        Returns:
+            The SHA-256 of each file, for ``Config.tokenizers``.
+        """
+        hashes = {}
+        for name, sentences in texts.items():
+            path = self.tokenizer_file(name)
+            Tokenizer.train(sentences, vocab_size=vocabulary, path=path, write=lock.write_new)
+            hashes[name] = file_hash(path)
+        return hashes
+
+    def load_tokenizers(self, config: AnyConfig) -> list[Tokenizer]:
+        """Load the tokenizers, in the order of ``Config.TOKENIZERS``.
 
         Raises:
-            UserError: If it is missing, damaged or from another run.
+            UserError: If one is missing, damaged or from another run.
         """
-        tokenizer = Tokenizer.load(self.tokenizer_file)
-        if file_hash(self.tokenizer_file) != config.tokenizer_hash:
-            raise UserError(
-                f"{self.tokenizer_file} is not the tokenizer that this run was trained with"
+        tokenizers = []
+        for name in config.TOKENIZERS:
+            path = self.tokenizer_file(name)
+            tokenizers.append(Tokenizer.load(path))
+            if file_hash(path) != config.tokenizers.get(name):
+                raise UserError(f"{path} is not the tokenizer that this run was trained with")
+        return tokenizers
+
+    # What was learnt
+
+    def load_best(self, model: Model, config: AnyConfig, *, last: int | None = None) -> Model:
+        """Load the best weights into a model and put it in evaluation mode.
+
+        Args:
+            model: The model, built with the sizes of the configuration.
+            config: The run's configuration; the weights must have been trained with it.
+            last: Load the mean of the weights of this many checkpoints instead, the last ones.
+
+        Raises:
+            UserError: If there are no weights, or they are damaged or of another model.
+        """
+        if last is not None:
+            weights = average_last(
+                *(self.checkpoints, last),
+                group="model",
+                check=lambda each: config.check_trained(each, file=self.config_file),
             )
-        return tokenizer
+            path = self.checkpoints
+        else:
+            checkpoint = latest_checkpoint(self.best)
+            if checkpoint is None:
+                raise UserError(
+                    f"{self.best} holds no weights yet; training has not reached its first "
+                    "validation"
+                )
+            config.check_trained(checkpoint, file=self.config_file)
+            weights, path = checkpoint.tensors["model"], checkpoint.path
+        load_weights(model, weights, path=path)
+        return model.eval()
 
+    def read_metrics(self, figures: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+        """Read the metrics, a row for each validation.
 
-def load_best(folder: Path, model: Model, config: Plan) -> Model:
-    """Load the best weights of a training into its model, and put that in eval mode.
+        Args:
+            figures: Names that every row must hold besides :data:`REPORTED`.
 
-    Args:
-        folder: Of the training.
-        model: Receives the weights.
-        config: Of the run; the weights must have been trained with it.
-
-    Raises:
-        UserError: If there are none, or they are damaged or those of another model.
-    """
-    checkpoint = latest_checkpoint(folder / "best")
-    if checkpoint is None:
-        raise UserError(f"{folder / 'best'} holds no weights yet; training has not come so far")
-    config.check_trained(checkpoint)
-    load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
-    return model.eval()
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Read what a training wrote down at each report; lines without its figures are left out."""
-    file, rows = folder / "metrics.jsonl", []
-    if file.is_file():
-        for line in read_text(file, errors="replace").split("\n"):
-            try:
-                row = load_json(line)
-            except ValueError:
-                continue
-            if is_row(row, REPORTED):
-                rows.append(row)
-    return rows
-
-
-def write_metrics(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Write down how a training went, a line of JSON a report, by one rename."""
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    write_atomically(folder / "metrics.jsonl", lines.encode())
+        Raises:
+            UserError: If there are none, or they are damaged.
+        """
+        if not self.metrics.is_file():
+            raise UserError(f"{self.metrics} is missing")
+        try:
+            rows = [load_json(line) for line in read_text(self.metrics).split("\n") if line]
+            if not rows or not all(is_row(row, REPORTED | figures) for row in rows):
+                raise ValueError("a row or a figure is missing, or out of its range")
+            checkpoint = latest_checkpoint(self.checkpoints)
+            saved = [] if checkpoint is None else checkpoint.state.get("metrics", [])
+            if rows[: len(saved)] != saved:
+                raise ValueError(f"it differs from what {self.checkpoints} holds")
+            more = len(rows) - len(saved)
+            if checkpoint is not None and more > 1:  # a row is written before its checkpoint
+                raise ValueError(f"it holds {more} rows more than {self.checkpoints}")
+            epochs = [row["epoch"] for row in rows]
+            if self.read_config().report_steps is None and epochs != [*range(1, len(rows) + 1)]:
+                raise ValueError("the epochs are not counted from 1")
+            for name in ("epoch", "step", "minutes"):
+                if any(after[name] < before[name] for before, after in pairwise(rows)):
+                    raise ValueError(f"{name} falls from one row to the next")
+        except ValueError as error:
+            raise UserError(f"{self.metrics} is damaged: {error}") from error
+        return rows

@@ -1,248 +1,516 @@
-"""Training: a loop for any model and any task, which a kill cannot harm.
+"""Training: one loop for any model and task, which loses nothing when it is killed.
 
-Every update is made by its number alone: which examples it reads, and how the dice of dropout
-fall, are drawn from the seed and that number. So there is little to remember. A checkpoint holds
-weights, their average and the moments of Adam, and a training that is stopped and resumed ends with
-the same bits as one that never stopped.
+The loop updates the model (:class:`common.learner.Learner`), validates it, saves it, and keeps the
+weights with the lowest validation loss. What the model learns is a :class:`Task`. The learning rate
+rises during the warm-up and falls to zero at the planned end, which is a number of updates, of
+epochs or of minutes.
 
-What a model is to learn is a :class:`Task`. The rest, the rising and falling learning rate, the
-moving average of the weights, and keeping the best, is the same as the translator's.
+A checkpoint holds everything that the next update depends on: weights, their average, the moments
+of Adam, the states of the random number generators, and the progress within the epoch. So a
+training that is stopped and resumed ends with the same bits as one that was never stopped; only
+where a clock decides, as in a plan of minutes, the two may differ.
 """
 
+import json
+import logging
 import math
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
 from common.checkpoint import (
+    Checkpoint,
     DamagedCheckpointError,
     latest_checkpoint,
     load_weights,
     save_checkpoint,
 )
-from common.configuration import is_row
+from common.configuration import check_fields, is_row
+from common.distributed import Processes, join_processes
 from common.errors import UserError
-from common.optimiser import average_weights, load_moments, make_adam
-from common.run import REPORTED, Model, Plan, write_metrics
+from common.files import FolderLock, write_atomically
+from common.learner import AnyModel, Batch, Learner, Loss, Model
+from common.optimiser import learning_rate, load_moments
+from common.program import finishing_unread, resumable
+from common.run import REPORTED, AnyConfig, Config, Run
+from common.sharding import whole
 
-Learner = TypeVar("Learner", bound=nn.Module, contravariant=True)
+log = logging.getLogger(__name__)
 
 
-class Task(Protocol[Learner]):
-    """What a model is to learn, and how it is tried."""
+class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
+    """What a model learns, and how it is validated.
 
-    def loss(self, model: Learner, step: int) -> tuple[Tensor, int]:
-        """Sum the loss over what the update of this number reads, from 1; count the summands."""
+    Attributes:
+        unit: The name of the targets, such as "tokens".
+    """
+
+    unit: str
+
+    def batches(self, epoch: int) -> Sequence[Batch]:
+        """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
         ...
 
-    def validate(self, model: Learner) -> dict[str, float]:
-        """Try a model in eval mode; the lowest ``validation_loss`` decides what is best."""
+    def validate(self, model: AnyModel) -> dict[str, float]:
+        """Compute figures of a model in evaluation mode; the lowest ``validation_loss`` is best."""
         ...
 
 
-def random_generator(seed: int, *what: object) -> random.Random:
-    """Make dice that depend on a seed and on what they are for, and on nothing else."""
-    return random.Random(" ".join(map(str, (seed, *what))))
+def random_generator(seed: int, *purpose: object) -> random.Random:
+    """Make a generator of random numbers that depend only on a seed and a purpose."""
+    return random.Random(" ".join(map(str, (seed, *purpose))))
 
 
-class Training(Generic[Model]):
+@dataclass
+class Progress:
+    """How far a training has come; part of every checkpoint.
+
+    Attributes:
+        epoch: Number of complete passes over the data.
+        batches: Number of batches read in the current pass, by all processes.
+        step: Number of updates.
+        seconds: Time taken, in seconds.
+        loss: Training loss since the last validation, summed over targets, in all processes.
+        targets: Number of targets read since the last validation.
+        best_loss: Lowest validation loss.
+        validations_without_gain: Number of validations since that one.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+    targets: int = 0
+    best_loss: float = math.inf
+    validations_without_gain: int = 0
+
+    RANGES: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("epoch", "batches", "step", "seconds", "loss", "targets"), "at least 0"),
+        "validations_without_gain": "at least 0",
+        "best_loss": "not NaN",
+    }
+
+    def __str__(self) -> str:
+        """Name the last update, with its place in the data."""
+        place = f"epoch {self.epoch}" + (f" and {self.batches} batches" if self.batches else "")
+        return f"step {self.step} ({place})"
+
+
+class Training(Generic[Model, Batch]):
     """One training, from its beginning or from its last checkpoint.
 
     Args:
-        folder: Holds ``checkpoints/``, ``best/`` and ``metrics.jsonl``; made if it is missing.
-        plan: How the training goes.
+        run: The run whose folder holds checkpoints, best weights and metrics.
+        config: The run's configuration; its plan may differ from the one in ``config.json``.
         build: Makes the model, with fresh weights.
-        task: What it is to learn.
-        device: Where to compute.
-        reported: Called after each report, to draw it for example.
-        title: Of the progress bar.
+        task: What the model learns.
+        device: The device to compute on.
+        processes: The processes that train together; this one alone by default.
+        sharded: Whether each process holds only its shard of the model.
+        save_steps: Number of updates after which a checkpoint is saved, besides one after each
+            validation.
+        keep: Number of checkpoints that are kept.
+        on_report: Called by the first process after each validation, for example to draw it.
+        title: Name of the model in the log.
     """
 
     def __init__(
         self,
-        folder: Path,
-        plan: Plan,
+        run: Run[Any],
+        config: Config,
         build: Callable[[], Model],
-        task: Task[Model],
+        task: Task[Model, Batch],
         *,
-        device: torch.device | None = None,
-        reported: Callable[[], object] = lambda: None,
-        title: str = "training",
+        device: torch.device,
+        processes: Processes | None = None,
+        sharded: bool = False,
+        save_steps: int | None = None,
+        keep: int = 2,
+        on_report: Callable[[], object] = lambda: None,
+        title: str = "",
     ) -> None:
-        self.folder, self.plan, self.task = folder, plan, task
-        self.reported, self.title = reported, title
-        torch.manual_seed(plan.seed)
-        self.model = build().to(torch.device("cpu") if device is None else device)
-        self.moving = average_weights(self.model, plan.average)
-        self.optimizer = make_adam(self.model)
-        self.step, self.seconds, self.best_loss = 0, 0.0, math.inf
+        self.run, self.config, self.task, self.device = run, config, task, device
+        self.processes = Processes() if processes is None else processes
+        self.save_steps, self.keep = save_steps, keep
+        self.on_report, self.title = on_report, title
+        torch.manual_seed(config.seed)
+        self.learner: Learner[Model, Batch] = Learner(
+            build().to(device),
+            task,
+            average=config.average,
+            processes=self.processes,
+            sharded=sharded,
+        )
+        if not self.processes.is_first:  # equal weights, but other random numbers for dropout
+            torch.manual_seed(config.seed + 1_000_003 * self.processes.rank)
+        self.random_state = self._get_random_state()
+        self.progress = Progress()
         self.metrics: list[dict[str, Any]] = []
 
     @property
-    def average(self) -> Model:
-        """The model with the averaged weights, the one to use."""
-        return cast(Model, self.moving.module)
+    def model(self) -> Model:
+        """The model that is trained."""
+        return self.learner.model
 
-    def resume(self) -> bool:
-        """Go back to the last checkpoint, if there is one; tell whether there was.
+    # The loop
 
-        Raises:
-            UserError: If checkpoints are damaged, of another run, of a later step than the plan
-                has, or lost while the best weights are still there.
-        """
-        best = latest_checkpoint(self.folder / "best")
-        if best is not None:
-            self.plan.check_trained(best)
-        checkpoint = latest_checkpoint(self.folder / "checkpoints")
-        if checkpoint is None:
-            if best is not None:
-                raise UserError(
-                    f"{self.folder} holds trained weights but no checkpoint to go on from; "
-                    "choose another --run"
-                )
-            return False
-        self.plan.check_trained(checkpoint)
-        if checkpoint.step > self.plan.steps:
-            raise UserError(
-                f"{self.folder} has made {checkpoint.step} steps already, "
-                f"got --steps {self.plan.steps}"
-            )
-        load_weights(self.model, checkpoint.tensors["model"], path=checkpoint.path)
-        load_weights(self.average, checkpoint.tensors["average"], path=checkpoint.path)
-        self.step, state = checkpoint.step, checkpoint.state
-        try:
-            load_moments(self.optimizer, state["optimizer"])
-            self.moving.n_averaged.fill_(state["averaged"])
-            self.seconds, self.best_loss = float(state["seconds"]), float(state["best_loss"])
-            self.metrics = list(state["metrics"])
-            if not all(is_row(row, REPORTED) for row in self.metrics):
-                raise ValueError("a figure of the metrics is missing")
-            if math.isnan(self.best_loss) or not 0.0 <= self.seconds < math.inf:
-                raise ValueError(f"seconds {self.seconds}, best loss {self.best_loss}")
-        except Exception as error:  # whatever a file that someone else made can provoke
-            raise DamagedCheckpointError(
-                f"{checkpoint.path} holds no state of a training: {error!r}"
-            ) from error
-        return True
-
-    def fit(self, *, begun: Callable[[], object] = lambda: None) -> None:
-        """Train until the plan is done.
+    def fit(self, *, on_begin: Callable[[], object] = lambda: None) -> None:
+        """Train until the plan is done, or early if the validation loss falls no more.
 
         Args:
-            begun: Called as soon as there is a checkpoint to go back to.
+            on_begin: Called as soon as there is a checkpoint to resume from.
         """
-        self.folder.mkdir(exist_ok=True)
-        if not (self.folder / "checkpoints").exists():
-            self._save()  # whatever happens, there is something to go back to
-        begun()
-        if (self.folder / "metrics.jsonl").exists():  # the checkpoint holds what is gone on from
-            write_metrics(self.folder, self.metrics)
-        if self.step and latest_checkpoint(self.folder / "best") is None:  # they were lost
-            self.best_loss = math.inf
-            self._keep_as_best()
-        bar = tqdm(
-            initial=self.step,
-            total=self.plan.steps,
-            desc=self.title,
-            unit="step",
-            leave=False,
-            mininterval=0.5,
-            disable=not sys.stderr.isatty(),
-        )
-        with bar:
-            while self.step < self.plan.steps:
-                self._train_until_report(bar)
+        self._set_random_state(self.random_state)
+        self.learner.wrap()
+        if not self.processes.broadcast(self.run.checkpoints.exists):
+            self._save()  # a training that is killed at once can be resumed
+        on_begin()
+        started = time.monotonic() - self.progress.seconds
+        while not self.processes.broadcast(lambda: self.finished):
+            speed = self._train_until_validation(started)
+            self._report(speed, started)
 
-    def _train_until_report(self, bar: "tqdm[Any]") -> None:
-        plan, first, begun = self.plan, self.step, time.monotonic()
-        until = min(plan.steps, (self.step // plan.report_steps + 1) * plan.report_steps)
-        total, count = 0.0, 0
+    @property
+    def finished(self) -> bool:
+        """Whether the plan is done, or too many validations have brought no gain."""
+        patience, progress = self.config.patience, self.progress
+        if patience is not None and progress.validations_without_gain >= patience:
+            return True
+        return self.part_done(progress.epoch, progress.seconds) >= 1.0
+
+    def part_done(self, epochs: float, seconds: float) -> float:
+        """Compute which part of the plan is done, from 0 to 1."""
+        config = self.config
+        if config.minutes is not None:
+            return min(1.0, seconds / (60.0 * config.minutes))
+        if config.epochs is not None:
+            return min(1.0, epochs / config.epochs)
+        return self.progress.step / (config.steps or 1)
+
+    def _train_until_validation(self, started: float) -> float:
+        """Update the model until the next validation; return the number of targets per second."""
+        config, progress, report_steps = self.config, self.progress, self.config.report_steps
+        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        if self.processes.is_first:
+            loss += progress.loss
+        together = config.accumulate * self.processes.world_size
+        batches = self.task.batches(progress.epoch)
+        bar = self._progress_bar(len(batches))
+        begun, already = time.monotonic(), progress.targets
         self.model.train()
-        while self.step < until:
-            self.step += 1
-            loss, summands = self._update()
-            total, count = total + loss, count + summands
-            bar.update()
-            bar.set_postfix_str(f"loss {total / count:.3f}", refresh=False)
-        taken = time.monotonic() - begun
-        figures = self.task.validate(self.average.eval())
-        self._check(figures["validation_loss"])
-        self.seconds += time.monotonic() - begun
-        row = {
-            "step": self.step,
-            "minutes": self.seconds / 60.0,
-            "train_loss": total / count,
-            "steps_per_second": (self.step - first) / taken,
-            **figures,
-        }
-        self.metrics.append(row)
-        write_metrics(self.folder, self.metrics)
-        is_best = figures["validation_loss"] < self.best_loss
-        if is_best:
-            self.best_loss = figures["validation_loss"]
-            self._keep_as_best()
-        self._save()  # last: what is lost before is made again
-        said = "  ".join(f"{name.replace('_', ' ')} {x:.3f}" for name, x in figures.items())
-        bar.write(
-            f"{self.title}  step {self.step:6d}  train {total / count:.3f}  {said}  "
-            f"{self.seconds / 60.0:5.1f} min{'  *' if is_best else ''}",
-            file=sys.stdout,
+        while True:
+            if progress.batches == len(batches):
+                progress.epoch, progress.batches = progress.epoch + 1, 0
+                if report_steps is None:
+                    break
+                batches = self.task.batches(progress.epoch)
+            done = self._part_done_now(started, progress.epoch + progress.batches / len(batches))
+            if done >= 1.0:
+                if report_steps is None:  # the minutes are over: the epoch ends here
+                    progress.epoch, progress.batches = progress.epoch + 1, 0
+                break
+            group = batches[progress.batches : progress.batches + together]
+            progress.step += 1
+            progress.batches += len(group)
+            loss += self.learner.update(group, self._learning_rate(done))
+            progress.targets += sum(self.task.count(batch) for batch in group)
+            bar.update(len(group) if report_steps is None else 1)
+            if progress.step % 100 == 0:
+                self._sum_loss(loss)
+                bar.set_postfix_str(f"loss {progress.loss / progress.targets:.3f}")
+            if report_steps is not None and progress.step % report_steps == 0:
+                break
+            is_within = progress.batches < len(batches)  # the end of an epoch is saved anyway
+            if self.save_steps and progress.step % self.save_steps == 0 and is_within:
+                self._sum_loss(loss)
+                progress.seconds = time.monotonic() - started
+                self._save()
+        bar.close()
+        self._sum_loss(loss)
+        return (progress.targets - already) / (time.monotonic() - begun)
+
+    def _part_done_now(self, started: float, epochs: float) -> float:
+        """Compute which part of the plan is done; the clock of the first process decides."""
+        if self.config.minutes is None:
+            return self.part_done(epochs, 0.0)
+        return self.processes.broadcast(lambda: self.part_done(epochs, time.monotonic() - started))
+
+    def _learning_rate(self, done: float) -> float:
+        config = self.config
+        return learning_rate(
+            self.progress.step,
+            done,
+            peak_rate=config.peak_rate,
+            warmup_steps=config.warmup_steps,
+            d_model=config.d_model,
         )
-        self.reported()
 
-    def _update(self) -> tuple[float, int]:
-        """Make the update of this number."""
-        plan = self.plan
-        torch.manual_seed(random_generator(plan.seed, "dropout", self.step).getrandbits(63))
-        for group in self.optimizer.param_groups:
-            rise, fall = self.step / plan.warmup_steps, 1.0 - (self.step - 1) / plan.steps
-            group["lr"] = plan.peak_rate * min(rise, fall)
-        self.optimizer.zero_grad()
-        loss, count = self.task.loss(self.model, self.step)
-        (loss / count).backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.moving.update_parameters(self.model)
-        return self._check(float(loss.detach())), count
+    def _sum_loss(self, loss: Tensor) -> None:
+        """All-reduce the training loss into the progress; then only the first process holds it."""
+        total = self.processes.all_reduce_sum(loss.clone())
+        self.progress.loss = self._check_finite(float(total))
+        loss.copy_(total if self.processes.is_first else torch.zeros_like(total))
 
-    def _check(self, loss: float) -> float:
+    def _check_finite(self, loss: float) -> float:
         if not math.isfinite(loss):
             raise UserError(
-                f"the loss is {loss} at step {self.step}; "
+                f"the loss is {loss} at step {self.progress.step}; "
                 "lower the learning rate and begin again, or resume from the last checkpoint"
             )
         return loss
 
-    def _keep_as_best(self) -> None:
-        save_checkpoint(
-            self.folder / "best",
-            step=self.step,
-            tensors={"model": self.average.state_dict()},
-            state={"config": self.plan.definition, "validation_loss": self.best_loss},
-            keep=1,
+    def _progress_bar(self, batches: int) -> "tqdm[Any]":
+        """Make the progress bar of an epoch, or of the planned updates."""
+        progress, by_epoch = self.progress, self.config.report_steps is None
+        return tqdm(
+            initial=progress.batches if by_epoch else progress.step,
+            total=batches if by_epoch else self.config.steps,
+            desc=f"epoch {progress.epoch + 1}" if by_epoch else self.title,
+            unit="batch" if by_epoch else "step",
+            leave=False,
+            mininterval=0.5,
+            disable=not (sys.stderr.isatty() and self.processes.is_first),
         )
 
-    def _save(self) -> None:
-        save_checkpoint(
-            self.folder / "checkpoints",
-            step=self.step,
-            tensors={
-                "model": self.model.state_dict(),
-                "average": self.average.state_dict(),
-            },
-            state={
-                "config": self.plan.definition,
-                "metrics": self.metrics,
-                "optimizer": self.optimizer.state_dict(),
-                "averaged": int(self.moving.n_averaged),
-                "seconds": self.seconds,
-                "best_loss": self.best_loss,
-            },
+    # After each validation
+
+    def _report(self, speed: float, started: float) -> None:
+        """Validate the averaged weights, save them if they are the best, and log the figures."""
+        progress = self.progress
+        train_loss = progress.loss / max(progress.targets, 1)
+        progress.loss, progress.targets = 0.0, 0
+        average = self.learner.gather_average().eval()
+        figures = self.processes.broadcast(lambda: self.task.validate(average))
+        validation_loss = self._check_finite(figures["validation_loss"])
+        is_best = validation_loss < progress.best_loss
+        if is_best:
+            progress.best_loss, progress.validations_without_gain = validation_loss, 0
+        else:
+            progress.validations_without_gain += 1
+        progress.seconds = time.monotonic() - started
+        self.metrics.append(
+            {
+                "epoch": progress.epoch,
+                "step": progress.step,
+                "train_loss": train_loss,
+                **figures,
+                f"{self.task.unit}_per_second": speed,
+                "minutes": progress.seconds / 60.0,
+            }
         )
+        if self.processes.is_first:
+            self._write_metrics()
+        if is_best:
+            self._save_best()
+        self._save()  # last: what a kill before it loses is computed again
+        if self.processes.is_first:
+            named = "  ".join(f"{name.replace('_', ' ')} {x:.3f}" for name, x in figures.items())
+            print(
+                f"{self.title}{'  ' if self.title else ''}epoch {progress.epoch:3d}  "
+                f"step {progress.step:6d}  train {train_loss:.3f}  "
+                f"{named.replace('bleu', 'BLEU')}  {speed:6.0f} {self.task.unit}/s  "
+                f"{progress.seconds / 60.0:5.1f} min{'  *' if is_best else ''}",
+                flush=True,
+            )
+            self.on_report()
+
+    def _write_metrics(self) -> None:
+        lines = "".join(json.dumps(row) + "\n" for row in self.metrics)
+        write_atomically(self.run.metrics, lines.encode())
+
+    def _save_best(self) -> None:
+        weights = whole(self.learner.average.state_dict())
+        if self.processes.is_first:
+            save_checkpoint(
+                self.run.best,
+                step=self.progress.step,
+                tensors={"model": weights},
+                state={
+                    "config": self.config.definition,
+                    "epoch": self.progress.epoch,
+                    "validation_loss": self.progress.best_loss,
+                },
+                keep=1,
+            )
+
+    # Checkpoints
+
+    def _save(self) -> None:
+        """Save everything that the next update depends on."""
+        self.random_state = self._get_random_state()
+        random_states = self.processes.gather(self.random_state)
+        learner = self.learner
+        tensors = {"model": learner.model.state_dict(), "average": learner.average.state_dict()}
+        tensors, optimizer = whole(tensors), whole(learner.optimizer.state_dict())
+        if self.processes.is_first:
+            self.run.folder.mkdir(exist_ok=True)
+            save_checkpoint(
+                self.run.checkpoints,
+                step=self.progress.step,
+                tensors=tensors,
+                state={
+                    "config": self.config.definition,
+                    "metrics": self.metrics,
+                    "optimizer": optimizer,
+                    "averaged": int(learner.moving.n_averaged),
+                    "random": random_states,
+                    "progress": asdict(self.progress),
+                },
+                keep=self.keep,
+            )
+
+    def resume(self) -> bool:
+        """Return to the last checkpoint, if there is one; return whether there was.
+
+        Raises:
+            UserError: If a checkpoint is damaged or of another run, if more has been trained than
+                is planned now, or if there are best weights but no checkpoint.
+        """
+        best = latest_checkpoint(self.run.best)
+        if best is not None:
+            self.config.check_trained(best, file=self.run.config_file)
+        checkpoint = latest_checkpoint(self.run.checkpoints)
+        if checkpoint is None:
+            if best is not None:
+                raise UserError(
+                    f"{self.run.folder} holds trained weights but no checkpoint to resume from; "
+                    "choose another --run"
+                )
+            return False
+        self._restore(checkpoint)
+        self._check_plan()
+        if self.processes.broadcast(lambda: best is None):
+            self._restore_best()
+        if self.processes.is_first and self.run.metrics.exists():
+            self._write_metrics()  # those of the checkpoint, from which the training resumes
+        return True
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.config.check_trained(checkpoint, file=self.run.config_file)
+        load_weights(self.learner.model, checkpoint.tensors["model"], path=checkpoint.path)
+        load_weights(self.learner.average, checkpoint.tensors["average"], path=checkpoint.path)
+        try:
+            self._restore_state(checkpoint.state)
+        except Exception as error:  # whatever a file that someone else made can provoke
+            raise DamagedCheckpointError(
+                f"{checkpoint.path} holds no state of a training: {error!r}"
+            ) from error
+
+    def _restore_state(self, state: dict[str, Any]) -> None:
+        check_fields(Progress, state["progress"], Progress.RANGES)
+        if not all(is_row(row, REPORTED) for row in state["metrics"]):
+            raise ValueError("a figure of the metrics is missing")
+        self.progress, self.metrics = Progress(**state["progress"]), list(state["metrics"])
+        self.learner.moving.n_averaged.fill_(state["averaged"])
+        load_moments(self.learner.optimizer, state["optimizer"])
+        random_states, world_size = state["random"], self.processes.world_size
+        if not random_states:
+            raise ValueError("it holds no state of random numbers")
+        if len(random_states) != world_size:
+            log.warning(
+                "%s was saved by %d processes, and there are %d now: dropout and the order of "
+                "updates will differ",
+                *(self.run.checkpoints, len(random_states), world_size),
+            )
+        if self.processes.rank < len(random_states):
+            self.random_state = random_states[self.processes.rank]
+            self._set_random_state(self.random_state)  # raises if it is none
+
+    def _check_plan(self) -> None:
+        """Raise if the plan was changed to one that ends before the checkpoint."""
+        config, progress, folder = self.config, self.progress, self.run.folder
+        if config.minutes is not None:
+            minutes = progress.seconds / 60.0
+            if config.minutes != self.run.read_config().minutes and config.minutes < minutes:
+                raise UserError(
+                    f"{folder} has trained for {minutes:.1f} minutes already, "
+                    f"got --minutes {config.minutes:g}"
+                )
+        elif config.epochs is not None:
+            epochs = progress.epoch + bool(progress.batches)
+            if config.epochs < epochs:
+                raise UserError(
+                    f"{folder} has trained for {epochs} epochs already, "
+                    f"got --epochs {config.epochs}"
+                )
+        elif config.steps is not None and config.steps < progress.step:
+            raise UserError(
+                f"{folder} has made {progress.step} steps already, got --steps {config.steps}"
+            )
+
+    def _restore_best(self) -> None:
+        """Save the best weights again, if they were lost, as far as that is possible."""
+        progress = self.progress
+        if self.metrics and self.metrics[-1]["step"] == progress.step:
+            progress.best_loss = self.metrics[-1]["validation_loss"]
+            self._save_best()
+        else:
+            progress.best_loss = math.inf  # the next validation is the best one again
+
+    def _get_random_state(self) -> dict[str, Any]:
+        states = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            states["cuda"] = torch.cuda.get_rng_state(self.device)
+        return states
+
+    def _set_random_state(self, states: dict[str, Any]) -> None:
+        torch.set_rng_state(states["cpu"])
+        if self.device.type == "cuda" and "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"], self.device)
+
+
+@contextmanager
+def join_training(folder: Path, device: torch.device) -> Iterator[tuple[Processes, FolderLock]]:
+    """Join the processes of a training; the first one locks the folder of its run.
+
+    The training goes on to its end even if nobody reads its output.
+
+    Raises:
+        UserError: If another training is at work in the folder, or the processes do not start.
+    """
+    lock = FolderLock(folder)
+    with (
+        join_processes(device) as processes,
+        finishing_unread(),
+        lock if processes.is_first else nullcontext(),
+    ):
+        yield processes, lock
+
+
+def train(
+    trainings: Sequence[Training[Any, Any]],
+    run: Run[AnyConfig],
+    config: AnyConfig,
+    lock: FolderLock,
+) -> None:
+    """Run the trainings of one run, one after another, each from its last checkpoint.
+
+    Args:
+        trainings: The trainings.
+        run: The run that they belong to.
+        config: Its configuration, which replaces the one in ``config.json`` once all trainings
+            have accepted it.
+        lock: The lock of the run's folder.
+
+    Raises:
+        UserError: If one of them refuses to resume; nothing has been trained or changed then.
+    """
+    resumed = [training.resume() for training in trainings]
+    if trainings[0].processes.is_first:
+        run.accept(config)
+    for training, is_resumed in zip(trainings, resumed, strict=True):
+        if is_resumed and training.processes.is_first:
+            name = training.title or training.run.folder
+            print(f"{name}: resuming after {training.progress}", flush=True)
+        with resumable():
+            training.fit(on_begin=lock.commit)

@@ -1,32 +1,28 @@
 """Learning: how a language model is configured, what it learns from, and how it is measured."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from common.configuration import build_model
-from common.run import Plan
+from common.run import Config as TrainingConfig
 from common.training import random_generator
 from text.models import STYLES, LanguageModel
 from transformer_blocks import linear_cross_entropy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Plan):
-    """What a run is.
+class Config(TrainingConfig):
+    """The configuration of a run. With a gated feed-forward network, two thirds of ``d_ff`` count.
 
     Attributes:
-        text: The file to learn from; None for the toy stories.
-        style: One of :data:`text.models.STYLES`.
-        batch_size: Pieces of text of an update.
-        context: Tokens of such a piece, and most that the model reads at once.
-        num_layers: Layers of the model.
-        d_model: Its width.
-        num_heads: Heads of each attention.
-        d_ff: Inner width of the feed-forward networks; with a gate, two thirds of it.
-        dropout: Of sublayer outputs and embeddings.
+        text: The training text; None for the toy stories.
+        style: The style of the model's parts, one of :data:`text.models.STYLES`.
+        batch_size: Number of sequences of a batch.
+        context: Number of tokens of a sequence, and largest number that the model reads at once.
     """
 
     text: str | None = None
@@ -59,41 +55,50 @@ class Config(Plan):
 
 
 class NextToken:
-    """The task: to guess each next token; a :class:`common.training.Task`.
+    """The task of predicting each next token; a :class:`common.training.Task`.
 
     Args:
-        train: The stream to learn from. Shape (T,).
-        validation: The stream to be tried on.
-        config: Of the run.
-        device: Where to compute.
+        train: The token ids of the training text, of shape (T,).
+        validation: The token ids of the validation text, of shape (T,).
+        config: The configuration of the run.
     """
 
-    def __init__(
-        self, train: Tensor, validation: Tensor, config: Config, device: torch.device
-    ) -> None:
-        self.train, self.validation = train, validation
-        self.config, self.device = config, device
+    unit = "tokens"
 
-    def batch(self, step: int) -> Tensor:
-        """Cut pieces out of the text, at random; each with one token more, the last guess.
+    def __init__(self, train: Tensor, validation: Tensor, config: Config) -> None:
+        self.train, self.validation, self.config = train, validation, config
+        self.length = min(config.context + 1, len(train))  # the inputs and the last target
 
-        Returns:
-            Shape (batch_size, L + 1).
+    def batches(self, epoch: int) -> list[list[int]]:
+        """Return the random start positions of each batch's sequences.
+
+        An epoch has as many batches as the text has room for without overlap.
         """
-        length = min(self.config.context + 1, len(self.train))
-        random = random_generator(self.config.seed, "pieces", step)
-        starts = [
-            random.randrange(len(self.train) - length + 1) for _ in range(self.config.batch_size)
-        ]
-        return torch.stack([self.train[start : start + length] for start in starts])
+        size = self.config.batch_size
+        number = math.ceil(len(self.train) / (size * self.length))
+        return [self._starts(epoch * number + i) for i in range(1, number + 1)]
 
-    def loss(self, model: LanguageModel, step: int) -> tuple[Tensor, int]:  # noqa: D102
-        tokens = self.batch(step).to(self.device)
+    def _starts(self, number: int) -> list[int]:
+        random = random_generator(self.config.seed, "pieces", number)
+        ends = len(self.train) - self.length + 1
+        return [random.randrange(ends) for _ in range(self.config.batch_size)]
+
+    def count(self, batch: Sequence[int]) -> int:
+        """Count the tokens that are predicted."""
+        return len(batch) * (self.length - 1)
+
+    def collate(self, batch: Sequence[int]) -> tuple[Tensor]:
+        """Cut the sequences of a batch out of the text, of shape (B, L + 1)."""
+        return (torch.stack([self.train[start : start + self.length] for start in batch]),)
+
+    def loss(self, model: LanguageModel, *tensors: Tensor) -> Tensor:
+        """Sum the cross-entropy of all tokens but the first of each sequence."""
+        (tokens,) = tensors
         hidden, right = model.hidden(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
-        loss = linear_cross_entropy(hidden, model.embedding.weight, right, reduction="sum")
-        return loss, len(right)
+        return linear_cross_entropy(hidden, model.embedding.weight, right, reduction="sum")
 
-    def validate(self, model: LanguageModel) -> dict[str, float]:  # noqa: D102
+    def validate(self, model: LanguageModel) -> dict[str, float]:
+        """Compute the mean loss per token and the perplexity of the validation text."""
         loss = text_loss(model, self.validation) / (len(self.validation) - 1)
         return {"validation_loss": loss, "validation_perplexity": math.exp(min(loss, 700.0))}
 

@@ -62,7 +62,7 @@ def cleaned(line: str) -> str:
     return clean_text(line, "en")
 
 
-def stream(lines: Sequence[str], tokenizer: Tokenizer) -> Tensor:
+def encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tensor:
     """Turn lines into one row of ids, with the end mark before the first line and after each.
 
     Returns:
@@ -84,7 +84,7 @@ def characters(lines: Sequence[str]) -> int:
     return sum(len(line) + 1 for line in lines)
 
 
-def read_back(ids: Sequence[int], tokenizer: Tokenizer) -> str:
+def decode_lines(ids: Sequence[int], tokenizer: Tokenizer) -> str:
     """Turn a row of ids into text; an end mark ends a line."""
     lines: list[list[int]] = [[]]
     for token in ids:

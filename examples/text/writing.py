@@ -9,12 +9,12 @@ import torch
 
 from common.tokenizer import EOS, Tokenizer
 from text.models import LanguageModel, TextSteps
-from text.source import cleaned, read_back
+from text.source import cleaned, decode_lines
 from transformer_blocks import greedy_search, sample
 
 
 @dataclass(frozen=True)
-class Way:
+class Decoding:
     """A way to choose words; ``temperature`` None takes the likeliest each time."""
 
     title: str
@@ -23,11 +23,11 @@ class Way:
     top_p: float | None = None
 
 
-def write_on(
+def generate(
     model: LanguageModel,
     tokenizer: Tokenizer,
     prompt: str,
-    way: Way,
+    decoding: Decoding,
     *,
     length: int,
     count: int = 1,
@@ -39,7 +39,7 @@ def write_on(
         model: In eval mode.
         tokenizer: Of the model.
         prompt: The beginning; may be empty, then a new line begins.
-        way: How to choose words.
+        decoding: How to choose tokens.
         length: Tokens to write.
         count: How many texts.
         seed: Of the dice; without, every call differs.
@@ -54,7 +54,7 @@ def write_on(
     before = torch.tensor([begin[:-1]] * count, dtype=torch.int64, device=device)
     steps = TextSteps(model, before)
     start = torch.full((count,), begin[-1], device=device)
-    if way.temperature is None:
+    if decoding.temperature is None:
         found = greedy_search(steps, start, end_id=None, max_length=length)
     else:
         generator = torch.Generator()
@@ -63,12 +63,12 @@ def write_on(
             *(steps, start),
             end_id=None,
             max_length=length,
-            temperature=way.temperature,
-            top_k=way.top_k,
-            top_p=way.top_p,
+            temperature=decoding.temperature,
+            top_k=decoding.top_k,
+            top_p=decoding.top_p,
             generator=generator,
         )
-    return [read_back([*begin[1:], *each.tokens], tokenizer) for each in found]
+    return [decode_lines([*begin[1:], *each.tokens], tokenizer) for each in found]
 
 
 def side_by_side(titles: Sequence[str], texts: Sequence[str], *, width: int | None = None) -> str:

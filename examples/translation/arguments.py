@@ -4,8 +4,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from common.errors import UserError
 from common.options import Parser, number
+from common.searches import Beam, Sample, Search
 from translation.corpus import SMALL_PARALLEL_ENJA
 from translation.presets import MODELS, PRESETS
 
@@ -165,6 +168,8 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     explore.add_argument("--sentence", required=True, help="what to translate")
     explore.add_argument("--output", type=Path, help="the page (default: explorer.html in the run)")
     options = parser.parse_args(arguments)
+    if options.command == "translate" and options.sentences and options.file:
+        raise UserError("give sentences or --file, not both")
     if options.command != "train":
         check_search_options(options)
     return options
@@ -232,3 +237,24 @@ def check_search_options(options: argparse.Namespace) -> None:
     beam_size = BEAM_SIZE if options.beam is None else options.beam
     if n_best > beam_size and not options.sample:
         raise UserError(f"--n-best {n_best} needs as many beams, got --beam {beam_size}")
+
+
+def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
+    """Make the search that the command line asks for.
+
+    Raises:
+        UserError: If the beam is larger than the vocabulary.
+    """
+    n_best = getattr(options, "n_best", 1)
+    if options.sample:
+        generator = torch.Generator()
+        generator.seed() if options.seed is None else generator.manual_seed(options.seed)
+        temperature = 1.0 if options.temperature is None else options.temperature
+        return Sample(temperature, options.top_k, options.top_p, generator, n_best)
+    beam_size = BEAM_SIZE if options.beam is None else options.beam
+    if beam_size > vocabulary:
+        raise UserError(
+            f"--beam must not exceed the {vocabulary} tokens there are, got {beam_size}"
+        )
+    penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
+    return Beam(beam_size, penalty, n_best)

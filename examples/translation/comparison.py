@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from common.run import Run
 from common.searches import Search
 from common.tables import format_table
 from common.tokenizer import EOS, Tokenizer
 from transformer_blocks.inference import prepare
 from translation.corpus import Corpus, Pair
-from translation.decoding import Look, look_along, translate
-from translation.run import Config, Run
+from translation.decoding import AttentionRecord, attention_with_teacher_forcing, translate
+from translation.presets import Config
 from translation.scoring import score
 from translation.translator import Translator
 
@@ -23,11 +24,11 @@ TIMED, ROUNDS = 200, 3  # sentences that are translated on the clock, and how of
 
 
 @dataclass(frozen=True)
-class Contestant:
+class ComparedRun:
     """A run that is compared, with what translates."""
 
     name: str
-    run: Run
+    run: Run[Config]
     metrics: list[dict[str, Any]]
     config: Config
     model: Translator
@@ -89,21 +90,21 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def check_comparable(contestants: Sequence[Contestant]) -> None:
+def check_comparable(runs: Sequence[ComparedRun]) -> None:
     """Raise unless all runs were trained on one corpus, in one direction.
 
     Raises:
         UserError: If one was not, or a run is named twice.
     """
-    folders = [contestant.run.folder.resolve() for contestant in contestants]
-    first = contestants[0]
-    for contestant, folder in zip(contestants, folders, strict=True):
+    folders = [compared.run.folder.resolve() for compared in runs]
+    first = runs[0]
+    for compared, folder in zip(runs, folders, strict=True):
         if folders.count(folder) > 1:
-            raise UserError(f"{contestant.run.folder} is named twice")
-        if contestant.config.corpus_hash != first.config.corpus_hash:
+            raise UserError(f"{compared.run.folder} is named twice")
+        if compared.config.data_hash != first.config.data_hash:
             raise UserError(
-                f"{first.run.folder} and {contestant.run.folder} were trained on different "
-                f"sentences ({first.task}, and {contestant.task}); their scores cannot be compared"
+                f"{first.run.folder} and {compared.run.folder} were trained on different "
+                f"sentences ({first.task}, and {compared.task}); their scores cannot be compared"
             )
 
 
@@ -137,12 +138,12 @@ def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str,
 
 
 def compare(
-    contestants: Sequence[Contestant], corpus: Corpus, *, search: Search, batch_tokens: int
+    runs: Sequence[ComparedRun], corpus: Corpus, *, search: Search, batch_tokens: int
 ) -> tuple[list[str], list[Result]]:
     """Score all runs on the test sentences.
 
     Args:
-        contestants: Loaded runs of this corpus; see :func:`check_comparable`.
+        runs: Loaded runs of this corpus; see :func:`check_comparable`.
         corpus: Whose test sentences are translated.
         search: How to choose words.
         batch_tokens: Most source tokens of a batch.
@@ -152,28 +153,28 @@ def compare(
     """
     pairs = corpus.test
     groups = length_groups([len(pair.source) for pair in pairs])
-    prepared = [prepare(contestant.model) for contestant in contestants]
+    prepared = [prepare(compared.model) for compared in runs]
 
     def write(number: int, chosen: Sequence[Pair]) -> list[str]:
-        contestant = contestants[number]
+        compared = runs[number]
         return translate(
             prepared[number],
-            contestant.source,
-            contestant.target,
+            compared.source,
+            compared.target,
             [pair.source for pair in chosen],
             search=search,
             batch_tokens=batch_tokens,
         )
 
-    outputs = [write(number, pairs) for number in range(len(contestants))]
-    seconds: list[list[float]] = [[] for _ in contestants]
+    outputs = [write(number, pairs) for number in range(len(runs))]
+    seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine meets all
         for number, times in enumerate(seconds):
             begun = time.perf_counter()
             write(number, pairs[:TIMED])
             times.append(time.perf_counter() - begun)
     results = []
-    for contestant, lines, times in zip(contestants, outputs, seconds, strict=True):
+    for compared, lines, times in zip(runs, outputs, seconds, strict=True):
         scores = [
             score(
                 [lines[place] for place in places],
@@ -182,12 +183,12 @@ def compare(
             )
             for places in ([*range(len(pairs))], *(places for _, places in groups))
         ]
-        metrics = contestant.metrics
+        metrics = compared.metrics
         results.append(
             Result(
-                name=contestant.name,
-                model=contestant.config.settings.model,
-                parameters=sum(weight.numel() for weight in contestant.model.parameters()),
+                name=compared.name,
+                model=compared.config.model,
+                parameters=sum(weight.numel() for weight in compared.model.parameters()),
                 minutes=metrics[-1]["minutes"],
                 epochs=metrics[-1]["epoch"],
                 training_speed=statistics.median(row["tokens_per_second"] for row in metrics),
@@ -202,7 +203,9 @@ def compare(
     return [f"{title} ({len(places)})" for title, places in groups], results
 
 
-def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str, Look, list[str]]]:
+def attention_along(
+    runs: Sequence[ComparedRun], pair: Pair
+) -> list[tuple[str, AttentionRecord, list[str]]]:
     """Record where each model looks while it is led through a translation that is known.
 
     Returns:
@@ -211,18 +214,18 @@ def looks_along(contestants: Sequence[Contestant], pair: Pair) -> list[tuple[str
     """
     return [
         (
-            contestant.name,
-            look_along(
-                contestant.model,
-                contestant.source,
-                contestant.target,
+            compared.name,
+            attention_with_teacher_forcing(
+                compared.model,
+                compared.source,
+                compared.target,
                 pair.source,
-                [*contestant.target.encode(pair.target)[: contestant.model.max_length - 1], EOS],
+                [*compared.target.encode(pair.target)[: compared.model.max_length - 1], EOS],
             ),
-            contestant.model.cross_attentions,
+            compared.model.cross_attentions,
         )
-        for contestant in contestants
-        if contestant.model.cross_attentions
+        for compared in runs
+        if compared.model.cross_attentions
     ]
 
 

@@ -113,7 +113,7 @@ def translate(
     return [translations[0].text for translations in found]
 
 
-class Look(NamedTuple):
+class AttentionRecord(NamedTuple):
     """What a model looked at, and what it thought of, while it translated one sentence.
 
     Attributes:
@@ -135,14 +135,14 @@ class Look(NamedTuple):
 
 
 @torch.inference_mode()
-def look(
+def translate_with_attention(
     model: Translator,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     sentence: str,
     *,
     search: Search,
-) -> Look:
+) -> AttentionRecord:
     """Translate one sentence and record where the model looked for each token.
 
     Args:
@@ -161,17 +161,17 @@ def look(
         max_length=[_most_tokens(model, source.shape[1] - 1)],
     )
     said = [*written.tokens, EOS] if written.finished else written.tokens
-    return look_along(model, source_tokenizer, target_tokenizer, sentence, said)
+    return attention_with_teacher_forcing(model, source_tokenizer, target_tokenizer, sentence, said)
 
 
 @torch.inference_mode()
-def look_along(
+def attention_with_teacher_forcing(
     model: Translator,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     sentence: str,
     target: Sequence[int],
-) -> Look:
+) -> AttentionRecord:
     """Record where a model looks for each token of a translation that it is given.
 
     Args:
@@ -187,7 +187,7 @@ def look_along(
     with record_attention(model, device="cpu") as maps:
         logits = model(torch.tensor([source], device=device), torch.tensor([given], device=device))
     chances, words = logits[0].float().softmax(-1).topk(min(CANDIDATES, logits.shape[-1]))
-    return Look(
+    return AttentionRecord(
         translation=target_tokenizer.decode(target),
         source=source_tokenizer.pieces(source),
         target=target_tokenizer.pieces(target),

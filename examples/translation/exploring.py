@@ -8,7 +8,7 @@ from common.searches import Search
 from common.tokenizer import Tokenizer
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import AttentionMaps, DecodingSteps, save_explorer
-from translation.decoding import look
+from translation.decoding import translate_with_attention
 from translation.translator import Translator
 
 
@@ -26,7 +26,7 @@ def explore(
     Returns:
         The title of the page: the sentence and its translation.
     """
-    seen = look(model, source, target, sentence, search=search)
+    seen = translate_with_attention(model, source, target, sentence, search=search)
     tokens = {"source": seen.source, "target": seen.target}
     maps = []
     for attentions in model.attentions:

@@ -12,7 +12,7 @@ from transformer_blocks.explorer import plot_heads
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.plots import new_figure
 from translation.comparison import Result
-from translation.decoding import Look
+from translation.decoding import AttentionRecord
 
 
 def plot_loss(metrics: Path, path: Path) -> None:
@@ -58,7 +58,7 @@ def plot_cross_attention(
 
 
 def plot_side_by_side(
-    looks: Sequence[tuple[str, Look, Sequence[str]]], path: Path, *, title: str
+    looks: Sequence[tuple[str, AttentionRecord, Sequence[str]]], path: Path, *, title: str
 ) -> None:
     """Draw the attention of several models over one sentence: a row for each layer.
 

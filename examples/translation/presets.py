@@ -1,100 +1,117 @@
-"""Presets: sizes and training plans that belong together."""
+"""Presets: configurations of translators, whose sizes and plans belong together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from common.configuration import build_model
+from common.run import Config as TrainingConfig
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
 from translation.rnn_attention import RecurrentTranslator
 from translation.transformer import Transformer
 from translation.translator import Translator
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Everything that shapes a training, as it stands in a run's ``config.json``.
+@dataclass(frozen=True, kw_only=True)
+class Config(TrainingConfig):
+    """The configuration of a run: its data, its model and its plan.
+
+    For a recurrent model, ``d_model`` is the size of the embeddings and ``d_ff`` twice the size of
+    the states.
 
     Attributes:
-        model: One of :data:`MODELS`.
-        num_layers: Layers of the encoder, and of the decoder.
-        d_model: Width of the model; of a recurrent one, that of its embeddings.
-        num_heads: Heads of each attention; a recurrent model has one.
-        d_ff: Inner width of the feed-forward networks; the states of a recurrent model have half.
-        dropout: Of sublayer outputs and embeddings.
-        max_length: Most tokens of a sentence.
-        pre_norm: Normalise before each sublayer; the paper's after it otherwise. For a Transformer.
-        tie_embeddings: One table for reading and scoring target tokens.
-        vocabulary: Most sentencepiece tokens of each language.
-        batch_tokens: Most tokens on either side of a batch.
-        accumulate: Batches that each process reads for one update.
-        peak_rate: Highest learning rate, from where it falls linearly to zero at the planned end;
-            None for the paper's schedule, which never ends.
-        warmup_steps: Updates until the learning rate is highest.
-        label_smoothing: Share of the probability that the target spreads over all words.
-        average: Part of the averaged weights that each update keeps; 0 averages nothing.
-        epochs: Passes over the data, where no minutes are planned.
-        patience: Epochs without a better validation loss before training stops.
+        model: The kind of model, one of :data:`MODELS`.
+        max_length: Largest number of tokens of a sentence.
+        pre_norm: Whether a Transformer normalises before each sublayer; the paper's does after it.
+        tie_embeddings: Whether target embeddings and output layer share their weights.
+        batch_tokens: Largest number of tokens on either side of a batch.
+        label_smoothing: Share of the target probability that is spread over all tokens.
+        preset: Name of the preset that the other settings come from.
+        corpus: "toy", "small_parallel_enja" or "files".
+        source_language: Language code of the source sentences.
+        target_language: Language code of the target sentences.
+        data_dir: Folder of the corpus, if it is not the usual one.
+        source_file: With "files", the training sentences.
+        target_file: With "files", their translations, line by line.
+        valid_source: With "files", the validation sentences; held out from training if None.
+        valid_target: Translations of the validation sentences.
+        test_source: With "files", the test sentences; held out from training if None.
+        test_target: Translations of the test sentences.
     """
 
-    model: str
-    num_layers: int
-    d_model: int
-    num_heads: int
-    d_ff: int
-    dropout: float
+    model: str = "transformer"
     max_length: int
     pre_norm: bool
     tie_embeddings: bool
-    vocabulary: int
     batch_tokens: int
-    accumulate: int
-    peak_rate: float | None
-    warmup_steps: int
     label_smoothing: float
-    average: float
-    epochs: int
-    patience: int
+    preset: str = "tiny"
+    corpus: str = "toy"
+    source_language: str = "ja"
+    target_language: str = "en"
+    data_dir: str | None = None
+    source_file: str | None = None
+    target_file: str | None = None
+    valid_source: str | None = None
+    valid_target: str | None = None
+    test_source: str | None = None
+    test_target: str | None = None
+
+    CHANGEABLE: ClassVar[tuple[str, ...]] = ("epochs", "minutes", "data_dir")
+    TOKENIZERS: ClassVar[tuple[str, ...]] = ("source", "target")
+    SEALED_SINCE: ClassVar[int] = 4
+
+    @classmethod
+    def upgrade(cls, content: dict[str, Any]) -> dict[str, Any]:
+        """Convert the content of an earlier format, in which some fields were in ``settings``."""
+        settings: dict[str, Any] = content.pop("settings", {})
+        content["data_hash"] = content.pop("corpus_hash", "")
+        return super().upgrade({**settings, **content})
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> Translator:
-        """Build the model that these settings describe, with fresh weights.
+        """Build the model with fresh weights.
+
+        Args:
+            source_vocabulary: Number of source token ids.
+            target_vocabulary: Number of target token ids.
 
         Raises:
-            UserError: If they describe none, or one that does not fit into the memory.
+            UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
         return build_model(lambda: MODELS[self.model](self, source_vocabulary, target_vocabulary))
 
 
-def build_transformer(settings: Settings, *vocabularies: int) -> Transformer:
+def build_transformer(config: Config, *vocabularies: int) -> Transformer:
     """Build the Transformer."""
     return Transformer(
         *vocabularies,
-        num_layers=settings.num_layers,
-        d_model=settings.d_model,
-        num_heads=settings.num_heads,
-        d_ff=settings.d_ff,
-        dropout=settings.dropout,
-        max_length=settings.max_length,
-        residual=PreNorm if settings.pre_norm else PostNorm,
-        tie_embeddings=settings.tie_embeddings,
+        num_layers=config.num_layers,
+        d_model=config.d_model,
+        num_heads=config.num_heads,
+        d_ff=config.d_ff,
+        dropout=config.dropout,
+        max_length=config.max_length,
+        residual=PreNorm if config.pre_norm else PostNorm,
+        tie_embeddings=config.tie_embeddings,
     )
 
 
 def build_recurrent(
-    attend: Callable[[int], MultiHeadAttention | None],
+    attention: Callable[[int], MultiHeadAttention | None],
 ) -> Callable[..., RecurrentTranslator]:
-    """Make a builder of recurrent translators whose states of some width look by ``attend``."""
+    """Make a builder of recurrent translators from one of their attention, given the state size."""
 
-    def build(settings: Settings, *vocabularies: int) -> RecurrentTranslator:
-        d_state = settings.d_ff // 2
+    def build(config: Config, *vocabularies: int) -> RecurrentTranslator:
+        d_state = config.d_ff // 2
         return RecurrentTranslator(
             *vocabularies,
-            num_layers=settings.num_layers,
-            d_model=settings.d_model,
+            num_layers=config.num_layers,
+            d_model=config.d_model,
             d_state=d_state,
-            dropout=settings.dropout,
-            max_length=settings.max_length,
-            attention=attend(d_state),
-            tie_embeddings=settings.tie_embeddings,
+            dropout=config.dropout,
+            max_length=config.max_length,
+            attention=attention(d_state),
+            tie_embeddings=config.tie_embeddings,
         )
 
     return build
@@ -102,17 +119,17 @@ def build_recurrent(
 
 MODELS: dict[str, Callable[..., Translator]] = {
     "transformer": build_transformer,
-    "rnn": build_recurrent(lambda width: MultiHeadAttention(width, 1)),
+    "rnn": build_recurrent(lambda size: MultiHeadAttention(size, 1)),
     "rnn-additive": build_recurrent(
-        lambda width: MultiHeadAttention(width, 1, attention_function=AdditiveAttention(width))
+        lambda size: MultiHeadAttention(size, 1, attention_function=AdditiveAttention(size))
     ),
-    "rnn-fixed": build_recurrent(lambda width: None),
+    "rnn-fixed": build_recurrent(lambda size: None),
 }
-"""What can be trained; the attention of a recurrent model is a dot product, additive or none."""
+"""The models; a recurrent one has dot-product attention, additive attention or none."""
 
 
-SMALL = Settings(
-    model="transformer",
+SMALL = Config(
+    preset="small",
     num_layers=3,
     d_model=256,
     num_heads=4,
@@ -123,7 +140,6 @@ SMALL = Settings(
     tie_embeddings=True,
     vocabulary=4000,
     batch_tokens=600,
-    accumulate=1,
     peak_rate=1.2e-3,
     warmup_steps=600,
     label_smoothing=0.1,
@@ -135,6 +151,7 @@ SMALL = Settings(
 
 TINY = replace(
     SMALL,
+    preset="tiny",
     num_layers=2,
     d_model=128,
     d_ff=256,
@@ -148,8 +165,8 @@ TINY = replace(
 )
 """For the toy corpus on two cores: minutes."""
 
-BASE = Settings(
-    model="transformer",
+BASE = Config(
+    preset="base",
     num_layers=6,
     d_model=512,
     num_heads=8,
@@ -160,7 +177,6 @@ BASE = Settings(
     tie_embeddings=True,
     vocabulary=16000,
     batch_tokens=12500,
-    accumulate=1,
     peak_rate=None,
     warmup_steps=4000,
     label_smoothing=0.1,
@@ -173,15 +189,15 @@ BASE = Settings(
 PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
 
 
-def settings_for(preset: str, model: str) -> Settings:
-    """Find the settings of a preset for a model.
+def preset_config(preset: str, model: str) -> Config:
+    """Return the configuration of a preset for a model.
 
-    A recurrent one has a single layer and head, more dropout as it sees the data more often in the
-    same time, and a rate of its own. That of ``small`` was chosen for ``rnn`` on the validation
-    sentences of the real corpus: after three minutes, a loss of 3.26 at the Transformer's 1.2e-3,
-    and 2.91 at 2.5e-3 as well as 5e-3.
+    A recurrent model has a single layer and head, more dropout because it sees the data more often
+    in the same time, and a learning rate of its own. That of ``small`` was chosen for ``rnn`` on
+    the validation sentences of the real corpus: after three minutes, the loss was 3.26 at the
+    Transformer's 1.2e-3, and 2.91 at 2.5e-3 as well as 5e-3.
     """
-    settings = replace(PRESETS[preset], model=model)
+    config = replace(PRESETS[preset], model=model)
     if model == "transformer":
-        return settings
-    return replace(settings, num_layers=1, num_heads=1, dropout=0.2, peak_rate=2.5e-3)
+        return config
+    return replace(config, num_layers=1, num_heads=1, dropout=0.2, peak_rate=2.5e-3)

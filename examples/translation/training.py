@@ -1,439 +1,183 @@
-"""Training: read a batch, guess each next word, learn from the error, and keep the best.
+"""Training of translators: the task that the training loop is given.
 
-The loss is the cross-entropy of the next token with label smoothing (section 5.4): the target gives
-a little of the probability to every word, so that the model never grows surer than it should. It is
-summed over the real tokens and divided by their number; padding takes no part.
+The loss is the cross-entropy of the next token with label smoothing (section 5.4): the target
+distribution gives a little probability to every token, so that the model does not become
+overconfident. It is computed with teacher forcing: the decoder reads the reference, shifted by one
+position. The loss is summed over the real tokens and divided by their number; padding is left out.
 
-A training is planned in epochs or in minutes; the learning rate rises, then falls to zero at the
-planned end. A checkpoint is saved after every epoch, and within an epoch after every so many
-updates. A training planned in epochs that is stopped and resumed ends with the same bits as one
-that never stopped; one planned in minutes depends on the clock.
+After each epoch, the averaged weights are validated: by their loss on the validation sentences and
+by BLEU of a sample of them, translated by greedy decoding.
 """
 
-import json
-import logging
 import math
-import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 import torch
-from tqdm import tqdm
+from torch import Tensor
 
-from common.checkpoint import (
-    Checkpoint,
-    DamagedCheckpointError,
-    latest_checkpoint,
-    load_weights,
-    save_checkpoint,
-)
-from common.configuration import check_fields, is_row
 from common.distributed import Processes
-from common.errors import UserError
-from common.files import write_atomically
-from common.optimiser import load_moments
+from common.run import Run
 from common.searches import Greedy
-from common.sharding import whole
 from common.tokenizer import Tokenizer
-from translation.batches import Example, batches_of, encode_pairs, make_batches
-from translation.corpus import Corpus, Pair
+from common.training import Training
+from transformer_blocks import linear_cross_entropy
+from translation.batches import Batch, Example, batches_of, collate, encode_pairs, make_batches
+from translation.corpus import Corpus
 from translation.decoding import translate
-from translation.learning import BatchLoss, Learner, learning_rate
 from translation.pictures import plot_loss
-from translation.presets import Settings
-from translation.run import WRITTEN_DOWN, Run
+from translation.presets import Config
 from translation.scoring import score
 from translation.translator import Translator
-
-log = logging.getLogger(__name__)
 
 SAMPLE = 200  # validation sentences that are translated after each epoch
 
 
-@dataclass
-class Progress:
-    """How far a training has come; part of every checkpoint.
+class TranslationLoss:
+    """The label-smoothed cross-entropy of sentence pairs; a :class:`common.learner.Loss`.
 
-    Attributes:
-        epoch: Passes over the data that are complete.
-        step: Updates so far.
-        seconds: Time so far.
-        best_loss: Lowest validation loss.
-        epochs_without_gain: Since then.
-        batches: Read of the pass that has begun, by all processes.
-        loss: Summed over the tokens of that pass, in all processes.
-        tokens: Of that pass.
-    """
-
-    epoch: int = 0
-    step: int = 0
-    seconds: float = 0.0
-    best_loss: float = math.inf
-    epochs_without_gain: int = 0
-    batches: int = 0
-    loss: float = 0.0
-    tokens: int = 0
-
-    RANGES: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("epoch", "step", "seconds", "batches", "tokens"), "at least 0"),
-        **dict.fromkeys(("epochs_without_gain", "loss"), "at least 0"),
-        "best_loss": "not NaN",
-    }
-
-    def __str__(self) -> str:
-        """Say where it is."""
-        return f"epoch {self.epoch}" + (f" and {self.batches} batches" if self.batches else "")
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """When checkpoints are saved, and how many stay.
-
-    Attributes:
-        steps: Updates after which one is saved within an epoch.
-        last: How many stay.
-    """
-
-    steps: int = 1000
-    last: int = 2
-
-
-class Training:
-    """One training of one run, from its beginning or from its last checkpoint.
+    Only real tokens go through the output layer, which is a large part of the work.
 
     Args:
-        run: Where everything is kept.
-        settings: Sizes and plan.
-        corpus: Cleaned pairs.
-        tokenizers: Of the source and of the target.
-        seed: Of weights, dropout and data order.
-        device: Where to compute.
-        minutes: Plan for this long instead of for ``settings.epochs``.
-        processes: Those that train together.
-        keeping: When to save, and how much.
-        compiled: Whether ``torch.compile`` makes the model's code.
-        sharded: Whether each process keeps a part of the model only.
+        label_smoothing: Share of the target probability that is spread over all tokens.
+        compiled: Whether ``torch.compile`` compiles the model for training, once for all lengths.
     """
+
+    def __init__(self, label_smoothing: float, *, compiled: bool = False) -> None:
+        self.label_smoothing = label_smoothing
+        self.compute_hidden = (
+            torch.compile(compute_hidden, dynamic=True) if compiled else compute_hidden
+        )
+
+    def count(self, batch: Sequence[Example]) -> int:
+        """Count the target tokens, ends included."""
+        return sum(len(example.target) + 1 for example in batch)
+
+    def collate(self, batch: Sequence[Example]) -> Batch:
+        """Pad the sentences of a batch to one length."""
+        return collate(batch)
+
+    def loss(self, model: Translator, *tensors: Tensor) -> Tensor:
+        """Sum the loss of all real target tokens.
+
+        Args:
+            model: The model. In training mode its compiled form is used, if there is one.
+            tensors: The tensors of a :class:`~translation.batches.Batch`.
+        """
+        batch = Batch(*tensors)
+        compute = self.compute_hidden if model.training else compute_hidden
+        hidden = compute(model, batch.source, batch.target).flatten(0, 1)  # (B * L, d_model)
+        if len(batch.real) < len(hidden):
+            hidden = hidden.index_select(0, batch.real)
+        right = batch.next_token.flatten()[batch.real]
+        weight = model.output.weight
+        return linear_cross_entropy(hidden, weight, right, label_smoothing=self.label_smoothing)
+
+
+def compute_hidden(model: Translator, source: Tensor, target: Tensor) -> Tensor:
+    """Compute the vectors that the output layer turns into logits, of shape (B, L, d_model)."""
+    return model.hidden(source, target)
+
+
+class Translation(TranslationLoss):
+    """The task of learning to translate a corpus; a :class:`common.training.Task`.
+
+    Args:
+        corpus: The sentence pairs.
+        tokenizers: The tokenizers of the source and of the target.
+        config: The configuration of the run.
+        compiled: Whether ``torch.compile`` compiles the model for training.
+    """
+
+    unit = "tokens"
 
     def __init__(
         self,
-        run: Run,
-        settings: Settings,
         corpus: Corpus,
         tokenizers: tuple[Tokenizer, Tokenizer],
+        config: Config,
         *,
-        seed: int,
-        device: torch.device,
-        minutes: float | None = None,
-        processes: Processes | None = None,
-        keeping: Keeping | None = None,
         compiled: bool = False,
-        sharded: bool = False,
     ) -> None:
-        self.run, self.settings, self.corpus, self.tokenizers = run, settings, corpus, tokenizers
-        self.seed, self.device, self.minutes = seed, device, minutes
-        self.processes = Processes() if processes is None else processes
-        self.keeping = Keeping() if keeping is None else keeping
-        self.train_set = self._encode(corpus.train)
-        self.validation_set = self._encode(corpus.validation)
-        torch.manual_seed(seed)
-        source, target = tokenizers
-        model = settings.build(source.vocab_size, target.vocab_size).to(device)
-        self.learner = Learner(
-            model, settings, processes=self.processes, compiled=compiled, sharded=sharded
+        super().__init__(config.label_smoothing, compiled=compiled)
+        self.corpus, self.tokenizers, self.config = corpus, tokenizers, config
+        self.train_set, self.validation_set = (
+            encode_pairs(pairs, *tokenizers, max_length=config.max_length)
+            for pairs in (corpus.train, corpus.validation)
         )
-        self.progress = Progress()
-        self.metrics: list[dict[str, Any]] = []
-        self.config = run.read_config()
-        if not self.processes.is_first:  # the same weights, but other dice for dropout
-            torch.manual_seed(seed + 1_000_003 * self.processes.number)
 
-    @property
-    def model(self) -> Translator:
-        """What learns."""
-        return self.learner.model
-
-    def _encode(self, pairs: Sequence[Pair]) -> list[Example]:
-        return encode_pairs(pairs, *self.tokenizers, max_length=self.settings.max_length)
-
-    def resume(self) -> bool:
-        """Go back to the last checkpoint, if there is one; tell whether there was.
-
-        Raises:
-            UserError: If it is damaged or of another run, or if more has been trained than is
-                planned now. Nothing has been written then.
-        """
-        best = latest_checkpoint(self.run.best)
-        if best is not None:
-            self.run.check_definition(self.config, best)
-        checkpoint = latest_checkpoint(self.run.checkpoints)
-        if checkpoint is not None:
-            self._restore(checkpoint)
-            self._check_plan()
-        if self.processes.is_first:
-            self._mend_best(best)
-            if (
-                self.run.metrics.exists()
-            ):  # the checkpoint holds the rows that the training resumes from
-                self._write_metrics()
-        return checkpoint is not None
-
-    def _check_plan(self) -> None:
-        """Raise if the plan was changed to one that ends before the checkpoint."""
-        begun, epochs = self.config, self.progress.epoch + bool(self.progress.batches)
-        minutes = self.progress.seconds / 60.0
-        if self.minutes is None:
-            is_new = (self.settings.epochs, None) != (begun.settings.epochs, begun.minutes)
-            if is_new and self.settings.epochs < epochs:
-                raise UserError(
-                    f"{self.run.folder} has trained for {epochs} epochs already, "
-                    f"got --epochs {self.settings.epochs}"
-                )
-        elif self.minutes != begun.minutes and self.minutes < minutes:
-            raise UserError(
-                f"{self.run.folder} has trained for {minutes:.1f} minutes already, "
-                f"got --minutes {self.minutes:g}"
-            )
-
-    def _mend_best(self, best: Checkpoint | None) -> None:
-        """Keep the best weights, if they were lost or the process died before they were kept."""
-        progress = self.progress
-        behind = best is not None and best.step < progress.step
-        if progress.epoch and not progress.batches:
-            if best is None or (behind and not progress.epochs_without_gain):
-                self._keep_as_best()
-        elif best is None:
-            progress.best_loss = math.inf  # whatever comes next is better than none
-
-    def fit(self, *, begun: Callable[[], object] = lambda: None) -> None:
-        """Train until the plan is done or nothing is gained any more.
-
-        Args:
-            begun: Called as soon as there is a checkpoint to go back to.
-        """
-        self.learner.join()
-        if not self.processes.agree(self.run.checkpoints.exists):
-            self._save()  # whatever happens, there is something to go back to
-        begun()
-        started = time.monotonic() - self.progress.seconds  # once: saving takes time as well
-        while not self.processes.agree(lambda: self.finished):
-            rate = self._train_epoch(started)
-            self._end_epoch(rate, started)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the plan is done, or too many epochs have gained nothing."""
-        stuck = self.progress.epochs_without_gain >= self.settings.patience
-        return stuck or self.part_done(self.progress.seconds, self.progress.epoch) >= 1.0
-
-    def part_done(self, seconds: float, epochs: float) -> float:
-        """Say which part of the plan is over, 0 to 1, after so many seconds and epochs."""
-        if self.minutes is not None:
-            return min(1.0, seconds / (60.0 * self.minutes))
-        return min(1.0, epochs / self.settings.epochs)
-
-    def _train_epoch(self, started: float) -> float:
-        """Go on to the end of the data, or until the minutes are over; return tokens/s."""
-        settings, progress = self.settings, self.progress
-        batches = make_batches(
+    def batches(self, epoch: int) -> list[list[Example]]:
+        """Return the batches of an epoch: sentences of similar length together, in random order."""
+        return make_batches(
             self.train_set,
-            batch_tokens=settings.batch_tokens,
-            seed=self.seed,
-            epoch=progress.epoch,
+            batch_tokens=self.config.batch_tokens,
+            seed=self.config.seed,
+            epoch=epoch,
         )
-        together = settings.accumulate * self.processes.count
-        loss = torch.full((), progress.loss if self.processes.is_first else 0.0).to(self.device)
-        begun, already = time.monotonic(), progress.tokens
-        self.model.train()
-        bar = tqdm(
-            initial=progress.batches,
-            total=len(batches),
-            desc=f"epoch {progress.epoch + 1}",
-            unit="batch",
-            leave=False,
-            mininterval=0.5,
-            disable=not (sys.stderr.isatty() and self.processes.is_first),
-        )
-        while progress.batches < len(batches):
-            done = self._part_done_now(started, progress.epoch + progress.batches / len(batches))
-            if done >= 1.0:
-                break
-            group = batches[progress.batches : progress.batches + together]
-            progress.step += 1
-            progress.batches += len(group)
-            loss += self.learner.update(group, learning_rate(settings, progress.step, done))
-            progress.tokens += sum(len(example.target) + 1 for batch in group for example in batch)
-            bar.update(len(group))
-            if progress.step % 100 == 0:
-                self._note_loss(loss)
-                bar.set_postfix_str(f"loss {progress.loss / progress.tokens:.3f}")
-            if progress.step % self.keeping.steps == 0 and progress.batches < len(batches):
-                self._note_loss(loss)
-                progress.seconds = time.monotonic() - started
-                self._save()
-        bar.close()
-        self._note_loss(loss)
-        return (progress.tokens - already) / (time.monotonic() - begun)
 
-    def _part_done_now(self, started: float, epochs: float) -> float:
-        """Say which part of the plan is over; where a clock decides, it is the first process's."""
-        if self.minutes is None:
-            return self.part_done(0.0, epochs)
-        return self.processes.agree(lambda: self.part_done(time.monotonic() - started, epochs))
-
-    def _note_loss(self, loss: torch.Tensor) -> None:
-        """Write down the loss of the epoch so far; it stays with the first process."""
-        total = self.processes.add_up(loss.clone())
-        self.progress.loss = self._finite(float(total))
-        loss.copy_(total if self.processes.is_first else torch.zeros_like(total))
-
-    def _finite(self, loss: float) -> float:
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the loss is {loss} at step {self.progress.step}; "
-                "lower the learning rate and start again, or resume from the last checkpoint"
-            )
-        return loss
+    def validate(self, model: Translator) -> dict[str, float]:
+        """Compute the validation loss, and BLEU of a sample."""
+        loss = self.validation_loss(model)
+        bleu = self.validation_bleu(model) if math.isfinite(loss) else 0.0
+        return {"validation_loss": loss, "validation_bleu": bleu}
 
     @torch.no_grad()
     def validation_loss(self, model: Translator) -> float:
-        """Compute the loss on sentences that are not trained on."""
-        loss_of = BatchLoss(model.eval(), self.settings.label_smoothing)
+        """Compute the mean loss per token of the validation sentences."""
+        device = next(model.parameters()).device
         total, tokens = 0.0, 0
         for batch in batches_of(self.validation_set, batch_tokens=4096):
-            total += float(loss_of(*batch.to(self.device)))
+            total += float(self.loss(model.eval(), *batch.to(device)))
             tokens += len(batch.real)
         return total / max(tokens, 1)
 
-    def _end_epoch(self, rate: float, started: float) -> None:
-        """Validate, keep what is best, write down how it went."""
-        progress = self.progress
-        progress.epoch += 1
-        train_loss = progress.loss / max(progress.tokens, 1)
-        progress.batches, progress.loss, progress.tokens = 0, 0.0, 0
-        average = self.learner.whole_average()
-        validation_loss, bleu = self.processes.agree(lambda: self._validate(average))
-        best = self._finite(validation_loss) < progress.best_loss
-        if best:
-            progress.best_loss, progress.epochs_without_gain = validation_loss, 0
-        else:
-            progress.epochs_without_gain += 1
-        progress.seconds = time.monotonic() - started
-        row = {
-            "epoch": progress.epoch,
-            "step": progress.step,
-            "train_loss": train_loss,
-            "validation_loss": validation_loss,
-            "validation_bleu": bleu,
-            "tokens_per_second": rate,
-            "minutes": progress.seconds / 60.0,
-        }
-        self.metrics.append(row)
-        if self.processes.is_first:
-            self._write_metrics()
-            plot_loss(self.run.metrics, self.run.folder / "loss.png")
-        self._save()  # after the row, which would be lost for good otherwise
-        if best:
-            self._keep_as_best()
-        if self.processes.is_first:
-            print(
-                f"epoch {progress.epoch:3d}  step {progress.step:6d}  train {train_loss:.3f}  "
-                f"validation {validation_loss:.3f}  BLEU {bleu:4.1f}  {rate:6.0f} tokens/s  "
-                f"{progress.seconds / 60.0:5.1f} min{'  *' if best else ''}",
-                flush=True,
-            )
-
-    def _validate(self, model: Translator) -> tuple[float, float]:
-        """Compute the validation loss, and BLEU of a sample."""
-        loss = self.validation_loss(model)
-        if not math.isfinite(loss):
-            return loss, 0.0
+    def validation_bleu(self, model: Translator) -> float:
+        """Compute BLEU of greedy translations of the first validation sentences."""
         sample = self.corpus.validation[:SAMPLE]
-        translations = translate(
-            model,
-            *self.tokenizers,
-            [pair.source for pair in sample],
-            search=Greedy(),
+        sources, references = ([pair[i] for pair in sample] for i in (0, 2))
+        outputs = translate(model, *self.tokenizers, sources, search=Greedy())
+        return score(outputs, references, tokenize=self.corpus.bleu_tokenizer).bleu
+
+
+class TranslationTraining(Training[Translator, Sequence[Example]]):
+    """The training of a translator.
+
+    Args:
+        run: The run.
+        config: The run's configuration.
+        corpus: The sentence pairs.
+        device: The device to compute on.
+        processes: The processes that train together; this one alone by default.
+        save_steps: Number of updates after which a checkpoint is saved within an epoch.
+        keep: Number of checkpoints that are kept.
+        compiled: Whether ``torch.compile`` compiles the model.
+        sharded: Whether each process holds only its shard of the model.
+    """
+
+    task: Translation
+
+    def __init__(
+        self,
+        run: Run[Config],
+        config: Config,
+        corpus: Corpus,
+        *,
+        device: torch.device,
+        processes: Processes | None = None,
+        save_steps: int = 1000,
+        keep: int = 2,
+        compiled: bool = False,
+        sharded: bool = False,
+    ) -> None:
+        source, target = run.load_tokenizers(config)
+        super().__init__(
+            run,
+            config,
+            lambda: config.build(source.vocab_size, target.vocab_size),
+            Translation(corpus, (source, target), config, compiled=compiled),
+            device=device,
+            processes=processes,
+            sharded=sharded,
+            save_steps=save_steps,
+            keep=keep,
+            on_report=lambda: plot_loss(run.metrics, run.folder / "loss.png"),
         )
-        references = [pair.reference for pair in sample]
-        return loss, score(translations, references, tokenize=self.corpus.bleu_tokenizer).bleu
-
-    def _keep_as_best(self) -> None:
-        weights = whole(self.learner.average.state_dict())
-        if self.processes.is_first:
-            save_checkpoint(
-                self.run.best,
-                step=self.progress.step,
-                tensors={"model": weights},
-                state={
-                    "config": self.config.definition,
-                    "epoch": self.progress.epoch,
-                    "validation_loss": self.progress.best_loss,
-                },
-                keep=1,
-            )
-
-    def _save(self) -> None:
-        random_states: dict[str, object] = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            random_states["cuda"] = torch.cuda.get_rng_state(self.device)
-        everyones = self.processes.gather(random_states)
-        learner = self.learner
-        tensors = {"model": learner.model.state_dict(), "average": learner.average.state_dict()}
-        tensors, optimizer = whole(tensors), whole(learner.optimizer.state_dict())
-        if self.processes.is_first:
-            save_checkpoint(
-                self.run.checkpoints,
-                step=self.progress.step,
-                tensors=tensors,
-                state={
-                    "config": self.config.definition,
-                    "metrics": self.metrics,
-                    "optimizer": optimizer,
-                    "averaged": int(learner.moving.n_averaged),
-                    "random": everyones,
-                    "progress": asdict(self.progress),
-                },
-                keep=self.keeping.last,
-            )
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        self.run.check_definition(self.config, checkpoint)
-        load_weights(self.learner.model, checkpoint.tensors["model"], path=checkpoint.path)
-        load_weights(self.learner.average, checkpoint.tensors["average"], path=checkpoint.path)
-        try:
-            self._restore_state(checkpoint.state)
-        except Exception as error:  # whatever a file that someone else made can provoke
-            raise DamagedCheckpointError(
-                f"{checkpoint.path} holds no state of a training: {error!r}"
-            ) from error
-
-    def _restore_state(self, state: dict[str, Any]) -> None:
-        check_fields(Progress, state["progress"], Progress.RANGES)
-        if not all(is_row(row, WRITTEN_DOWN) for row in state["metrics"]):
-            raise ValueError("a figure of the metrics is missing")
-        self.progress, self.metrics = Progress(**state["progress"]), state["metrics"]
-        self.learner.moving.n_averaged.fill_(state["averaged"])
-        load_moments(self.learner.optimizer, state["optimizer"])
-        everyones = state["random"]
-        if not everyones:
-            raise ValueError("it holds no state of random numbers")
-        if len(everyones) != self.processes.count:
-            log.warning(
-                "%s was saved by %d processes, and there are %d now: dropout and the order of "
-                "updates will differ",
-                *(self.run.checkpoints, len(everyones), self.processes.count),
-            )
-        if self.processes.number < len(everyones):
-            self._set_random_state(everyones[self.processes.number])
-
-    def _set_random_state(self, states: dict[str, Any]) -> None:
-        torch.set_rng_state(states["cpu"])
-        if self.device.type == "cuda" and "cuda" in states:
-            torch.cuda.set_rng_state(states["cuda"], self.device)
-
-    def _write_metrics(self) -> None:
-        lines = "".join(json.dumps(row) + "\n" for row in self.metrics)
-        write_atomically(self.run.metrics, lines.encode())

@@ -8,7 +8,7 @@ import pytest
 from tests.examples.proof_run import Proof, make_proof
 from tests.examples.tiny_run import begin, make_corpus
 
-from translation.training import Training
+from translation.training import TranslationTraining
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _quiet_afterwards() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TranslationTraining:
     """Finish a training, once; tests read it and leave it as it is."""
     training = begin(tmp_path_factory.mktemp("runs") / "trained")
     training.fit()

@@ -25,7 +25,7 @@ from common.tokenizer import Tokenizer
 from translation import corpus, presets
 from translation import training as training_module
 from translation.batches import Example
-from translation.presets import TINY, Settings
+from translation.presets import TINY, Config
 from translation.translator import Translator
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish"}
@@ -101,7 +101,7 @@ class ProofRun:
     """
 
     folder: Path
-    settings: Settings
+    settings: Config
     seed: int
     updates: list[Update]
     printed: str
@@ -167,7 +167,7 @@ class Proof:
     single: ProofRun
 
 
-def train(folder: Path, data: Path, settings: Settings, seed: int) -> ProofRun:
+def train(folder: Path, data: Path, settings: Config, seed: int) -> ProofRun:
     """Run the training program and record what it does."""
     command = ["train", "--corpus", "small_parallel_enja", "--data-dir", str(data)]
     printed, handlers = io.StringIO(), list(logging.getLogger().handlers)

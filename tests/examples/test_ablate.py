@@ -11,16 +11,18 @@ from tests.examples.test_translate import TINY, one_error_line
 
 import ablate
 import translate
+from common.run import Run
 from common.searches import Greedy
 from transformer_blocks.inspection import ablate as without
 from translation.decoding import translate as write
-from translation.run import Run, corpus_of
+from translation.presets import Config
+from translation.run import corpus_of, load_translator
 from translation.scoring import score
 from translation.transformer import Transformer
 
 
 def bleu_without(folder: str, *, cross_attention: bool) -> float:
-    config, model, source, target = Run(Path(folder)).load_best(torch.device("cpu"))
+    config, model, source, target = load_translator(Run(Path(folder), Config), torch.device("cpu"))
     pairs = corpus_of(config).validation
     with without(model, modules=model.cross_attentions if cross_attention else []):
         lines = write(model, source, target, [x.source for x in pairs], search=Greedy())
@@ -56,7 +58,7 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
     # Without cross-attention, the scores differ, and by more than what is rounded away.
     assert abs(rows[titles[1]][-1]) > 0.1
     assert rows["nothing"][-1] == 0.0
-    _, model, *_ = Run(Path(folders[0])).load_best(torch.device("cpu"))
+    _, model, *_ = load_translator(Run(Path(folders[0]), Config), torch.device("cpu"))
     assert isinstance(model, Transformer)
     losses = list(ablate.losses(model))
     assert [loss.title for loss in losses] == list(rows)

@@ -9,7 +9,7 @@ from common.errors import UserError
 from common.tokenizer import BOS, EOS, PAD
 from translation.batches import Example, collate, encode_pairs, make_batches
 from translation.corpus import Pair
-from translation.training import Training
+from translation.training import TranslationTraining
 
 sentences = st.lists(st.integers(4, 9), max_size=12)
 examples = st.lists(st.builds(Example, sentences, sentences), min_size=1, max_size=60)
@@ -65,9 +65,9 @@ def test_the_decoder_is_given_the_translation_one_place_late() -> None:
     assert batch.next_token.tolist() == [[9, 10, 11, EOS], [9, EOS, PAD, PAD]]
 
 
-def test_pairs_too_long_for_the_model_are_left_out(trained: Training) -> None:
+def test_pairs_too_long_for_the_model_are_left_out(trained: TranslationTraining) -> None:
     texts = [("犬が走る。", "The dog runs."), ("犬" * 50, "dog " * 50)]
     pairs = [Pair(source, target, target) for source, target in texts]
-    assert len(encode_pairs(pairs, *trained.tokenizers, max_length=32)) == 1
+    assert len(encode_pairs(pairs, *trained.task.tokenizers, max_length=32)) == 1
     with pytest.raises(UserError, match="no sentence pair is shorter than 32 tokens"):
-        encode_pairs(pairs[1:], *trained.tokenizers, max_length=32)
+        encode_pairs(pairs[1:], *trained.task.tokenizers, max_length=32)

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from classification.learning import Classification, Config, confusion, encode, p
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review, family, toy_reviews
 from common.errors import UserError
-from common.run import Run, load_best, read_metrics
+from common.run import Run
 from common.tokenizer import Tokenizer
 from common.training import Training
 
@@ -111,20 +112,18 @@ def test_the_encoder_learns_what_the_bag_cannot(tmp_path: Path) -> None:
     config = config_of(labels=["after", "before"])
     texts = [review.text for review in reviews]
     tokenizer = Tokenizer.train(texts, vocab_size=60, path=tmp_path / "tokenizer.model")
-    task = Classification(Data(reviews, reviews, reviews), tokenizer, config, torch.device("cpu"))
-    encoder = Training(
-        *(tmp_path / "encoder", config, lambda: config.build_encoder(tokenizer.vocab_size), task)
-    )
-    bag = Training(
-        *(tmp_path / "bag", config, lambda: config.build_bag(tokenizer.vocab_size), task)
-    )
+    task = Classification(Data(reviews, reviews, reviews), tokenizer, config)
+    runs = (Run(tmp_path / name, Config) for name in ("encoder", "bag"))
+    cpu, size = torch.device("cpu"), tokenizer.vocab_size
+    encoder = Training(next(runs), config, lambda: config.build_encoder(size), task, device=cpu)
+    bag = Training(next(runs), config, lambda: config.build_bag(size), task, device=cpu)
     encoder.fit()
     bag.fit()
     right = task.validation[1]
     ids = encode(texts, tokenizer, config.max_length)
     of_encoder, of_bag = (
         float((predict(model.eval(), ids).argmax(1) == right).double().mean())
-        for model in (encoder.average, bag.average)
+        for model in (encoder.learner.average, bag.learner.average)
     )
     assert best_of_counts(reviews) == 0.5
     assert of_encoder == 1.0
@@ -149,12 +148,13 @@ def test_every_text_is_read_once_an_epoch(tmp_path: Path) -> None:
     config = config_of(labels=["after", "before"], batch_size=7)
     texts = [review.text for review in reviews]
     tokenizer = Tokenizer.train(texts, vocab_size=60, path=tmp_path / "tokenizer.model")
-    task = Classification(Data(reviews, reviews, reviews), tokenizer, config, torch.device("cpu"))
-    epochs = [[task.batch(step) for step in range(first, first + 5)] for first in (1, 6)]
+    task = Classification(Data(reviews, reviews, reviews), tokenizer, config)
+    epochs = [task.batches(epoch) for epoch in (0, 1)]
+    assert [len(batch) for batch in epochs[0]] == [7, 7, 7, 7, 2]
     read = [[i for batch in epoch for i in batch] for epoch in epochs]
     assert sorted(read[0]) == sorted(read[1]) == list(range(30))
     assert read[0] != read[1]
-    assert task.batch(1) == epochs[0][0]  # whatever was read in between
+    assert task.batches(0) == epochs[0]  # whatever was read in between
 
 
 def test_the_confusion_table_counts_every_text_once() -> None:
@@ -214,6 +214,10 @@ def test_texts_from_a_file_and_from_standard_input_come_out_alike(
     assert of_file.count("\n") == 3
 
 
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
 def fingerprint(folder: Path) -> dict[str, bytes]:
     """All that a training leaves, clocks left out."""
     kept = {}
@@ -221,9 +225,9 @@ def fingerprint(folder: Path) -> dict[str, bytes]:
         name = re.sub(r"\.\d+/", "/", str(path.relative_to(folder)))  # a save that was made again
         kept[name] = path.read_bytes()
     for file in sorted(folder.rglob("metrics.jsonl")):
-        rows = read_metrics(file.parent)
-        clocks = {"minutes": 0.0, "steps_per_second": 0.0}
-        kept[str(file.relative_to(folder))] = json.dumps([row | clocks for row in rows]).encode()
+        clocks = {"minutes": 0.0, "texts_per_second": 0.0}
+        rows = [row | clocks for row in read_rows(file)]
+        kept[str(file.relative_to(folder))] = json.dumps(rows).encode()
     return kept
 
 
@@ -241,7 +245,7 @@ def test_a_training_killed_at_any_save_ends_with_the_bits_of_one_left_alone(
     assert classify.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
     save, saves = Training._save, 0
 
-    def die(training: Training[torch.nn.Module]) -> None:
+    def die(training: Training[torch.nn.Module, list[int]]) -> None:
         nonlocal saves
         saves += 1
         if saves == number:  # the last row is written, the checkpoint is not
@@ -256,7 +260,7 @@ def test_a_training_killed_at_any_save_ends_with_the_bits_of_one_left_alone(
     # With the plan: what fails before its first checkpoint leaves nothing that could tell it.
     assert classify.main(["train", "--run", folder, *plan, "--resume"]) == 0
     assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "whole")
-    assert len(read_metrics(tmp_path / "killed")) == 2
+    assert len(read_rows(tmp_path / "killed" / "metrics.jsonl")) == 2
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -278,19 +282,19 @@ def test_a_run_is_never_written_over_and_goes_on_for_more_steps(
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     capsys.readouterr()
     assert classify.main([*train, *files, *TINY]) == 2
-    assert "go on with --resume" in one_error_line(capsys)
+    assert "resume it with --resume" in one_error_line(capsys)
     assert classify.main([*train, "--resume", "--seed", "3"]) == 2
     assert "was begun with seed=0, got 3" in one_error_line(capsys)
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert classify.main([*train, "--resume", "--steps", "12"]) == 0
-    assert "encoder: going on after step 8" in capsys.readouterr().out
-    assert [row["step"] for row in read_metrics(folder)] == [8, 12]
+    assert "encoder: resuming after step 8" in capsys.readouterr().out
+    assert [row["step"] for row in Run(folder, Config).read_metrics()] == [8, 12]
     assert classify.main([*train, "--resume", "--steps", "11"]) == 2
     assert "has made 12 steps already, got --steps 11" in one_error_line(capsys)
     assert Run(folder, Config).read_config().steps == 12
     shutil.rmtree(folder / "checkpoints")
     assert classify.main([*train, "--resume"]) == 2
-    assert "no checkpoint to go on from" in one_error_line(capsys)
+    assert "no checkpoint to resume from" in one_error_line(capsys)
     (folder / "config.json").unlink()
     assert classify.main([*train, *files, *TINY]) == 2
     assert "holds weights but no config.json" in one_error_line(capsys)
@@ -304,8 +308,8 @@ def test_best_weights_that_were_lost_are_kept_again(tmp_path: Path, files: list[
     assert classify.main(["train", "--run", str(folder), "--resume"]) == 0
     run = Run(folder, Config)
     config = run.read_config()
-    vocabulary = run.load_tokenizer(config).vocab_size
-    assert not load_best(folder, config.build_encoder(vocabulary), config).training
+    (tokenizer,) = run.load_tokenizers(config)
+    assert not run.load_best(config.build_encoder(tokenizer.vocab_size), config).training
 
 
 @pytest.mark.usefixtures("no_pictures")

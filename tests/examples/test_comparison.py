@@ -12,21 +12,22 @@ from hypothesis import strategies as st
 from tests.examples.tiny_run import SETTINGS, begin, make_corpus
 
 from common.errors import UserError
+from common.run import Run
 from common.searches import Greedy
 from common.tables import format_table
 from common.tokenizer import EOS
 from translation.comparison import (
-    Contestant,
+    ComparedRun,
+    attention_along,
     check_comparable,
     compare,
     format_results,
     length_groups,
-    looks_along,
     names_of,
 )
 from translation.decoding import translate as write
-from translation.presets import MODELS
-from translation.run import Run
+from translation.presets import MODELS, Config
+from translation.run import FIGURES, load_translator
 from translation.scoring import score
 
 
@@ -40,15 +41,20 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def contestants(folders: list[Path]) -> list[Contestant]:
-    runs = [Run(folder) for folder in folders]
+def contestants(folders: list[Path]) -> list[ComparedRun]:
+    runs = [Run(folder, Config) for folder in folders]
     return [
-        Contestant(run.folder.name, run, run.read_metrics(), *run.load_best(torch.device("cpu")))
+        ComparedRun(
+            run.folder.name,
+            run,
+            run.read_metrics(FIGURES),
+            *load_translator(run, torch.device("cpu")),
+        )
         for run in runs
     ]
 
 
-def test_each_run_gets_the_scores_it_has_alone(contestants: list[Contestant]) -> None:
+def test_each_run_gets_the_scores_it_has_alone(contestants: list[ComparedRun]) -> None:
     corpus = make_corpus()
     groups, results = compare(contestants, corpus, search=Greedy(), batch_tokens=64)
     assert [result.model for result in results] == list(MODELS)
@@ -83,9 +89,9 @@ def test_each_run_gets_the_scores_it_has_alone(contestants: list[Contestant]) ->
         assert text.count(f"\n{name} ") == 2
 
 
-def test_the_picture_has_a_panel_for_every_layer_and_head(contestants: list[Contestant]) -> None:
+def test_the_picture_has_a_panel_for_every_layer_and_head(contestants: list[ComparedRun]) -> None:
     pair = make_corpus().test[0]
-    looks = looks_along(contestants, pair)
+    looks = attention_along(contestants, pair)
     assert [name for name, *_ in looks] == ["transformer", "rnn", "rnn-additive"]
     for contestant, (_, look, layers) in zip(contestants, looks, strict=False):
         ids = [*contestant.target.encode(pair.target), EOS]
@@ -132,9 +138,9 @@ def test_runs_of_one_name_are_told_apart() -> None:
     assert names_of([Path("a/x"), Path("b/x")]) == ["a/x", "b/x"]
 
 
-def test_runs_of_other_sentences_are_not_compared(contestants: list[Contestant]) -> None:
+def test_runs_of_other_sentences_are_not_compared(contestants: list[ComparedRun]) -> None:
     other = contestants[1]
-    other = replace(other, config=replace(other.config, corpus="toy", corpus_hash="0"))
+    other = replace(other, config=replace(other.config, corpus="toy", data_hash="0"))
     with pytest.raises(UserError, match=r"different sentences \(files from ja to en, and toy from"):
         check_comparable([contestants[0], other])
     with pytest.raises(UserError, match=r"is named twice$"):
@@ -148,4 +154,4 @@ def test_metrics_that_are_missing_or_damaged_are_named(
     if text is not None:
         (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"metrics\.jsonl is (missing|damaged: )"):
-        Run(tmp_path).read_metrics()
+        Run(tmp_path, Config).read_metrics(FIGURES)

@@ -13,15 +13,15 @@ from transformer_blocks.generation import Generation
 from transformer_blocks.inference import prepare
 from translation.decoding import (
     Translation,
-    look,
     translate,
     translate_n_best,
+    translate_with_attention,
 )
-from translation.training import Training
+from translation.training import TranslationTraining
 from translation.translator import Translator
 
 
-def test_a_step_scores_as_the_whole_model_does(trained: Training) -> None:
+def test_a_step_scores_as_the_whole_model_does(trained: TranslationTraining) -> None:
     model = trained.model.eval()
     source = torch.randint(4, 20, (3, 5))
     target = torch.cat((torch.full((3, 1), BOS), torch.randint(4, 20, (3, 4))), dim=1)
@@ -33,7 +33,7 @@ def test_a_step_scores_as_the_whole_model_does(trained: Training) -> None:
             torch.testing.assert_close(scores, whole[:, position], rtol=0, atol=1e-5)
 
 
-def test_selected_rows_go_on_as_if_alone(trained: Training) -> None:
+def test_selected_rows_go_on_as_if_alone(trained: TranslationTraining) -> None:
     model = trained.model.eval()
     source = pad([[5, 6, 7], [8, 9], [10, 11, 12]])
     first, second = torch.tensor([BOS, BOS, BOS]), torch.tensor([7, 8])
@@ -51,7 +51,7 @@ def test_selected_rows_go_on_as_if_alone(trained: Training) -> None:
     "search", [Greedy(), Beam(4, 1.0), Sample(1.0, 1, None, torch.Generator())]
 )
 def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
-    trained: Training, search: Search
+    trained: TranslationTraining, search: Search
 ) -> None:
     lengths: list[int] = []
 
@@ -61,9 +61,9 @@ def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
         return found
 
     sentences = ["犬が走る。", "犬が走る。" * 3, "猫が眠る。猫が眠る。"]
-    together = translate(trained.model, *trained.tokenizers, sentences, search=endless)
+    together = translate(trained.model, *trained.task.tokenizers, sentences, search=endless)
     alone = [
-        translate(trained.model, *trained.tokenizers, [each], search=endless)[0]
+        translate(trained.model, *trained.task.tokenizers, [each], search=endless)[0]
         for each in sentences
     ]
     assert together == alone
@@ -74,15 +74,15 @@ def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
 @pytest.mark.parametrize("search", [Greedy(), Beam(1, 1.0), Beam(4, 1.0), Beam(8, 0.0)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
-    trained: Training, search: Search, dtype: torch.dtype
+    trained: TranslationTraining, search: Search, dtype: torch.dtype
 ) -> None:
     model = copy.deepcopy(trained.model).to(dtype)
-    sentences = [pair.source for pair in trained.corpus.train]
+    sentences = [pair.source for pair in trained.task.corpus.train]
     sentences[3] = sentences[3] * 2
 
     def tell(model: Translator, sentences: Sequence[str], batch_tokens: int) -> list[str]:
         return translate(
-            model, *trained.tokenizers, sentences, search=search, batch_tokens=batch_tokens
+            model, *trained.task.tokenizers, sentences, search=search, batch_tokens=batch_tokens
         )
 
     one_by_one = [tell(model, [sentence], 1)[0] for sentence in sentences]
@@ -92,11 +92,13 @@ def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
     assert len(set(one_by_one)) > 1
 
 
-def test_one_beam_is_greedy_and_more_beams_find_likelier_sentences(trained: Training) -> None:
-    sentences = [pair.source for pair in trained.corpus.train]
+def test_one_beam_is_greedy_and_more_beams_find_likelier_sentences(
+    trained: TranslationTraining,
+) -> None:
+    sentences = [pair.source for pair in trained.task.corpus.train]
 
     def tell(search: Search) -> list[list[Translation]]:
-        return translate_n_best(trained.model, *trained.tokenizers, sentences, search=search)
+        return translate_n_best(trained.model, *trained.task.tokenizers, sentences, search=search)
 
     greedy, one, many = tell(Greedy()), tell(Beam(1, 0.0)), tell(Beam(6, 0.0, n_best=6))
     assert [found[0].text for found in greedy] == [found[0].text for found in one]
@@ -109,11 +111,11 @@ def test_one_beam_is_greedy_and_more_beams_find_likelier_sentences(trained: Trai
     assert max(likelier) > 1e-3
 
 
-def test_the_same_dice_draw_the_same_translations(trained: Training) -> None:
+def test_the_same_dice_draw_the_same_translations(trained: TranslationTraining) -> None:
     def tell(seed: int) -> list[list[Translation]]:
         search = Sample(3.0, None, 0.9, torch.Generator().manual_seed(seed), n_best=4)
         sentences = ["犬が走る。", "", "猫が眠る。"]
-        return translate_n_best(trained.model, *trained.tokenizers, sentences, search=search)
+        return translate_n_best(trained.model, *trained.task.tokenizers, sentences, search=search)
 
     first, again, other = tell(1), tell(1), tell(2)
     assert first == again != other
@@ -125,7 +127,7 @@ def test_the_same_dice_draw_the_same_translations(trained: Training) -> None:
 
 
 @torch.no_grad()
-def test_a_search_ends_where_the_positions_do(trained: Training) -> None:
+def test_a_search_ends_where_the_positions_do(trained: TranslationTraining) -> None:
     model = trained.model.eval()
     source, start = pad([[5, 6, 7]]), torch.tensor([BOS])
     most = model.max_length
@@ -138,40 +140,44 @@ def test_a_search_ends_where_the_positions_do(trained: Training) -> None:
             search(model.begin(source), start, end_id=None, max_length=[most + 1])
 
 
-def test_a_blank_line_stays_blank(trained: Training) -> None:
-    out = translate(trained.model, *trained.tokenizers, ["", "犬が走る。", ""], search=Greedy())
+def test_a_blank_line_stays_blank(trained: TranslationTraining) -> None:
+    out = translate(
+        trained.model, *trained.task.tokenizers, ["", "犬が走る。", ""], search=Greedy()
+    )
     assert out[0] == out[2] == "" != out[1]
 
 
-def test_a_sentence_that_never_ends_stops(trained: Training) -> None:
+def test_a_sentence_that_never_ends_stops(trained: TranslationTraining) -> None:
     long = "犬" * 500
-    assert len(trained.tokenizers[0].encode(long)) > trained.settings.max_length
-    (translation,) = translate(trained.model, *trained.tokenizers, [long], search=Greedy())
-    assert len(trained.tokenizers[1].encode(translation)) <= trained.settings.max_length
+    assert len(trained.task.tokenizers[0].encode(long)) > trained.model.max_length
+    (translation,) = translate(trained.model, *trained.task.tokenizers, [long], search=Greedy())
+    assert len(trained.task.tokenizers[1].encode(translation)) <= trained.model.max_length
 
 
 def test_a_look_at_a_sentence_that_is_too_long_says_so(
-    trained: Training, caplog: pytest.LogCaptureFixture
+    trained: TranslationTraining, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen = look(trained.model.eval(), *trained.tokenizers, "犬" * 500, search=Greedy())
+    seen = translate_with_attention(
+        trained.model.eval(), *trained.task.tokenizers, "犬" * 500, search=Greedy()
+    )
     assert len(seen.source) == trained.model.max_length
     most = trained.model.max_length - 1
     expected = f"the sentence was cut: the model reads {most} tokens at most"
     assert set(caplog.messages) == {expected}
 
 
-def test_translating_leaves_the_mode_of_the_model_alone(trained: Training) -> None:
+def test_translating_leaves_the_mode_of_the_model_alone(trained: TranslationTraining) -> None:
     for mode in (True, False):
         trained.model.train(mode)
-        translate(trained.model, *trained.tokenizers, ["犬が走る。"], search=Greedy())
+        translate(trained.model, *trained.task.tokenizers, ["犬が走る。"], search=Greedy())
         assert trained.model.training is mode
 
 
-def test_progress_adds_up_to_the_sentences_translated(trained: Training) -> None:
+def test_progress_adds_up_to_the_sentences_translated(trained: TranslationTraining) -> None:
     done: list[int] = []
     translate(
         trained.model,
-        *trained.tokenizers,
+        *trained.task.tokenizers,
         ["犬。"] * 5,
         search=Greedy(),
         batch_tokens=8,
@@ -180,13 +186,15 @@ def test_progress_adds_up_to_the_sentences_translated(trained: Training) -> None
     assert sum(done) == 5
 
 
-def test_a_look_names_what_was_read_and_written(trained: Training) -> None:
-    seen = look(trained.model.eval(), *trained.tokenizers, "犬が走る。", search=Greedy())
+def test_a_look_names_what_was_read_and_written(trained: TranslationTraining) -> None:
+    seen = translate_with_attention(
+        trained.model.eval(), *trained.task.tokenizers, "犬が走る。", search=Greedy()
+    )
     weights = seen.weights[trained.model.cross_attentions[-1]]
     heads, length, key_length = weights.shape
     assert (heads, length, key_length) == (2, len(seen.target), len(seen.source))
-    ids = [BOS, *trained.tokenizers[1].encode(seen.translation)]
-    source = torch.tensor([[*trained.tokenizers[0].encode("犬が走る。"), EOS]])
+    ids = [BOS, *trained.task.tokenizers[1].encode(seen.translation)]
+    source = torch.tensor([[*trained.task.tokenizers[0].encode("犬が走る。"), EOS]])
     with torch.no_grad(), record_attention(trained.model) as maps:
         logits = trained.model(source, torch.tensor([ids])[:, : len(seen.target)])
     torch.testing.assert_close(weights, maps[trained.model.cross_attentions[-1]][0][0])
@@ -196,5 +204,5 @@ def test_a_look_names_what_was_read_and_written(trained: Training) -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(heads, length))
     assert (
         seen.translation
-        == translate(trained.model, *trained.tokenizers, ["犬が走る。"], search=Greedy())[0]
+        == translate(trained.model, *trained.task.tokenizers, ["犬が走る。"], search=Greedy())[0]
     )

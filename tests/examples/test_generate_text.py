@@ -6,6 +6,7 @@ import math
 import re
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -14,15 +15,16 @@ from tests.examples.test_translate import one_error_line
 
 import generate_text
 from common.errors import UserError
-from common.run import Run, load_best, read_metrics
+from common.learner import Learner
+from common.run import Run
 from common.tokenizer import EOS, Tokenizer
 from common.training import Training
 from text.learning import Config, NextToken, text_loss
 from text.models import STYLES, LanguageModel, TextSteps
 from text.ngrams import NgramModel
-from text.source import FEWEST, characters, load_text, read_back, stream
+from text.source import FEWEST, characters, decode_lines, encode_lines, load_text
 from text.stories import BOYS, GIRLS, story, toy_text
-from text.writing import Way, side_by_side, write_on
+from text.writing import Decoding, generate, side_by_side
 from transformer_blocks import greedy_search
 
 SIZES = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
@@ -120,10 +122,10 @@ def test_the_parts_of_a_text_follow_each_other_and_nothing_is_lost() -> None:
 
 def test_a_stream_reads_back_as_its_lines(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(LINES, vocab_size=40, path=tmp_path / "tokenizer.model")
-    ids = stream(LINES, tokenizer)
+    ids = encode_lines(LINES, tokenizer)
     assert int(ids[0]) == int(ids[-1]) == EOS
     assert int((ids == EOS).sum()) == len(LINES) + 1
-    text = read_back(ids[1:].tolist(), tokenizer)
+    text = decode_lines(ids[1:].tolist(), tokenizer)
     assert text == "".join(f"{line}\n" for line in LINES)
     assert len(text) == characters(LINES)
 
@@ -219,11 +221,12 @@ def test_a_model_learns_what_short_histories_cannot_tell(style: str, tmp_path: P
         batch_size=8,
         context=21,
     )
-    task = NextToken(learnt, tried, config, torch.device("cpu"))
-    training = Training(tmp_path / "run", config, lambda: config.build(16), task)
+    task = NextToken(learnt, tried, config)
+    run, cpu = Run(tmp_path / "run", Config), torch.device("cpu")
+    training = Training(run, config, lambda: config.build(16), task, device=cpu)
     training.fit()
     count = len(tried) - 1
-    of_model = text_loss(training.average.eval(), tried) / count
+    of_model = text_loss(training.learner.average.eval(), tried) / count
     of_ngrams = NgramModel(learnt.tolist(), order=5, vocabulary=16).loss(tried.tolist()) / count
     known = math.log(8) / 7  # nothing tells the first word: one token of seven
     assert of_ngrams > 1.8 * known  # and for n-grams nothing tells the last
@@ -246,25 +249,25 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def load(folder: Path) -> tuple[LanguageModel, Tokenizer]:
     run = Run(folder, Config)
     config = run.read_config()
-    tokenizer = run.load_tokenizer(config)
-    return load_best(folder, config.build(tokenizer.vocab_size), config), tokenizer
+    (tokenizer,) = run.load_tokenizers(config)
+    return run.load_best(config.build(tokenizer.vocab_size), config), tokenizer
 
 
 def test_drawing_with_no_choice_is_greedy(trained: Path) -> None:
     model, tokenizer = load(trained)
-    greedy = write_on(model, tokenizer, "the cat", Way("", None), length=40)
-    for way in (Way("", top_k=1), Way("", top_p=1e-9), Way("", temperature=1e-6)):
-        assert write_on(model, tokenizer, "the cat", way, length=40, seed=3) == greedy
+    greedy = generate(model, tokenizer, "the cat", Decoding("", None), length=40)
+    for way in (Decoding("", top_k=1), Decoding("", top_p=1e-9), Decoding("", temperature=1e-6)):
+        assert generate(model, tokenizer, "the cat", way, length=40, seed=3) == greedy
 
 
 def test_texts_begin_with_their_prompt_and_a_seed_repeats_them(trained: Path) -> None:
     model, tokenizer = load(trained)
     prompt = "the dog saw the a.\nthe cat"
-    texts = write_on(model, tokenizer, prompt, Way(""), length=40, count=3, seed=1)
+    texts = generate(model, tokenizer, prompt, Decoding(""), length=40, count=3, seed=1)
     assert all(text.startswith(prompt) for text in texts)
     assert len(set(texts)) == 3
-    assert write_on(model, tokenizer, prompt, Way(""), length=40, count=3, seed=1) == texts
-    assert write_on(model, tokenizer, prompt, Way(""), length=40, count=3, seed=2) != texts
+    assert generate(model, tokenizer, prompt, Decoding(""), length=40, count=3, seed=1) == texts
+    assert generate(model, tokenizer, prompt, Decoding(""), length=40, count=3, seed=2) != texts
 
 
 def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(trained: Path) -> None:
@@ -276,8 +279,8 @@ def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(train
         max_length=50,
     )
     assert len(found.tokens) == 50 > 3 * model.context
-    (text,) = write_on(model, tokenizer, "", Way("", None), length=50)
-    assert text == read_back(found.tokens, tokenizer)
+    (text,) = generate(model, tokenizer, "", Decoding("", None), length=50)
+    assert text == decode_lines(found.tokens, tokenizer)
 
 
 def test_columns_stand_beside_each_other() -> None:
@@ -331,8 +334,8 @@ def test_train_evaluate_and_generate_in_one_folder(
 
 def fingerprint(folder: Path) -> dict[str, bytes]:
     """All that a training leaves, clocks left out."""
-    clocks = {"minutes": 0.0, "steps_per_second": 0.0}
-    rows = [row | clocks for row in read_metrics(folder)]
+    clocks = {"minutes": 0.0, "tokens_per_second": 0.0}
+    rows = [row | clocks for row in Run(folder, Config).read_metrics()]
     kept = {"metrics": json.dumps(rows).encode()}
     for path in sorted(folder.rglob("*.safetensors")):
         name = re.sub(r"\.\d+/", "/", str(path.relative_to(folder)))  # a save that was made again
@@ -350,15 +353,15 @@ def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
     monkeypatch.setattr(generate_text, "REPORT_STEPS", 3)
     plan = ["--text", file, *TINY, "--dropout", "0.5"]
     assert generate_text.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
-    update, updates = Training._update, itertools.count(1)
+    update, updates = Learner.update, itertools.count(1)
 
-    def die(training: Training[torch.nn.Module]) -> tuple[float, int]:
+    def die(*arguments: Any) -> torch.Tensor:
         if next(updates) in (2, 9):
             raise KilledError
-        return update(training)
+        return update(*arguments)
 
     folder = str(tmp_path / "killed")
-    monkeypatch.setattr(Training, "_update", die)
+    monkeypatch.setattr(Learner, "update", die)
     for _ in range(2):
         with pytest.raises(KilledError):
             generate_text.main(["train", "--run", folder, *plan, "--resume"])

@@ -11,10 +11,12 @@ from tests.examples.tiny_run import SETTINGS
 from torch import Tensor
 
 from common.distributed import Processes
+from common.learner import Learner
+from common.optimiser import learning_rate
 from common.tokenizer import PAD
 from translation.batches import Batch, Example, collate
-from translation.learning import BatchLoss, Learner, learning_rate
-from translation.presets import BASE, SMALL
+from translation.presets import BASE, SMALL, Config
+from translation.training import TranslationLoss, compute_hidden
 
 SENTENCES = [
     Example([5, 6, 7], [8, 9]),
@@ -36,14 +38,14 @@ def test_the_loss_of_real_tokens_equals_that_of_the_whole_batch_without_padding(
         reduction="sum",
     )
     assert len(batch.real) == 15
-    torch.testing.assert_close(BatchLoss(model, 0.1)(*batch), expected)
+    torch.testing.assert_close(TranslationLoss(0.1).loss(model, *batch), expected)
 
 
 def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient() -> None:
     model = SETTINGS.build(20, 20)
     nothing = torch.full((2, 3), PAD)
     batch = Batch(nothing, nothing, nothing, torch.zeros(0, dtype=torch.int64))
-    loss = BatchLoss(model, 0.1)(*batch)
+    loss = TranslationLoss(0.1).loss(model, *batch)
     loss.backward()
     assert float(loss.detach()) == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
@@ -52,8 +54,8 @@ def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient() -> None:
 def gradients(batches: Sequence[Sequence[Example]], processes: Processes) -> list[Tensor]:
     torch.manual_seed(0)
     settings = replace(SETTINGS, dropout=0.0)
-    learner = Learner(settings.build(20, 20).double(), settings)
-    learner.processes = processes
+    model, loss = settings.build(20, 20).double(), TranslationLoss(0.1)
+    learner = Learner(model, loss, average=0.5, processes=processes)
     learner.compute_gradient(batches)
     return [
         parameter.grad for parameter in learner.model.parameters() if parameter.grad is not None
@@ -93,29 +95,36 @@ def test_the_gradient_is_that_of_the_mean_loss_per_token() -> None:
 
 
 def test_compiled_code_gives_the_same_loss() -> None:
-    model = SETTINGS.build(20, 20).eval()
+    model = replace(SETTINGS, dropout=0.0).build(20, 20).eval()
     batch = collate(SENTENCES)
-    loss_of = BatchLoss(model, 0.1)
-    expected = loss_of(*batch)
-    loss_of.hidden = torch.compile(model.hidden, backend="eager", dynamic=True)
-    torch.testing.assert_close(loss_of(*batch), expected)
+    plain, compiled = TranslationLoss(0.1), TranslationLoss(0.1)
+    compiled.compute_hidden = torch.compile(compute_hidden, backend="eager", dynamic=True)
+    expected = plain.loss(model, *batch)
+    model.train()  # only training uses the compiled code; without dropout, the mode changes nothing
+    torch.testing.assert_close(compiled.loss(model, *batch), expected)
+
+
+def rate(config: Config, step: int, done: float) -> float:
+    """Compute the learning rate of a configuration."""
+    rates = {"warmup_steps": config.warmup_steps, "d_model": config.d_model}
+    return learning_rate(step, done, peak_rate=config.peak_rate, **rates)
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero() -> None:
-    assert learning_rate(SMALL, 1, 0.0) == pytest.approx(1.2e-3 / 600)
-    assert learning_rate(SMALL, 600, 0.0) == pytest.approx(1.2e-3)
-    assert learning_rate(SMALL, 6000, 0.5) == pytest.approx(0.6e-3)
-    assert learning_rate(SMALL, 12000, 1.0) == 0.0
+    assert rate(SMALL, 1, 0.0) == pytest.approx(1.2e-3 / 600)
+    assert rate(SMALL, 600, 0.0) == pytest.approx(1.2e-3)
+    assert rate(SMALL, 6000, 0.5) == pytest.approx(0.6e-3)
+    assert rate(SMALL, 12000, 1.0) == 0.0
 
 
 def test_the_base_preset_follows_the_paper() -> None:
-    assert learning_rate(BASE, 4000, 0.3) == pytest.approx(512**-0.5 * 4000**-0.5)
-    assert learning_rate(BASE, 16000, 0.3) == pytest.approx(512**-0.5 * 16000**-0.5)
+    assert rate(BASE, 4000, 0.3) == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert rate(BASE, 16000, 0.3) == pytest.approx(512**-0.5 * 16000**-0.5)
 
 
 def test_the_average_is_young_at_first_and_long_later() -> None:
     settings = replace(SETTINGS, average=0.9, dropout=0.0)
-    learner = Learner(settings.build(20, 20), settings)
+    learner = Learner(settings.build(20, 20), TranslationLoss(0.1), average=0.9)
     weights = [learner.model.output.weight.detach().clone()]
     for _ in range(3):
         learner.update([SENTENCES], 1e-2)

@@ -16,7 +16,7 @@ from tests.examples.tiny_run import SETTINGS, begin
 
 from common import distributed
 from common.checkpoint import Checkpoint, latest_checkpoint
-from common.distributed import joined, local_rank
+from common.distributed import join_processes, local_rank
 from common.errors import UserError
 from common.program import run_program
 
@@ -27,9 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from tests.examples.tiny_run import SETTINGS, begin
-from common.distributed import joined
+from common.distributed import join_processes
 from common.program import run_program
-from translation.training import Keeping
 
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
@@ -37,20 +36,19 @@ folder, dropout, victim = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]
 sharded = sys.argv[4] == "sharded"
 
 def work():
-    with joined(torch.device("cpu")) as processes:
+    with join_processes(torch.device("cpu")) as processes:
         train(processes)
 
 def train(processes):
     settings = replace(SETTINGS, dropout=dropout)
-    processes.agree(lambda: begin(folder, settings).run and None)
-    keeping = Keeping(steps=2)
-    training = begin(folder, settings, processes=processes, keeping=keeping, sharded=sharded)
+    processes.broadcast(lambda: begin(folder, settings).run and None)
+    training = begin(folder, settings, processes=processes, save_steps=2, sharded=sharded)
     training.resume()
     update = training.learner.update
 
     def update_or_die(*arguments):
         died = folder / "died"
-        if processes.number == victim and training.progress.step == 8 and not died.exists():
+        if processes.rank == victim and training.progress.step == 8 and not died.exists():
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return update(*arguments)
@@ -133,7 +131,7 @@ def join_by(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> int
         monkeypatch.setenv(name, value)
 
     def work() -> None:
-        with joined(torch.device("cpu")):
+        with join_processes(torch.device("cpu")):
             raise AssertionError("nobody is there")
 
     return run_program(work)
@@ -188,7 +186,7 @@ def test_a_local_number_that_is_none_is_told_in_one_line(monkeypatch: pytest.Mon
 def test_processes_that_never_come_are_waited_for_in_bounded_time(
     number: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(distributed, "JOINING", timedelta(milliseconds=300))
+    monkeypatch.setattr(distributed, "START_TIMEOUT", timedelta(milliseconds=300))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     assert join_by(monkeypatch, ENVIRONMENT | {"RANK": number, "MASTER_PORT": port}) == 2
@@ -210,7 +208,7 @@ def test_the_program_trains_in_two_processes(tmp_path: Path, files: list[str]) -
     assert (folder / "attention.png").exists()
     again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert again.returncode != 0
-    assert "holds a run; go on with --resume" in again.stderr
+    assert "holds a run; resume it with --resume" in again.stderr
 
 
 @pytest.mark.slow

@@ -320,7 +320,7 @@ def test_the_attention_that_compare_draws_is_of_the_sentence_asked_for(
     proof: Proof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
 ) -> None:
     drawn: list[object] = []
-    monkeypatch.setattr(translate, "looks_along", lambda _, pair: drawn.append(pair))
+    monkeypatch.setattr(translate, "attention_along", lambda _, pair: drawn.append(pair))
     options = [] if number is None else ["--sentence", str(number)]
     compared(proof, tmp_path / "compare", monkeypatch, "--beam", "1", *options)
     (pair,) = drawn

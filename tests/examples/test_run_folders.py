@@ -29,12 +29,12 @@ from common.checkpoint import load_checkpoint, save_checkpoint
 from common.configuration import FIELDS, build_model
 from common.errors import UserError
 from common.files import FolderLock
-from common.run import Run as SmallRun
+from common.run import Run
 from common.tokenizer import Tokenizer
 from text.learning import Config as TextConfig
-from translation.presets import Settings
-from translation.run import Config, Run
-from translation.training import Training
+from translation.presets import Config
+from translation.run import FIGURES, load_translator
+from translation.training import TranslationTraining
 
 SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"]
 PLANS = {
@@ -42,6 +42,7 @@ PLANS = {
     classify: [*SIZES, "--steps", "4", "--batch-size", "4", "--vocabulary", "60"],
     generate_text: [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"],
 }
+KINDS = {translate: Config, classify: ClassifierConfig, generate_text: TextConfig}
 LOADERS = {translate: "corpus_of", classify: "data_of", generate_text: "text_of"}
 PICTURES = {
     translate: ["draw_attention"],
@@ -258,9 +259,9 @@ def test_a_plan_is_changed_once_it_is_accepted(
         folder = copy(runs[program], tmp_path / program.__name__)
         assert program.main(["train", "--run", str(folder), "--resume", plan, str(wanted)]) == 0
         content = json.loads((folder / "config.json").read_text())
-        assert content.get("steps", content.get("settings", {}).get("epochs")) == wanted
+        assert content[plan.removeprefix("--")] == wanted
         rows = (folder / "metrics.jsonl").read_text().splitlines()
-        assert json.loads(rows[-1]).get("epoch", json.loads(rows[-1])["step"]) == wanted
+        assert json.loads(rows[-1])[plan.removeprefix("--").removesuffix("s")] == wanted
 
 
 # Nothing that has changed is accepted
@@ -281,7 +282,9 @@ def other(value: object, name: str) -> object:
             return [*value[::-1]]
         case dict():
             return {key: str(text)[::-1] for key, text in value.items()}
-    return 0.5 if name in ("minutes", "peak_rate") else "x"
+    if name in ("minutes", "peak_rate"):
+        return 0.5
+    return 3 if name in ("steps", "epochs", "report_steps", "patience") else "x"
 
 
 @PROGRAMS
@@ -291,35 +294,22 @@ def test_every_edited_field_of_a_configuration_is_named(
 ) -> None:
     folder = copy(runs[program], tmp_path / "run")
     free = {"format_version", "epochs", "minutes", "data_dir", "steps"}  # of the plan
-    if program is translate:
-        run: Any = Run(folder)
-        config: Any = run.read_config()
-        names = [*vars(config.settings), *vars(config)]
+    run: Any = Run(folder, KINDS[program])
+    config: Any = run.read_config()
 
-        def load() -> object:
-            return run.load_best(torch.device("cpu"))
-    else:
-        run = SmallRun(folder, ClassifierConfig if program is classify else TextConfig)
-        config = run.read_config()
-        names = [*vars(config)]
-
-        def load() -> object:
-            if program is classify:
-                return classify.load(run, run.read_config(), torch.device("cpu"))
-            options = generate_text.parse(["evaluate", "--run", str(folder)])
-            return generate_text.load(options)
+    def load() -> object:
+        if program is translate:
+            return load_translator(run, torch.device("cpu"))
+        if program is classify:
+            return classify.load(run, run.read_config(), torch.device("cpu"))
+        return generate_text.load(run, torch.device("cpu"))
 
     load()
     written = run.config_file.read_bytes()
-    for name in names:
-        if name == "settings" or (resealed and name in free) or name == "format_version":
+    for name in vars(config):
+        if (resealed and name in free) or name == "format_version":
             continue
-        settings: Any = getattr(config, "settings", None)
-        if hasattr(settings, name):
-            value = other(getattr(settings, name), name)
-            changed = replace(config, settings=replace(settings, **{name: value}))
-        else:
-            changed = replace(config, **{name: other(getattr(config, name), name)})
+        changed = replace(config, **{name: other(getattr(config, name), name)})
         if resealed:
             run.write_config(changed)
         else:
@@ -333,31 +323,26 @@ def test_every_edited_field_of_a_configuration_is_named(
     load()
 
 
-def state_in_use(run: Run) -> tuple[object, ...]:
-    config, model, *tokenizers = run.load_best(torch.device("cpu"))
+def state_in_use(run: Run[Config]) -> tuple[object, ...]:
+    config, model, *tokenizers = load_translator(run, torch.device("cpu"))
     words = [tokenizer.encode("犬が眠る。 The dog runs.") for tokenizer in tokenizers]
     return config.definition, dict(model.state_dict()), words
 
 
-def state_to_resume(run: Run) -> tuple[object, ...]:
+def state_to_resume(run: Run[Config]) -> tuple[object, ...]:
     config = run.read_config()
-    training = Training(
-        *(run, config.settings, make_corpus(), run.load_tokenizers(config)),
-        seed=config.seed,
-        device=torch.device("cpu"),
-        minutes=config.minutes,
-    )
+    training = TranslationTraining(run, config, make_corpus(), device=torch.device("cpu"))
     assert training.resume()
     learner = training.learner
     progress = asdict(training.progress)
     return (
         *(asdict(config), dict(learner.model.state_dict()), dict(learner.average.state_dict())),
         *(learner.optimizer.state_dict(), int(learner.moving.n_averaged)),
-        *(progress, training.metrics, torch.get_rng_state()),
+        *(progress, training.metrics, training.random_state),
     )
 
 
-def flip_bits(run: Run, flips: int, caplog: pytest.LogCaptureFixture) -> None:
+def flip_bits(run: Run[Config], flips: int, caplog: pytest.LogCaptureFixture) -> None:
     """Flip single bits of a run's files, each alone; loading must refuse it or not be moved."""
     files = [path for path in sorted(run.folder.rglob("*")) if path.is_file()]
     newest, hidden = max(run.checkpoints.iterdir()), run.folder.parent / "newest"
@@ -401,24 +386,24 @@ def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, two_epochs: Path) -> Run:
-    return Run(copy(two_epochs, tmp_path / "run"))
+def tiny(tmp_path: Path, two_epochs: Path) -> Run[Config]:
+    return Run(copy(two_epochs, tmp_path / "run"), Config)
 
 
 def test_a_flipped_bit_is_refused_or_without_effect(
-    tiny: Run, caplog: pytest.LogCaptureFixture
+    tiny: Run[Config], caplog: pytest.LogCaptureFixture
 ) -> None:
     flip_bits(tiny, 60, caplog)
 
 
 @pytest.mark.slow
 def test_thousands_of_flipped_bits_are_refused_or_without_effect(
-    tiny: Run, caplog: pytest.LogCaptureFixture
+    tiny: Run[Config], caplog: pytest.LogCaptureFixture
 ) -> None:
     flip_bits(tiny, 5000, caplog)
 
 
-def test_metrics_that_were_changed_do_not_change_a_resumed_training(tiny: Run) -> None:
+def test_metrics_that_were_changed_do_not_change_a_resumed_training(tiny: Run[Config]) -> None:
     whole = tiny.metrics.read_bytes()
     rows = [json.loads(line) for line in whole.splitlines()]
     for value in (0.0, 1.0):
@@ -433,7 +418,7 @@ def test_metrics_that_were_changed_do_not_change_a_resumed_training(tiny: Run) -
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", '"3"', "null", "true", "9" * 5000, "1e999"])
-def test_odd_figures_in_metrics_are_named(tiny: Run, value: str) -> None:
+def test_odd_figures_in_metrics_are_named(tiny: Run[Config], value: str) -> None:
     text = tiny.metrics.read_text()
     loss = json.loads(text.splitlines()[0])["validation_loss"]
     tiny.metrics.write_text(
@@ -461,7 +446,9 @@ def test_odd_figures_in_metrics_are_named(tiny: Run, value: str) -> None:
         {"config": {}},
     ],
 )
-def test_a_state_that_is_none_is_refused_in_one_line(tiny: Run, change: dict[str, Any]) -> None:
+def test_a_state_that_is_none_is_refused_in_one_line(
+    tiny: Run[Config], change: dict[str, Any]
+) -> None:
     path = max(tiny.checkpoints.iterdir())
     checkpoint = load_checkpoint(path)
     if change.get("progress"):
@@ -511,19 +498,19 @@ def test_every_number_has_a_range_and_sizes_beyond_it_are_refused(
 ) -> None:
     folder = copy(runs[program], tmp_path / "run")
     content = json.loads((folder / "config.json").read_text())
-    for place in (content, content.get("settings", {})):
-        for name, value in list(place.items()):
-            if not isinstance(value, int | float) or isinstance(value, bool):
+    optional = ("peak_rate", "minutes", "steps", "epochs", "report_steps", "patience")
+    for name, value in list(content.items()):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        odd: Any
+        for odd in (-1, float("nan"), float("inf"), 10**400, "3", True, [], None):
+            if odd is None and name in optional:
                 continue
-            odd: Any
-            for odd in (-1, float("nan"), float("inf"), 10**400, "3", True, [], None):
-                if odd is None and name in ("peak_rate", "minutes"):
-                    continue
-                place[name] = odd
-                (folder / "config.json").write_text(json.dumps(content))
-                assert program.main(["evaluate", "--run", str(folder)]) == 2
-                one_error_line(capsys)
-            place[name] = value
+            content[name] = odd
+            (folder / "config.json").write_text(json.dumps(content))
+            assert program.main(["evaluate", "--run", str(folder)]) == 2
+            one_error_line(capsys)
+        content[name] = value
     option = {translate: "--vocabulary", classify: "--num-layers", generate_text: "--d-model"}
     for size in (10**9, 10**12):
         new = ["train", "--run", str(tmp_path / "new"), *data[program], *PLANS[program]]
@@ -552,7 +539,7 @@ def test_counting_a_models_weights_changes_neither_them_nor_random_numbers() -> 
 
 def test_every_rule_of_a_field_is_known_to_a_configuration() -> None:
     known: set[str] = set()
-    for kind in (Settings, Config, ClassifierConfig, TextConfig):
+    for kind in (Config, ClassifierConfig, TextConfig):
         known |= {*kind.__dataclass_fields__}
     assert FIELDS.keys() <= known
 
@@ -643,7 +630,7 @@ def test_no_output_is_written_over_a_file_of_a_run(
     def work(*_: object, **__: object) -> None:
         raise AssertionError("it should be refused before")
 
-    monkeypatch.setattr(Run, "load_best", work)
+    monkeypatch.setattr(translate, "load_translator", work)
     folder, bags = (
         copy(runs[program], tmp_path / program.__name__)
         for program in PLANS
@@ -682,7 +669,7 @@ def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
     theirs.write_bytes(b"theirs")
     command = ["compare", str(runs[translate]), "--output", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr(translate, "looks_along", lambda *_: [])
+        patch.setattr(translate, "attention_along", lambda *_: [])
         assert translate.main(command) == 0
         assert theirs.read_bytes() == b"theirs"  # there was no comparison before
         assert translate.main(command) == 0
@@ -708,7 +695,7 @@ def test_an_output_that_is_no_file_is_refused_before_the_work(
         raise AssertionError("it should be refused before")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Run, "load_best", work)
+    monkeypatch.setattr(translate, "load_translator", work)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
@@ -773,9 +760,9 @@ def test_no_model_of_a_classifier_goes_back_to_fewer_steps(
     ],
 )
 def test_a_figure_out_of_its_range_in_metrics_is_refused(
-    tiny: Run, name: str, value: float, capsys: pytest.CaptureFixture[str]
+    tiny: Run[Config], name: str, value: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = tiny.read_metrics()
+    first, second = tiny.read_metrics(FIGURES)
     shutil.rmtree(tiny.checkpoints)  # which would tell what has changed
     assert tiny.read_metrics() == [first, second]
     changed = [first, second | {name: value}]
@@ -784,7 +771,7 @@ def test_a_figure_out_of_its_range_in_metrics_is_refused(
     assert f"{tiny.metrics} is damaged" in one_error_line(capsys)
 
 
-def test_metrics_are_at_most_one_epoch_ahead_of_their_checkpoint(tiny: Run) -> None:
+def test_metrics_are_at_most_one_epoch_ahead_of_their_checkpoint(tiny: Run[Config]) -> None:
     rows = tiny.read_metrics()
     for ahead in (1, 2):
         rows.append(rows[-1] | {"epoch": len(rows) + 1})
@@ -792,7 +779,7 @@ def test_metrics_are_at_most_one_epoch_ahead_of_their_checkpoint(tiny: Run) -> N
         if ahead == 1:  # it was killed before it could save
             assert tiny.read_metrics() == rows
         else:
-            with pytest.raises(UserError, match=r"metrics.jsonl is damaged: .* 2 epochs more"):
+            with pytest.raises(UserError, match=r"metrics.jsonl is damaged: .* 2 rows more"):
                 tiny.read_metrics()
 
 

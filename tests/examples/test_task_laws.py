@@ -6,6 +6,7 @@ import logging
 import math
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from classification.data import load_data
 from classification.learning import Classification
 from classification.learning import Config as ClassifierConfig
 from classification.reviews import Review
-from common.run import Plan, Run
+from common.run import Config, Run
 from common.tokenizer import BOS, EOS, Tokenizer
 from common.training import Training
 from text.learning import Config as TextConfig
@@ -53,8 +54,10 @@ def check_weights(found: list[Tensor], expected: list[Tensor]) -> None:
         torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-6)
 
 
-def check_rates(updates: list[Update], plan: Plan) -> None:
+def check_rates(updates: list[Update], plan: Config) -> None:
     """Check the rate of every update: up with each, then down with each, never to zero."""
+    assert plan.peak_rate is not None
+    assert plan.steps is not None
     expected = [
         plan.peak_rate * min(step / plan.warmup_steps, (plan.steps - step + 1) / plan.steps)
         for step in range(1, plan.steps + 1)
@@ -96,11 +99,13 @@ class Line(nn.Module):
 
 
 class Fitting:
-    """Fits a line to points; an update reads as many as its number says, up to five.
+    """Fits a line to points; the batches hold one to five of them.
 
     Args:
         losses: To be told as validation losses; the model's own if not given.
     """
+
+    unit = "points"
 
     def __init__(self, losses: list[float] | None = None) -> None:
         self.points = torch.randn(5, 3, generator=torch.Generator().manual_seed(7))
@@ -108,12 +113,21 @@ class Fitting:
         self.read: list[tuple[int, float, int]] = []
         self.modes: set[tuple[str, bool]] = set()
 
-    def loss(self, model: Line, step: int) -> tuple[Tensor, int]:
-        count = 1 + step % 5
-        loss = (model(self.points[:count]) - 4.0).square().sum()
-        self.read.append((step, float(loss.detach()), count))
+    def batches(self, epoch: int) -> list[int]:
+        return [1 + (7 * epoch + i) % 5 for i in range(1, 8)]  # an epoch ends between two reports
+
+    def count(self, batch: int) -> int:
+        return batch
+
+    def collate(self, batch: int) -> tuple[Tensor]:
+        return (self.points[:batch],)
+
+    def loss(self, model: Line, *tensors: Tensor) -> Tensor:
+        (points,) = tensors
+        loss = (model(points) - 4.0).square().sum()
+        self.read.append((len(self.read) + 1, float(loss.detach()), len(points)))
         self.modes.add(("training", model.training))
-        return loss, count
+        return loss
 
     @torch.no_grad()
     def validate(self, model: Line) -> dict[str, float]:
@@ -122,9 +136,13 @@ class Fitting:
         return {"validation_loss": own if self.losses is None else next(self.losses)}
 
 
-def plan_of(steps: int, report_steps: int) -> Plan:
-    return Plan(
-        seed=0,
+def plan_of(steps: int, report_steps: int) -> Config:
+    return Config(
+        num_layers=1,
+        d_model=3,
+        num_heads=1,
+        d_ff=1,
+        dropout=0.5,
         steps=steps,
         report_steps=report_steps,
         peak_rate=0.1,
@@ -134,10 +152,17 @@ def plan_of(steps: int, report_steps: int) -> Plan:
     )
 
 
+def training_of(
+    folder: Path, config: Config, build: Callable[[], Line], task: Fitting
+) -> Training[Line, int]:
+    """Make a training of a line."""
+    return Training(Run(folder, Config), config, build, task, device=torch.device("cpu"))
+
+
 def test_the_loop_makes_the_updates_of_its_plan_and_averages_them(tmp_path: Path) -> None:
     plan, task = plan_of(17, 5), Fitting()
     with recorded_updates() as recorded:
-        training = Training(tmp_path / "run", plan, Line, task)
+        training = training_of(tmp_path / "run", plan, Line, task)
         training.fit()
     (updates,) = recorded
     check_rates(updates, plan)
@@ -162,20 +187,19 @@ def test_the_loop_makes_the_updates_of_its_plan_and_averages_them(tmp_path: Path
 def test_the_loops_gradient_is_that_of_the_mean_and_its_norm_at_most_one(tmp_path: Path) -> None:
     with recorded_updates() as recorded:
         task = Fitting()
-        Training(tmp_path / "run", plan_of(3, 5), lambda: Line().eval(), task).fit()
+        training_of(tmp_path / "run", plan_of(3, 5), lambda: Line().eval(), task).fit()
     (updates,) = recorded
     assert all(update.norm == pytest.approx(1.0, abs=1e-4) for update in updates)
     assert ("training", False) not in task.modes  # whatever mode the model was built in
 
     class Near(Fitting):
-        def loss(self, model: Line, step: int) -> tuple[Tensor, int]:
-            loss, count = super().loss(model, step)
-            return loss * 1e-3, count
+        def loss(self, model: Line, *tensors: Tensor) -> Tensor:
+            return super().loss(model, *tensors) * 1e-3
 
     for make in (Fitting, Near):
         with recorded_updates() as recorded:
             task = make()
-            training = Training(tmp_path / make.__name__, plan_of(6, 5), Line, task)
+            training = training_of(tmp_path / make.__name__, plan_of(6, 5), Line, task)
             training.model.dropout.p = 0.0
             training.fit()
         (updates,) = recorded
@@ -203,7 +227,7 @@ def test_the_loop_keeps_the_report_with_the_lowest_validation_loss(
 ) -> None:
     plan = plan_of(3 * len(losses), 3)
     with recorded_updates() as recorded:
-        training = Training(tmp_path / "run", plan, Line, Fitting(losses))
+        training = training_of(tmp_path / "run", plan, Line, Fitting(losses))
         training.fit()
     (updates,) = recorded
     path = by_hand.only_entry(tmp_path / "run" / "best")
@@ -287,7 +311,7 @@ def classified(tmp_path_factory: pytest.TempPathFactory) -> Classified:
     config = Run(folder, ClassifierConfig).read_config()
     tokenizer = Tokenizer.load(folder / "tokenizer.model")
     data = load_data(root / "train", root / "test")
-    task = Classification(data, tokenizer, config, torch.device("cpu"))
+    task = Classification(data, tokenizer, config)
     bag, encoder = recorded
     return Classified(folder, config, task, tokenizer, {"bag": bag, "encoder": encoder}, texts[24:])
 
@@ -312,7 +336,8 @@ def test_the_classifier_learns_from_the_mean_loss_of_each_batch(
     for step, update in enumerate(updates, start=1):
         model = by_hand.with_weights(model, update.before)
         model.zero_grad()
-        chosen = [kept[i] for i in task.batch(step)]
+        epoch, number = divmod(step - 1, len(task.batches(0)))
+        chosen = [kept[i] for i in task.batches(epoch)[number]]
         losses = [
             by_hand.token_losses(
                 model(torch.tensor([classified.ids(each.text)])),
@@ -493,13 +518,14 @@ def test_the_language_model_learns_from_the_mean_loss_of_its_pieces(written: Wri
     model, learnt = written.model(), torch.tensor(written.stream("train"))
     for found, expected in zip(updates[0].before, model.parameters(), strict=True):
         assert torch.equal(found, expected)
-    task = NextToken(learnt, learnt, config, torch.device("cpu"))
+    task = NextToken(learnt, learnt, config)
     rows, totals = metrics_of(written.folder), defaultdict[int, list[float]](list)
     assert [row["step"] for row in rows] == [10, 20, 26]
     for step, update in enumerate(updates, start=1):
         model = by_hand.with_weights(model, update.before)
         model.zero_grad()
-        pieces: list[list[int]] = task.batch(step).tolist()
+        epoch, number = divmod(step - 1, len(task.batches(0)))
+        pieces: list[list[int]] = task.collate(task.batches(epoch)[number])[0].tolist()
         assert [len(piece) for piece in pieces] == [13, 13, 13]
         losses = [
             by_hand.token_losses(model(torch.tensor([piece[:-1]]))[0], piece[1:])

@@ -17,11 +17,12 @@ from tests.examples.tiny_run import SETTINGS, begin
 from common.checkpoint import latest_checkpoint
 from common.errors import UserError
 from translation.batches import Example, make_batches
-from translation.training import Keeping, Training
+from translation.run import load_translator
+from translation.training import TranslationTraining
 from translation.transformer import Transformer
 
 
-def fingerprint(training: Training) -> str:
+def fingerprint(training: TranslationTraining) -> str:
     """The SHA-256 of everything that a training goes on from, clocks left out."""
     checkpoint = latest_checkpoint(training.run.checkpoints)
     assert checkpoint is not None
@@ -41,30 +42,32 @@ def fingerprint(training: Training) -> str:
 
 
 def test_training_learns_far_more_than_nothing_and_writes_down_every_epoch(
-    trained: Training,
+    trained: TranslationTraining,
 ) -> None:
     lines = trained.run.metrics.read_text(encoding="utf-8").split("\n")
     rows = [json.loads(line) for line in lines if line]
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6]
-    guess = math.log(trained.tokenizers[1].vocab_size)  # the loss where nothing is known
+    guess = math.log(trained.task.tokenizers[1].vocab_size)  # the loss where nothing is known
     assert rows[0]["train_loss"] > 0.75 * guess
     assert max(rows[-1]["train_loss"], rows[-1]["validation_loss"]) < 0.5 * guess
     assert (trained.run.folder / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_best_weights_have_the_lowest_validation_loss_that_was_written_down(
-    trained: Training,
+    trained: TranslationTraining,
 ) -> None:
     best = latest_checkpoint(trained.run.best)
     assert best is not None
     row = min(trained.run.read_metrics(), key=lambda each: float(each["validation_loss"]))
     assert (best.step, best.state["epoch"]) == (row["step"], row["epoch"])
     assert best.state["validation_loss"] == row["validation_loss"]
-    _, model, *_ = trained.run.load_best(torch.device("cpu"))
-    assert trained.validation_loss(model) == pytest.approx(row["validation_loss"], rel=1e-6)
+    _, model, *_ = load_translator(trained.run, torch.device("cpu"))
+    assert trained.task.validation_loss(model) == pytest.approx(row["validation_loss"], rel=1e-6)
 
 
-def test_two_trainings_of_one_seed_are_equal_bit_for_bit(tmp_path: Path, trained: Training) -> None:
+def test_two_trainings_of_one_seed_are_equal_bit_for_bit(
+    tmp_path: Path, trained: TranslationTraining
+) -> None:
     again = begin(tmp_path / "again")
     again.fit()
     assert fingerprint(again) == fingerprint(trained)
@@ -74,7 +77,7 @@ class KilledError(Exception):
     """The process is gone."""
 
 
-def kill_at_save(training: Training, number: int, *, after: bool) -> None:
+def kill_at_save(training: TranslationTraining, number: int, *, after: bool) -> None:
     """Train until the save of this number, from 1, and stop before it or after it."""
     save, saves = training._save, 0
 
@@ -95,11 +98,11 @@ def kill_at_save(training: Training, number: int, *, after: bool) -> None:
 @pytest.mark.parametrize("number", [1, 3, 4])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_training_stopped_at_any_save_ends_as_one_that_never_stopped(
-    tmp_path: Path, trained: Training, number: int, after: bool
+    tmp_path: Path, trained: TranslationTraining, number: int, after: bool
 ) -> None:
     folder = tmp_path / "run"
-    kill_at_save(begin(folder, keeping=Keeping(steps=4)), number, after=after)
-    second = begin(folder, keeping=Keeping(steps=5))
+    kill_at_save(begin(folder, save_steps=4), number, after=after)
+    second = begin(folder, save_steps=5)
     assert second.resume() == (number > 1 or after)
     second.fit()
     assert fingerprint(second) == fingerprint(trained)
@@ -115,10 +118,11 @@ def test_an_epoch_that_goes_on_with_larger_updates_reads_every_sentence_once(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "run"
-    kill_at_save(begin(folder, keeping=Keeping(steps=3)), 2, after=True)
-    second = begin(folder, replace(SETTINGS, accumulate=2, epochs=1))
+    kill_at_save(begin(folder, save_steps=3), 2, after=True)
+    second = begin(folder, replace(SETTINGS, epochs=1))
     assert second.resume()
-    batches = make_batches(second.train_set, batch_tokens=24, seed=0, epoch=0)
+    second.config = replace(second.config, accumulate=2)
+    batches = make_batches(second.task.train_set, batch_tokens=24, seed=0, epoch=0)
     assert second.progress.batches == 3 < len(batches)
     read, update = [], second.learner.update
 
@@ -151,7 +155,7 @@ def test_a_loss_that_is_no_number_stops_the_training_and_keeps_what_was_saved(
 
 
 def test_a_loss_that_becomes_no_number_leaves_a_checkpoint_that_is_fine(tmp_path: Path) -> None:
-    training = begin(tmp_path / "run", keeping=Keeping(steps=3))
+    training = begin(tmp_path / "run", save_steps=3)
     update = training.learner.update
 
     def break_later(*arguments: Any) -> torch.Tensor:
@@ -165,36 +169,41 @@ def test_a_loss_that_becomes_no_number_leaves_a_checkpoint_that_is_fine(tmp_path
     assert checkpoint.step == 3
 
 
-def test_tied_embeddings_are_still_tied_after_a_resume(tmp_path: Path, trained: Training) -> None:
-    config, model, _, _ = trained.run.load_best(torch.device("cpu"))
-    assert config.settings.tie_embeddings
+def test_tied_embeddings_are_still_tied_after_a_resume(
+    tmp_path: Path, trained: TranslationTraining
+) -> None:
+    config, model, _, _ = load_translator(trained.run, torch.device("cpu"))
+    assert config.tie_embeddings
     assert isinstance(model, Transformer)
     assert model.output.weight is model.target_embedding.weight
 
 
 def test_the_best_weights_are_restored_where_they_were_lost(
-    tmp_path: Path, trained: Training
+    tmp_path: Path, trained: TranslationTraining
 ) -> None:
     shutil.copytree(trained.run.folder, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "best")
     training = begin(tmp_path / "run")
     assert training.resume()
-    assert training.run.load_best(torch.device("cpu"))
+    assert load_translator(training.run, torch.device("cpu"))
 
 
 def test_best_weights_that_are_lost_within_an_epoch_are_followed_by_the_next(
     tmp_path: Path,
 ) -> None:
-    kill_at_save(begin(tmp_path / "run", keeping=Keeping(steps=4)), 5, after=True)
+    kill_at_save(begin(tmp_path / "run", save_steps=4), 5, after=True)
     shutil.rmtree(tmp_path / "run" / "best")
-    training = begin(tmp_path / "run", replace(SETTINGS, epochs=2, peak_rate=1e-9))
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
     assert training.resume()
+    training.config = replace(training.config, peak_rate=1e-9)
     assert training.progress.batches
     training.fit()
-    assert training.run.load_best(torch.device("cpu"))
+    assert latest_checkpoint(training.run.best) is not None
 
 
-def test_rows_that_are_no_metrics_are_dropped_on_resume(tmp_path: Path, trained: Training) -> None:
+def test_rows_that_are_no_metrics_are_dropped_on_resume(
+    tmp_path: Path, trained: TranslationTraining
+) -> None:
     shutil.copytree(trained.run.folder, tmp_path / "run")
     metrics = tmp_path / "run" / "metrics.jsonl"
     whole = metrics.read_bytes()
@@ -224,7 +233,7 @@ training.fit()
 
 @pytest.mark.slow
 def test_killed_again_and_again_a_training_ends_with_the_same_bits(
-    tmp_path: Path, trained: Training
+    tmp_path: Path, trained: TranslationTraining
 ) -> None:
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": f"{root}:{root / 'examples'}"}

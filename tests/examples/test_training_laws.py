@@ -14,9 +14,10 @@ from tests.examples.recording import Update, check_adam, check_clipped, recorded
 from tests.examples.tiny_run import SETTINGS, begin
 from torch import Tensor
 
+import common.training
 from translation import training as training_module
 from translation.batches import Batch, Example, collate, make_batches
-from translation.training import Training
+from translation.training import Translation, TranslationTraining
 
 
 @pytest.fixture(params=["paired", "single"])
@@ -57,6 +58,7 @@ def test_the_rate_rises_and_falls_with_every_update_and_the_last_is_above_zero(
 ) -> None:
     settings = run.settings
     expected: list[float] = []
+    assert settings.epochs is not None
     for epoch in range(settings.epochs):
         count, groups = epoch_groups(run, epoch)
         for number in range(len(groups)):
@@ -156,14 +158,14 @@ def test_the_validation_loss_adds_up_all_batches(
 
     monkeypatch.setattr(training_module, "batches_of", one_by_one)
     training = begin(tmp_path / "run")
-    training.validation_set += training.train_set[:5]
-    found = training.validation_loss(training.model)
+    training.task.validation_set += training.task.train_set[:5]
+    found = training.task.validation_loss(training.model)
     model = training.model.double()
     losses = [
         float(by_hand.sentence_loss(model, *each, SETTINGS.label_smoothing).detach())
-        for each in training.validation_set
+        for each in training.task.validation_set
     ]
-    expected = sum(losses) / sum(len(each.target) + 1 for each in training.validation_set)
+    expected = sum(losses) / sum(len(each.target) + 1 for each in training.task.validation_set)
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -198,10 +200,10 @@ def test_best_holds_the_averaged_weights_of_the_lowest_validation_loss(run: Proo
 
 def train_with_losses(
     folder: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float], patience: int
-) -> tuple[Training, list[Update]]:
+) -> tuple[TranslationTraining, list[Update]]:
     """Train a tiny translator whose epochs are told these validation losses."""
     given = iter(losses)
-    monkeypatch.setattr(Training, "validation_loss", lambda *_: next(given))
+    monkeypatch.setattr(Translation, "validation_loss", lambda *_: next(given))
     monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     with recorded_updates() as recorded:
         training = begin(folder, replace(SETTINGS, epochs=len(losses), patience=patience))
@@ -244,9 +246,9 @@ def test_dropout_acts_in_training_and_not_in_validation(tmp_path: Path) -> None:
         training = begin(tmp_path / "run", settings)
         training.fit()
     (updates,) = recorded
-    source, target = training.tokenizers
+    source, target = training.task.tokenizers
     model = settings.build(source.vocab_size, target.vocab_size)
-    batches = make_batches(training.train_set, batch_tokens=24, seed=0, epoch=0)
+    batches = make_batches(training.task.train_set, batch_tokens=24, seed=0, epoch=0)
     for update, batch in zip(updates, batches, strict=True):
         model = by_hand.with_weights(model, update.before)
         model.zero_grad()
@@ -260,8 +262,10 @@ def test_dropout_acts_in_training_and_not_in_validation(tmp_path: Path) -> None:
     averages = by_hand.moving_average([each.after for each in updates], settings.average)
     model = by_hand.with_weights(model, averages[-1])
     with torch.no_grad():
-        losses = [float(by_hand.sentence_loss(model, *x, 0.1)) for x in training.validation_set]
-    expected = sum(losses) / sum(len(each.target) + 1 for each in training.validation_set)
+        losses = [
+            float(by_hand.sentence_loss(model, *x, 0.1)) for x in training.task.validation_set
+        ]
+    expected = sum(losses) / sum(len(each.target) + 1 for each in training.task.validation_set)
     (row,) = training.run.read_metrics()
     assert row["validation_loss"] == pytest.approx(expected, rel=1e-5)
 
@@ -281,10 +285,10 @@ def test_a_plan_in_minutes_lets_the_rate_fall_with_the_clock_and_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(training_module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(common.training, "time", SimpleNamespace(monotonic=clock.monotonic))
     monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     settings = replace(SETTINGS, epochs=1, warmup_steps=3, patience=99)
-    training = begin(tmp_path / "run", settings, minutes=0.5)
+    training = begin(tmp_path / "run", replace(settings, minutes=0.5))
     asked: list[float] = []
     update = training.learner.update
 
@@ -309,17 +313,18 @@ def test_the_speed_counts_target_tokens_with_their_ends_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(training_module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(common.training, "time", SimpleNamespace(monotonic=clock.monotonic))
     monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
     training.fit()
-    tokens = sum(len(each.target) + 1 for each in training.train_set)
+    tokens = sum(len(each.target) + 1 for each in training.task.train_set)
     rows = training.run.read_metrics()
     # The clock is read twice around an epoch's updates: at their beginning and at their end.
     assert [row["tokens_per_second"] for row in rows] == [tokens, tokens]
 
 
 def test_steps_count_updates_through_all_epochs(run: ProofRun) -> None:
+    assert run.settings.epochs is not None
     sizes = [len(epoch_groups(run, epoch)[1]) for epoch in range(run.settings.epochs)]
     assert [row["step"] for row in run.rows] == list(accumulate(sizes))
     assert [row["epoch"] for row in run.rows] == list(range(1, len(sizes) + 1))

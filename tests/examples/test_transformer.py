@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from translation.presets import BASE, PRESETS, SMALL, settings_for
+from translation.presets import BASE, PRESETS, SMALL, preset_config
 from translation.transformer import Transformer
 
 
@@ -33,7 +33,7 @@ def test_the_base_preset_is_the_papers_model() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_builds_a_model(preset: str) -> None:
     with torch.device("meta"):
-        assert isinstance(settings_for(preset, "transformer").build(100, 100), Transformer)
+        assert isinstance(preset_config(preset, "transformer").build(100, 100), Transformer)
 
 
 def test_pre_norm_stacks_end_with_a_norm() -> None:

@@ -14,9 +14,10 @@ import torch
 from matplotlib.image import imread
 
 import translate
-from translation.run import Run
+from common.run import Run
+from translation.presets import Config
 from translation.scoring import score
-from translation.training import Training
+from translation.training import TranslationTraining
 from translation.translator import Translator
 
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
@@ -183,7 +184,7 @@ def test_a_run_is_never_written_over(
     before = {p: p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
     capsys.readouterr()
     assert translate.main(["train", "--run", folder, *files, *TINY]) == 2
-    assert "go on with --resume" in one_error_line(capsys)
+    assert "resume it with --resume" in one_error_line(capsys)
     assert translate.main(["train", "--run", folder, "--resume", "--seed", "3"]) == 2
     assert "was begun with seed=0, got 3" in one_error_line(capsys)
     assert translate.main(["train", "--run", folder, "--resume", "--preset", "small"]) == 2
@@ -198,7 +199,7 @@ def test_resume_trains_on_for_more_epochs(
     assert translate.main(["train", "--run", str(folder), *files, *TINY]) == 0
     assert translate.main(["train", "--run", str(folder), "--resume", "--epochs", "4"]) == 0
     out = capsys.readouterr().out
-    assert "going on after epoch 2" in out
+    assert "(epoch 2)" in out
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")
     assert [json.loads(line)["epoch"] for line in lines if line] == [1, 2, 3, 4]
 
@@ -209,9 +210,9 @@ def test_how_updates_are_made_and_kept_is_chosen_on_the_command_line(
     folder = tmp_path / "run"
     options = ["--accumulate", "2", "--save-steps", "1", "--keep", "4"]
     assert translate.main(["train", "--run", str(folder), *files, *TINY, *options]) == 0
-    config = Run(folder).read_config()
-    assert config.settings.accumulate == 2
-    rows = Run(folder).read_metrics()
+    config = Run(folder, Config).read_config()
+    assert config.accumulate == 2
+    rows = Run(folder, Config).read_metrics()
     last = rows[-1]["step"]
     assert last == 2 * rows[0]["step"]
     saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
@@ -241,23 +242,23 @@ def test_training_is_compiled_where_the_command_line_says_so(
 def test_only_an_interrupted_training_tells_how_it_goes_on(
     tmp_path: Path,
     files: list[str],
-    trained: Training,
+    trained: TranslationTraining,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Training, "fit", interrupt)
+    monkeypatch.setattr(TranslationTraining, "fit", interrupt)
     assert translate.main(["train", "--run", str(tmp_path / "run"), *files, *TINY]) == 130
-    assert capsys.readouterr().err.endswith("stopped (the training goes on with --resume)\n")
+    assert capsys.readouterr().err.endswith("stopped (resume the training with --resume)\n")
     monkeypatch.setattr(translate, "translate_n_best", interrupt)
     assert translate.main(["translate", "--run", str(trained.run.folder), "犬が走る。"]) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")
 
 
 def test_steps_are_compiled_where_the_command_line_says_so(
-    trained: Training, monkeypatch: pytest.MonkeyPatch
+    trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -273,7 +274,7 @@ def test_steps_are_compiled_where_the_command_line_says_so(
 
 def test_lines_from_a_file_and_from_standard_input_come_out_alike(
     tmp_path: Path,
-    trained: Training,
+    trained: TranslationTraining,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -291,7 +292,7 @@ def test_lines_from_a_file_and_from_standard_input_come_out_alike(
 
 
 def test_several_translations_of_each_line_are_numbered_and_scored(
-    trained: Training, capsys: pytest.CaptureFixture[str]
+    trained: TranslationTraining, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(trained.run.folder)
     lines = ["犬が走る。", "", "猫が眠る。"]
@@ -309,11 +310,11 @@ def test_several_translations_of_each_line_are_numbered_and_scored(
 
 
 def test_more_beams_than_words_are_refused(
-    trained: Training, capsys: pytest.CaptureFixture[str]
+    trained: TranslationTraining, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(trained.run.folder)
     assert translate.main(["translate", "--run", folder, "--beam", "999", "犬"]) == 2
-    vocabulary = trained.tokenizers[1].vocab_size
+    vocabulary = trained.task.tokenizers[1].vocab_size
     line = one_error_line(capsys)
     assert line == f"error: --beam must not exceed the {vocabulary} tokens there are, got 999"
 
@@ -392,7 +393,7 @@ def test_files_of_unequal_length_are_refused_and_nothing_is_written(
 
 
 def test_weights_are_never_trained_over(
-    tmp_path: Path, trained: Training, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, trained: TranslationTraining, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(trained.run.folder, folder)
@@ -411,7 +412,7 @@ def test_a_run_without_its_checkpoints_is_not_begun_again(
     shutil.rmtree(folder / "checkpoints")
     capsys.readouterr()
     assert translate.main(["train", "--run", str(folder), "--resume"]) == 2
-    assert "no checkpoint to go on from" in one_error_line(capsys)
+    assert "no checkpoint to resume from" in one_error_line(capsys)
 
 
 def test_a_corpus_that_has_changed_is_noticed(
@@ -429,13 +430,13 @@ def test_a_corpus_that_has_changed_is_noticed(
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
-def test_closed_streams_leave_no_traceback(trained: Training, closed: str) -> None:
+def test_closed_streams_leave_no_traceback(trained: TranslationTraining, closed: str) -> None:
     command = f'"{sys.executable}" "{PROGRAM}" translate --run "{trained.run.folder}" {closed}'
     result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=120, input=b"")
     assert (result.returncode, result.stderr) == (0, b"")
 
 
-def test_bad_bytes_on_standard_input_are_named_by_line(trained: Training) -> None:
+def test_bad_bytes_on_standard_input_are_named_by_line(trained: TranslationTraining) -> None:
     result = run(
         "translate", "--run", str(trained.run.folder), stdin="犬。\n".encode() + b"\x8c\xa2\n"
     )
@@ -453,7 +454,7 @@ def test_output_is_utf_8_whatever_the_locale_says(tmp_path: Path, files: list[st
     assert (result.returncode, "猫.txt" in result.stderr.decode("utf-8")) == (2, True)
 
 
-def test_sentences_on_the_command_line_are_read_in_any_locale(trained: Training) -> None:
+def test_sentences_on_the_command_line_are_read_in_any_locale(trained: TranslationTraining) -> None:
     arguments = ("translate", "--run", str(trained.run.folder), "猫が眠る。")
     plain = run(*arguments)
     assert plain.returncode == 0, plain.stderr
@@ -461,7 +462,7 @@ def test_sentences_on_the_command_line_are_read_in_any_locale(trained: Training)
     assert (again.returncode, again.stdout) == (0, plain.stdout)
 
 
-def test_a_reader_that_leaves_early_is_no_error(trained: Training) -> None:
+def test_a_reader_that_leaves_early_is_no_error(trained: TranslationTraining) -> None:
     command = f'"{sys.executable}" "{PROGRAM}" translate --run "{trained.run.folder}" | true'
     result = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],

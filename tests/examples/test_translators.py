@@ -13,9 +13,10 @@ from common.searches import Beam, Greedy
 from common.tokenizer import BOS
 from transformer_blocks import record_attention
 from transformer_blocks.inference import prepare
-from translation.decoding import look, translate
-from translation.presets import MODELS, PRESETS, settings_for
+from translation.decoding import translate, translate_with_attention
+from translation.presets import MODELS, PRESETS, preset_config
 from translation.rnn_attention import RecurrentTranslator
+from translation.run import load_translator
 from translation.translator import Translator
 
 WITH_ATTENTION = [name for name in MODELS if name != "rnn-fixed"]
@@ -124,22 +125,22 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
 ) -> None:
     settings = replace(SETTINGS, model=name, epochs=4)
     whole = begin(tmp_path / "whole", settings)
-    first = whole.validation_loss(whole.learner.average)
+    first = whole.task.validation_loss(whole.learner.average)
     whole.fit()
-    assert whole.validation_loss(whole.learner.average) < first - 0.2
+    assert whole.task.validation_loss(whole.learner.average) < first - 0.2
     stopped = begin(tmp_path / "stopped", settings)
     kill_at_save(stopped, 2, after=True)
     resumed = begin(tmp_path / "stopped", settings)
     assert resumed.resume()
     resumed.fit()
     assert fingerprint(resumed) == fingerprint(whole)
-    _, model, source, target = whole.run.load_best(torch.device("cpu"))
-    sentences = [pair.source for pair in whole.corpus.train]
+    _, model, source, target = load_translator(whole.run, torch.device("cpu"))
+    sentences = [pair.source for pair in whole.task.corpus.train]
     for search in (Greedy(), Beam(3, 1.0)):
         together = translate(model.double(), source, target, sentences, search=search)
         for sentence, translation in zip(sentences, together, strict=True):
             assert translate(model, source, target, [sentence], search=search) == [translation]
-    seen = look(model, source, target, sentences[0], search=Greedy())
+    seen = translate_with_attention(model, source, target, sentences[0], search=Greedy())
     assert list(seen.weights) == [
         name for attentions in model.attentions for name in attentions.names
     ]
@@ -149,5 +150,5 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
 @pytest.mark.parametrize("name", MODELS)
 def test_every_preset_builds_every_model(preset: str, name: str) -> None:
     with torch.device("meta"):
-        model = settings_for(preset, name).build(100, 100)
+        model = preset_config(preset, name).build(100, 100)
     assert isinstance(model, Translator)

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from common.files import file_hash
+from common.run import Run
 from common.tokenizer import Tokenizer
 from translation.corpus import Corpus, Pair
-from translation.presets import TINY, Settings
-from translation.run import Config, Run
-from translation.training import Training
+from translation.presets import TINY, Config
+from translation.training import TranslationTraining
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish", "牛": "cow"}
 VERBS = {"走る": "runs", "眠る": "sleeps", "泳ぐ": "swims", "歌う": "sings", "食べる": "eats"}
@@ -43,27 +43,22 @@ def make_corpus() -> Corpus:
     return Corpus("files", "ja", "en", train=train, validation=held_out[:2], test=held_out[2:])
 
 
-def begin(folder: Path, settings: Settings = SETTINGS, **options: Any) -> Training:
-    """Begin a run in ``folder``, or find it there, and prepare its training."""
-    run, corpus = Run(folder), make_corpus()
-    if not run.config_file.exists():
+def begin(folder: Path, config: Config = SETTINGS, **options: Any) -> TranslationTraining:
+    """Begin a run in ``folder``, or find it there, and prepare its training.
+
+    A run that exists keeps its definition; its plan is that of ``config``.
+    """
+    run, corpus = Run(folder, Config), make_corpus()
+    if run.config_file.exists():
+        begun = run.read_config()
+        config = replace(begun, epochs=config.epochs, minutes=config.minutes)
+    else:
         folder.mkdir(parents=True, exist_ok=True)
         hashes = {}
-        for side, texts in (
-            ("source", [pair.source for pair in corpus.train]),
-            ("target", [pair.target for pair in corpus.train]),
-        ):
-            path = run.tokenizer_file(side)
-            Tokenizer.train(texts, vocab_size=settings.vocabulary, path=path)
+        for side in Config.TOKENIZERS:
+            path, texts = run.tokenizer_file(side), [getattr(pair, side) for pair in corpus.train]
+            Tokenizer.train(texts, vocab_size=config.vocabulary, path=path)
             hashes[side] = file_hash(path)
-        config = Config(
-            *("files", "ja", "en", None, None, None, None, None, None, None, 0, "tiny"),
-            settings=settings,
-            minutes=None,
-            corpus_hash=corpus.fingerprint,
-            tokenizers=hashes,
-        )
+        config = replace(config, corpus="files", data_hash=corpus.fingerprint, tokenizers=hashes)
         run.write_config(config)
-    tokenizers = run.load_tokenizers(run.read_config())
-    device = torch.device("cpu")
-    return Training(run, settings, corpus, tokenizers, seed=0, device=device, **options)
+    return TranslationTraining(run, config, corpus, device=torch.device("cpu"), **options)

@@ -1,0 +1,169 @@
+"""Learner: one update of a model's parameters, whatever the batches are made of.
+
+An update reads several batches: one, or several in turn where memory is small (gradient
+accumulation), or several at once where several processes train together. Each adds the gradient of
+its summed loss, divided by the number of targets of *all* of them. So every target has the same
+weight, and the gradient does not depend on how the targets are divided into batches and processes.
+
+The model that is used afterwards has a moving average of the weights: at a high learning rate, each
+update overshoots, and the average of many does not.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from common.distributed import Processes
+from common.optimiser import average_weights, make_adam
+from common.sharding import shard, shard_moments, whole
+
+Model = TypeVar("Model", bound=nn.Module)
+AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
+Batch = TypeVar("Batch")
+AnyBatch = TypeVar("AnyBatch", contravariant=True)
+
+
+class Loss(Protocol[AnyModel, AnyBatch]):
+    """What a model learns to reduce."""
+
+    def count(self, batch: AnyBatch) -> int:
+        """Count the targets of a batch: the terms of the sum that :meth:`loss` returns."""
+        ...
+
+    def collate(self, batch: AnyBatch) -> Sequence[Tensor]:
+        """Make the tensors of a batch, on the CPU."""
+        ...
+
+    def loss(self, model: AnyModel, *tensors: Tensor) -> Tensor:
+        """Compute the loss of a batch, summed over its targets."""
+        ...
+
+
+class Learner(Generic[Model, Batch]):
+    """A model with all that an update changes: its weights, their average, and Adam's moments.
+
+    Args:
+        model: The model, on the device where it is trained.
+        loss: The loss that it learns to reduce.
+        average: Decay of the moving average of the weights.
+        processes: The processes that train together; this one alone by default.
+        sharded: Whether each process holds only its shard of the model (:mod:`common.sharding`).
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        loss: Loss[Model, Batch],
+        *,
+        average: float,
+        processes: Processes | None = None,
+        sharded: bool = False,
+    ) -> None:
+        self.model, self.loss = model, loss
+        self.processes = Processes() if processes is None else processes
+        self.sharded = sharded
+        self.device = next(model.parameters()).device
+        self.moving = average_weights(model, average)
+        self.optimizer = make_adam(model)
+        self.module: nn.Module = _ModelWithLoss(model, loss)
+
+    @property
+    def average(self) -> Model:
+        """The model with the averaged weights, the one to use."""
+        return cast(Model, self.moving.module)
+
+    def update(self, batches: Sequence[Batch], rate: float) -> Tensor:
+        """Update the parameters with the gradient of several batches, as if they were one.
+
+        Args:
+            batches: The batches of all processes; this one reads every ``world_size``-th.
+            rate: The learning rate.
+
+        Returns:
+            The loss of this process's batches, summed over their targets.
+        """
+        loss = self.compute_gradient(batches)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.moving.update_parameters(self.model)
+        return loss
+
+    def compute_gradient(self, batches: Sequence[Batch]) -> Tensor:
+        """Compute the gradient of the mean loss per target; return the summed loss.
+
+        A process for which no batch is left reads the first one with weight zero, because all must
+        take part in the all-reduce of the gradients.
+        """
+        targets = sum(self.loss.count(batch) for batch in batches)
+        mine = batches[self.processes.rank :: self.processes.world_size]
+        weight = self.processes.world_size / max(targets, 1)  # the all-reduce takes the mean
+        if not mine:
+            mine, weight = batches[:1], 0.0
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for number, batch in enumerate(mine, start=1):
+            tensors = self._move(self.loss.collate(batch))
+            with self._all_reduce(is_last=number == len(mine)):
+                with torch.autocast(
+                    self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"
+                ):
+                    loss: Tensor = self.module(*tensors)
+                (loss * weight).backward()
+            if weight:
+                total += loss.detach()
+        return total
+
+    def wrap(self) -> None:
+        """Prepare for several processes, once weights and moments have their first values."""
+        if not self.sharded:
+            self.module = self.processes.wrap(self.module, self.device)
+            return
+        self._whole_average = deepcopy(self.average)
+        for module in (self.module, self.average):
+            shard(module, self.processes.world_size, self.device)
+        moments = self.optimizer.state_dict()
+        self.optimizer = make_adam(self.model)
+        self.optimizer.load_state_dict(shard_moments(moments, list(self.model.parameters())))
+
+    def gather_average(self) -> Model:
+        """Return the model with the averaged weights, gathered from all shards.
+
+        All processes must call it.
+        """
+        if not self.sharded:
+            return self.average
+        self._whole_average.load_state_dict(whole(self.average.state_dict()))
+        return self._whole_average
+
+    def _all_reduce(self, *, is_last: bool) -> AbstractContextManager[Any]:
+        """Let the backward pass of the last batch, and of no other, all-reduce the gradients."""
+        if isinstance(self.module, FSDPModule):
+            self.module.set_requires_gradient_sync(is_last)
+        elif isinstance(self.module, DistributedDataParallel) and not is_last:
+            return self.module.no_sync()
+        return nullcontext()
+
+    def _move(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        if self.device.type == "cuda":  # pinned memory is copied while the program goes on
+            tensors = [tensor.pin_memory() for tensor in tensors]
+        return [tensor.to(self.device, non_blocking=True) for tensor in tensors]
+
+
+class _ModelWithLoss(nn.Module):
+    """A model and its loss as one module, which DDP and FSDP can wrap."""
+
+    def __init__(self, model: nn.Module, loss: Loss[Any, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.compute_loss = loss.loss
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return self.compute_loss(self.model, *tensors)
