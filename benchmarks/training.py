@@ -105,8 +105,8 @@ def load(corpus: str, data_dir: Path | None, batch_tokens: int, folder: Path) ->
     return Data(ours, shuffled)
 
 
-def settings_of(dropout: float) -> Any:
-    """Return the settings of the model that all implementations train."""
+def config_of(dropout: float) -> Any:
+    """Return the configuration of the model that all implementations train."""
     from translation.presets import SMALL
 
     return replace(
@@ -125,15 +125,17 @@ def make_ours(load_data: Callable[[int], Data], *, compiled: bool = False) -> Se
     """Set up the training loop of the examples."""
     import torch
 
-    from translation.learning import Learner
+    from common.learner import Learner
+    from translation.training import TranslationLoss
 
     torch.set_num_threads(THREADS)
 
     def set_up(case: Case) -> Callable[[], object]:
         torch.manual_seed(0)
-        settings = settings_of(case.dropout)
-        model = settings.build(VOCABULARY, VOCABULARY).train()
-        learner = Learner(model, settings, compiled=compiled)
+        config = config_of(case.dropout)
+        model = config.build(VOCABULARY, VOCABULARY).train()
+        loss = TranslationLoss(config.label_smoothing, compiled=compiled)
+        learner = Learner(model, loss, average=config.average)
         batches = load_data(case.batch_tokens).ours
 
         def train() -> None:
@@ -289,12 +291,12 @@ def build_x_transformer(dropout: float) -> Any:
 def compare_losses(load_data: Callable[[int], Data], batch_tokens: int) -> None:
     """Copy torch's weights into ours, and compare the losses without dropout."""
     import torch
-
-    from translation.batches import collate
     from translation.learning import BatchLoss
 
+    from translation.batches import collate
+
     torch.manual_seed(0)
-    plain, model = build_torch(0.0), settings_of(0.0).build(VOCABULARY, VOCABULARY)
+    plain, model = build_torch(0.0), config_of(0.0).build(VOCABULARY, VOCABULARY)
     torch_weights, weights = plain.state_dict(), model.state_dict()
     for name in weights:
         weights[name].copy_(_find_weight(name, torch_weights))

@@ -70,7 +70,9 @@ class TranslationLoss:
             hidden = hidden.index_select(0, batch.real)
         right = batch.next_token.flatten()[batch.real]
         weight = model.output.weight
-        return linear_cross_entropy(hidden, weight, right, label_smoothing=self.label_smoothing)
+        return linear_cross_entropy(
+            hidden, weight, right, label_smoothing=self.label_smoothing, reduction="sum"
+        )
 
 
 def compute_hidden(model: Translator, source: Tensor, target: Tensor) -> Tensor:
