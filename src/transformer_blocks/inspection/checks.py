@@ -57,8 +57,8 @@ def check_causal(
     """Check that no output depends on later positions, and that it depends on earlier ones.
 
     The input is perturbed at one position at a time, and the outputs are compared. If an output at
-    an earlier position changes, information leaks from the future. If an output changes with no
-    perturbation of its past, while other outputs do, the mask may be inverted.
+    an earlier position changes, information leaks from the future. If an output depends on no
+    earlier position, while others depend on positions besides their own, the mask may be inverted.
 
     Args:
         function: A module or function from token ids of shape (B, L), or vectors of shape
