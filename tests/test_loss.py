@@ -1,4 +1,4 @@
-"""Cross-entropy, written out and in chunks: values and gradients equal torch's."""
+"""Cross-entropy with label smoothing: values and gradients equal torch's."""
 
 import re
 from typing import Any
@@ -6,32 +6,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from transformer_blocks.fast import cross_entropy as chunked
-from transformer_blocks.fast.cross_entropy import linear_cross_entropy
 from transformer_blocks.loss import cross_entropy
 
-
-@pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunked, "CHUNK", 4)
-
-
-def inputs(tokens: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
-    hidden = torch.randn(tokens, 6, dtype=dtype, requires_grad=True)
-    weight = torch.randn(11, 6, dtype=dtype, requires_grad=True)
-    return hidden, weight, torch.randint(11, (tokens,))
-
-
-def reference(hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Tensor:
-    """Compute the loss from all logits at once."""
-    return F.cross_entropy(hidden @ weight.T, target, **options)
+TARGET = torch.tensor([0, 1, 10, 2])
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 1.0])
-def test_cross_entropy_is_that_of_torch(label_smoothing: float, reduction: str) -> None:
+def test_loss_and_gradients_are_those_of_torch(label_smoothing: float, reduction: str) -> None:
     logits, target = torch.randn(7, 11, requires_grad=True), torch.randint(11, (7,))
     options: Any = {"label_smoothing": label_smoothing, "reduction": reduction}
     loss, expected = (f(logits, target, **options) for f in (cross_entropy, F.cross_entropy))
@@ -40,139 +23,15 @@ def test_cross_entropy_is_that_of_torch(label_smoothing: float, reduction: str) 
     torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), logits))
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("tokens", [1, 3, 4, 5, 17])
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 1.0])
-def test_chunks_give_the_loss_and_gradients_of_torch(
-    tokens: int, label_smoothing: float, reduction: str
-) -> None:
-    tensors = inputs(tokens)
-    options: Any = {"label_smoothing": label_smoothing, "reduction": reduction}
-    loss, expected = (f(*tensors, **options) for f in (linear_cross_entropy, reference))
-    torch.testing.assert_close(loss, expected)
-    found = torch.autograd.grad(3.0 * loss, tensors[:2])
-    torch.testing.assert_close(found, torch.autograd.grad(3.0 * expected, tensors[:2]))
-
-
 def test_the_mean_is_the_default_as_in_torch() -> None:
-    tensors = inputs(5)
-    expected = reference(*tensors)
-    torch.testing.assert_close(linear_cross_entropy(*tensors), expected)
-    torch.testing.assert_close(cross_entropy(tensors[0] @ tensors[1].T, tensors[2]), expected)
-
-
-def test_chunked_gradients_pass_gradcheck() -> None:
-    hidden, weight, target = inputs(6)
-    assert torch.autograd.gradcheck(
-        lambda h, w: linear_cross_entropy(h, w, target, label_smoothing=0.2), (hidden, weight)
-    )
+    logits = torch.randn(4, 11)
+    torch.testing.assert_close(cross_entropy(logits, TARGET), F.cross_entropy(logits, TARGET))
 
 
 def test_large_logits_do_not_overflow() -> None:
-    hidden, weight, target = inputs(5)
-    large = (1000.0 * hidden).detach().requires_grad_()
-    options: Any = {"label_smoothing": 0.1, "reduction": "sum"}
-    expected = reference(large, weight, target, **options)
-    torch.testing.assert_close(cross_entropy(large @ weight.T, target, **options), expected)
-    loss = linear_cross_entropy(large, weight, target, **options)
-    torch.testing.assert_close(loss, expected)
-    loss.backward()
-    assert large.grad is not None
-    assert bool(large.grad.isfinite().all())
-
-
-def test_a_frozen_weight_gets_no_gradient() -> None:
-    hidden, weight, target = inputs(5)
-    linear_cross_entropy(hidden, weight.detach(), target).backward()
-    assert hidden.grad is not None
-    assert weight.grad is None
-    expected = torch.autograd.grad(reference(hidden, weight, target), hidden)[0]
-    torch.testing.assert_close(hidden.grad, expected)
-
-
-def test_without_gradients_none_are_computed() -> None:
-    hidden, weight, target = inputs(5)
-    with torch.no_grad():
-        loss = linear_cross_entropy(hidden, weight, target)
-    assert not loss.requires_grad
-    torch.testing.assert_close(loss, reference(hidden, weight, target).detach())
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_without_tokens_the_sum_is_zero_and_the_mean_nan_as_in_torch(reduction: str) -> None:
-    hidden, weight, target = inputs(0)
-    options: Any = {"label_smoothing": 0.1, "reduction": reduction}
-    loss = linear_cross_entropy(hidden, weight, target, **options)
-    expected = reference(hidden, weight, target, **options)
-    torch.testing.assert_close(loss, expected, equal_nan=True)
-    if reduction == "sum":
-        loss.backward()
-        assert weight.grad is not None
-        assert not weight.grad.any()
-
-
-def test_a_second_derivative_is_refused() -> None:
-    hidden, weight, target = inputs(5)
-    loss = linear_cross_entropy(hidden, weight, target)
-    with pytest.raises(RuntimeError, match="can be differentiated once, not twice"):
-        torch.autograd.grad(loss, hidden, create_graph=True)
-
-
-def test_under_autocast_logits_have_half_precision_and_the_sum_has_full() -> None:
-    hidden, weight, target = inputs(50, torch.float32)
-    options: Any = {"label_smoothing": 0.1, "reduction": "sum"}
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = linear_cross_entropy(hidden, weight, target, **options)
-    assert loss.dtype == torch.float32
-    rounded = hidden.detach().bfloat16() @ weight.detach().bfloat16().T
-    of_rounded = F.cross_entropy(rounded.double(), target, **options)
-    torch.testing.assert_close(loss.double(), of_rounded, rtol=1e-6, atol=0)
-    exact = reference(hidden, weight, target, **options)
-    assert abs(float(exact.detach()) - float(of_rounded)) > 1e-3
-    loss.backward()
-    expected = torch.autograd.grad(exact, (hidden, weight))
-    assert hidden.grad is not None
-    assert weight.grad is not None
-    assert hidden.grad.dtype == weight.grad.dtype == torch.float32
-    torch.testing.assert_close(hidden.grad, expected[0], rtol=0.1, atol=0.05)
-    torch.testing.assert_close(weight.grad, expected[1], rtol=0.1, atol=0.2)
-
-
-def test_torchs_own_chunks_are_off_with_label_smoothing() -> None:
-    """If this fails, torch's call may serve: see the docstring of ``fast/cross_entropy.py``."""
-    if not hasattr(torch.nn, "LinearCrossEntropyOptions"):
-        pytest.skip("torch.nn.functional.linear_cross_entropy came with torch 2.13")
-    with pytest.warns(UserWarning, match="``options`` ignored"):
-        F.linear_cross_entropy(
-            *inputs(5), label_smoothing=0.1, options=torch.nn.LinearCrossEntropyOptions()
-        )
-
-
-TARGET = torch.tensor([0, 1, 10, 2])
-every_wrong_option = pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be in [0, 1], got label_smo"),
-        ({"label_smoothing": float("nan")}, ValueError, "label_smoothing must be in [0, 1], got "),
-        ({"label_smoothing": "0.1"}, TypeError, "label_smoothing must be a number, got label_smo"),
-        ({"reduction": "max"}, ValueError, "reduction must be 'mean' or 'sum'"),
-        ({"reduction": None}, TypeError, "reduction must be 'mean' or 'sum'"),
-        ({"target": torch.zeros(4)}, TypeError, "target must hold int64 ids, got dtype=torch.floa"),
-        ({"target": [0, 1, 10, 2]}, TypeError, "target must be a tensor, got list"),
-    ],
-)
-
-
-@every_wrong_option
-def test_wrong_options_are_refused_by_name(
-    change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    for function, first in (
-        (cross_entropy, {"logits": torch.randn(4, 11)}),
-        (linear_cross_entropy, {"hidden": torch.randn(4, 6), "weight": torch.randn(11, 6)}),
-    ):
-        with pytest.raises(error, match=f"^{re.escape(message)}"):
-            function(**first | {"target": TARGET} | change)
+    logits = 1000.0 * torch.randn(4, 11)
+    loss = cross_entropy(logits, TARGET, label_smoothing=0.1)
+    torch.testing.assert_close(loss, F.cross_entropy(logits, TARGET, label_smoothing=0.1))
 
 
 @pytest.mark.parametrize(
@@ -181,29 +40,17 @@ def test_wrong_options_are_refused_by_name(
         ({"logits": torch.randn(4)}, ValueError, "shapes (N, V) and (N,), got (4,) and (4,)"),
         ({"target": TARGET[1:]}, ValueError, "shapes (N, V) and (N,), got (4, 11) and (3,)"),
         ({"logits": torch.ones(4, 11).long()}, TypeError, "logits must be a floating-point tensor"),
+        ({"target": TARGET.float()}, TypeError, "target must hold int64 ids, got dtype=torch.floa"),
+        ({"target": TARGET.tolist()}, TypeError, "target must be a tensor, got list"),
+        ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be in [0, 1], got label_smo"),
+        ({"label_smoothing": "0.1"}, TypeError, "label_smoothing must be a number, got label_smo"),
+        ({"reduction": "max"}, ValueError, "reduction must be 'mean' or 'sum' or 'none', got red"),
+        ({"reduction": None}, TypeError, "reduction must be 'mean' or 'sum' or 'none', got red"),
     ],
 )
-def test_wrong_inputs_of_cross_entropy_are_refused_by_name(
+def test_wrong_arguments_are_refused_by_name(
     change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
+    right: dict[str, Any] = {"logits": torch.randn(4, 11), "target": TARGET}
     with pytest.raises(error, match=re.escape(message)):
-        cross_entropy(**{"logits": torch.randn(4, 11), "target": TARGET} | change)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"hidden": torch.randn(2, 3, 6)}, ValueError, "(N, d_model), (V, d_model) and (N,)"),
-        ({"weight": torch.randn(11, 5)}, ValueError, "got (4, 6), (11, 5) and (4,)"),
-        ({"target": torch.zeros(5, dtype=torch.int64)}, ValueError, "and (5,)"),
-        ({"target": torch.tensor([0, 1, 11, 2])}, IndexError, "must be in 0..10, got 11"),
-        ({"target": torch.tensor([0, -1, 1, 2])}, IndexError, "must be in 0..10, got -1"),
-        ({"reduction": "none"}, ValueError, "reduction must be 'mean' or 'sum', got reduction='no"),
-    ],
-)
-def test_wrong_inputs_of_linear_cross_entropy_are_refused_by_name(
-    change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    right = {"hidden": torch.randn(4, 6), "weight": torch.randn(11, 6), "target": TARGET}
-    with pytest.raises(error, match=re.escape(message)):
-        linear_cross_entropy(**right | change)
+        cross_entropy(**right | change)

@@ -6,12 +6,12 @@ is known as soon as the logits are, softmax minus target distribution, and then 
 any more. :func:`linear_cross_entropy` therefore projects a few hundred tokens at a time and
 computes their loss and their gradients together, in the forward pass.
 
-It equals the output projection followed by
-``torch.nn.functional.cross_entropy(hidden @ weight.T, target, ...)``, which
-:func:`transformer_blocks.loss.cross_entropy` writes out. Since version 2.13, torch has
-``torch.nn.functional.linear_cross_entropy(input, linear_weight, target, ...)`` too. By default it
-computes all logits; its chunked path, chosen by ``options=``, is ignored with a warning if
-``label_smoothing`` is not zero, and the paper trains with 0.1.
+Equals ``torch.nn.functional.cross_entropy(hidden @ weight.T, target, ...)``, where ``weight`` is
+that of the output projection; :func:`transformer_blocks.loss.cross_entropy` writes it out. Since
+version 2.13, torch has ``torch.nn.functional.linear_cross_entropy(input, linear_weight, target,
+...)`` too. It does not serve here: by default it computes all logits, and its chunked path, chosen
+by ``options=``, is ignored with a warning if ``label_smoothing`` is not zero. The paper trains with
+0.1.
 """
 
 from typing import Any
