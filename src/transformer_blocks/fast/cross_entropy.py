@@ -130,7 +130,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _check(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, reduction: str
 ) -> None:
-    """Raise unless the arguments are hidden vectors, a weight of their size, and their targets."""
+    """Raise unless the arguments are hidden vectors, a weight that fits, and one id for each."""
     for name, x in (("hidden", hidden), ("weight", weight), ("target", target)):
         check_tensor(name, x)
     check_probability(label_smoothing=label_smoothing)
