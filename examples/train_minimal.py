@@ -1,10 +1,10 @@
-"""Train a Transformer that translates, in one file: copy it and change what you need.
+"""Train a small Transformer for translation, in one file to copy and change.
 
     python examples/train_minimal.py
 
-A small model of the paper's kind learns to write Japanese numerals in English: 二百五 becomes "two
-hundred five". It is tested on numbers that it has never seen. To use your own data, replace
-``make_pairs``: a pair is two lists of tokens.
+The model translates Japanese numerals to English: 二百五 is "two hundred five". It is trained on
+8,999 numbers, in less than a minute, and tested on the other 1,000 below 10,000. To train it on
+other data, replace ``make_pairs``, which returns pairs of a source and a target sequence.
 """
 
 import random
@@ -32,13 +32,13 @@ SMALL, TENS = NUMERALS.split()[:19], NUMERALS.split()[19:]
 
 
 def make_pairs() -> list[tuple[list[str], list[str]]]:
-    """Write every number from 1 to 9,999 in Japanese and in English, in random order."""
+    """Spell every number from 1 to 9,999 in Japanese and in English, in random order."""
     numbers = random.Random(0).sample(range(1, 10_000), 9_999)
     return [(japanese(number), english(number)) for number in numbers]
 
 
 def japanese(number: int) -> list[str]:
-    """Write a number in kanji: 2,105 is 二千百五, where the digit 1 before a unit is left out."""
+    """Spell a number in kanji: 2,105 is 二千百五, without the digit 1 before a unit."""
     tokens = []
     for unit, kanji, _ in UNITS:
         digit, number = divmod(number, unit)
@@ -47,7 +47,7 @@ def japanese(number: int) -> list[str]:
 
 
 def english(number: int) -> list[str]:
-    """Write a number in words: 2,105 is two thousand one hundred five."""
+    """Spell a number in English words: 2,105 is two thousand one hundred five."""
     tokens = []
     for unit, _, word in UNITS[:2]:
         digit, number = divmod(number, unit)
@@ -58,15 +58,20 @@ def english(number: int) -> list[str]:
     return tokens + [SMALL[number - 1]] * (number > 0)
 
 
-def encode(sentences: list[list[str]], vocabulary: list[str]) -> Tensor:
-    """Turn sentences into token ids between <bos> and <eos>, padded to one length: (B, L)."""
-    rows = [[BOS, *map(vocabulary.index, sentence), EOS] for sentence in sentences]
+def make_vocabulary(sequences: list[list[str]]) -> list[str]:
+    """List the special tokens and those of the sequences; the id of a token is its index."""
+    return SPECIAL + sorted({token for sequence in sequences for token in sequence})
+
+
+def encode(sequences: list[list[str]], vocabulary: list[str]) -> Tensor:
+    """Turn tokens into ids between <bos> and <eos>, padded to equal length: (B, L)."""
+    rows = [[BOS, *map(vocabulary.index, sequence), EOS] for sequence in sequences]
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
 
 
 class Translator(nn.Module):
-    """Embeddings, encoder, decoder and output layer: figure 1 of the paper."""
+    """The model of the paper's figure 1: embeddings, encoder, decoder and output layer."""
 
     def __init__(self, source_size: int, target_size: int, *, d_model: int = 64) -> None:
         super().__init__()
@@ -80,17 +85,17 @@ class Translator(nn.Module):
         self.output = nn.Linear(d_model, target_size)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Compute the logits of the token after each target token: (B, S), (B, L) to (B, L, V)."""
+        """Compute the logits of each next target token: (B, S) and (B, L) to (B, L, V)."""
         x = self.blocks(
             self.positions(self.source_embedding(source)),
             self.positions(self.target_embedding(target)),
-            source_mask=padding_mask(source),  # the decoder's causal mask is always on
+            source_mask=padding_mask(source),  # the decoder applies a causal mask itself
         )
         return self.output(x)
 
     @torch.no_grad()
     def translate(self, source: Tensor, *, max_length: int = 12) -> list[list[int]]:
-        """Decode greedily: append the most probable next token, and cut each row at its <eos>."""
+        """Decode greedily: append the most probable token, then cut each sequence at its <eos>."""
         target = torch.full((len(source), 1), BOS)
         for _ in range(max_length):
             next_token = self(source, target)[:, -1].argmax(-1)
@@ -98,18 +103,18 @@ class Translator(nn.Module):
         return [row[1 : row.index(EOS) if EOS in row else None] for row in target.tolist()]
 
 
-def main(*, steps: int = 300, batch_size: int = 128) -> float:
-    """Train, then return the share of unseen numbers that are translated without an error."""
+def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> float:
+    """Train the model; return the share of test numbers that it translates without an error."""
     torch.manual_seed(0)
-    pairs = make_pairs()
-    train, test = pairs[1000:], pairs[:1000]
-    words = [SPECIAL + sorted({token for pair in pairs for token in pair[i]}) for i in (0, 1)]
-    model = Translator(*map(len, words))
+    sources, targets = map(list, zip(*make_pairs(), strict=True))
+    source_vocabulary, target_vocabulary = make_vocabulary(sources), make_vocabulary(targets)
+    model = Translator(len(source_vocabulary), len(target_vocabulary))
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=steps)
     for step in range(1, steps + 1):
-        batch = random.Random(step).sample(train, batch_size)
-        source, target = (encode([pair[i] for pair in batch], words[i]) for i in (0, 1))
+        batch = random.Random(step).sample(range(test_size, len(sources)), batch_size)
+        source = encode([sources[i] for i in batch], source_vocabulary)
+        target = encode([targets[i] for i in batch], target_vocabulary)
         logits = model(source, target[:, :-1])  # teacher forcing: predict each next token
         labels = target[:, 1:].flatten()
         loss = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, label_smoothing=0.1)
@@ -120,13 +125,15 @@ def main(*, steps: int = 300, batch_size: int = 128) -> float:
         if step % 50 == 0:
             print(f"step {step:4d}  loss {loss.item():.3f}")
     model.eval()
-    found = model.translate(encode([pair[0] for pair in test], words[0]))
-    outputs = [[words[1][token] for token in tokens] for tokens in found]
-    for (source_tokens, _), output in zip(test[:5], outputs, strict=False):
-        print(f"{''.join(source_tokens)}: {' '.join(output)}")
-    accuracy = sum(out == pair[1] for out, pair in zip(outputs, test, strict=True)) / len(test)
-    print(f"{accuracy:.1%} of {len(test):,} numbers that it has never seen are right")
-    return accuracy
+    found = model.translate(encode(sources[:test_size], source_vocabulary))
+    translations = [[target_vocabulary[token] for token in tokens] for tokens in found]
+    for source_tokens, translation in zip(sources[:5], translations, strict=False):
+        print(f"{''.join(source_tokens)}: {' '.join(translation)}")
+    correct = sum(map(list.__eq__, translations, targets[:test_size]))
+    print(
+        f"{correct / test_size:.1%} of {test_size:,} test numbers are translated without an error"
+    )
+    return correct / test_size
 
 
 if __name__ == "__main__":

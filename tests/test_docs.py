@@ -145,7 +145,7 @@ def test_next_links_follow_the_reading_order(pages: Path) -> None:
         visited.append(path.stem)
     steps = [path.stem for path in sorted((ROOT / "examples" / "ladder").glob("step*.py"))]
     assert promised
-    assert len(steps) == 7
+    assert len(steps) == 8
     assert visited[: len(steps) + len(promised)] == steps + promised
 
 
@@ -153,8 +153,8 @@ def test_a_step_of_the_ladder_shows_what_it_prints_and_draws(pages: Path) -> Non
     for path in (pages / "ladder").glob("step*.html"):
         text = path.read_text("utf-8")
         assert f"$ python examples/ladder/{path.stem}.py" in re.sub("<[^>]+>", "", text)
-        assert "Picture: runs/ladder/step" in text
-        assert '<img alt="the picture it draws"' in text
+        assert "Figure: runs/ladder/step" in text
+        assert '<img alt="figure of this step"' in text
 
 
 def test_japanese_is_two_columns_wide_in_code(pages: Path) -> None:

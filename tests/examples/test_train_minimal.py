@@ -1,4 +1,4 @@
-"""The smallest training: one file, which users copy."""
+"""The smallest training, in one file that users copy."""
 
 from typing import Any
 
@@ -22,12 +22,12 @@ from train_minimal import BOS, EOS, PAD, Translator, english, japanese, make_pai
         (9999, "九千九百九十九", "nine thousand nine hundred ninety nine"),
     ],
 )
-def test_a_number_is_written_as_people_write_it(number: int, kanji: str, words: str) -> None:
+def test_a_number_is_spelled_in_both_languages(number: int, kanji: str, words: str) -> None:
     assert "".join(japanese(number)) == kanji
     assert " ".join(english(number)) == words
 
 
-def test_every_number_is_a_pair_of_its_own() -> None:
+def test_every_number_has_its_own_pair() -> None:
     pairs = make_pairs()
     assert len(pairs) == 9_999
     for side in (0, 1):
@@ -37,9 +37,9 @@ def test_every_number_is_a_pair_of_its_own() -> None:
 def test_a_translation_ends_before_its_end_token() -> None:
     class Scripted(Translator):
         def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            written = target.shape[1] - 1  # first row: 3, 4, end; second row: always 5
+            position = target.shape[1] - 1  # first sequence: 3, 4, <eos>; second: always 5
             logits = torch.zeros(2, target.shape[1], 6)
-            logits[0, -1, [3, 4, EOS, 5][min(written, 3)]] = logits[1, -1, 5] = 1.0
+            logits[0, -1, [3, 4, EOS, 5][min(position, 3)]] = logits[1, -1, 5] = 1.0
             return logits
 
     source = torch.tensor([[BOS, 3, EOS], [BOS, EOS, PAD]])
@@ -50,15 +50,16 @@ def test_a_translation_ends_before_its_end_token() -> None:
 def test_a_short_training_runs_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     accuracy = train_minimal.main(steps=2, batch_size=8)
     assert 0.0 <= accuracy < 0.5
-    assert capsys.readouterr().out.endswith("% of 1,000 numbers that it has never seen are right\n")
+    expected = f"{accuracy:.1%} of 1,000 test numbers are translated without an error\n"
+    assert capsys.readouterr().out.endswith(expected)
 
 
 @pytest.mark.slow
-def test_it_learns_to_write_numbers_that_it_has_never_seen() -> None:
+def test_training_generalises_to_numbers_of_the_test_set() -> None:
     assert train_minimal.main() > 0.98
 
 
-def test_padding_changes_no_translation_and_has_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_changes_neither_logits_nor_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Translator(9, 9).eval()
     target = torch.tensor([[BOS, 3, 4]])
     alone = model(torch.tensor([[BOS, 5, EOS]]), target)
