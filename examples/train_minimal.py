@@ -4,7 +4,7 @@
 
 The model translates Japanese numerals to English: 二百五 is "two hundred five". It is trained on
 8,999 numbers, in less than a minute, and tested on the other 1,000 below 10,000. To train it on
-other data, replace ``make_pairs``, which returns pairs of a source and a target sequence.
+other data, replace ``make_corpus``, which returns source sequences and their translations.
 """
 
 import random
@@ -31,10 +31,10 @@ fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seve
 SMALL, TENS = NUMERALS.split()[:19], NUMERALS.split()[19:]
 
 
-def make_pairs() -> list[tuple[list[str], list[str]]]:
+def make_corpus() -> tuple[list[list[str]], list[list[str]]]:
     """Spell every number from 1 to 9,999 in Japanese and in English, in random order."""
     numbers = random.Random(0).sample(range(1, 10_000), 9_999)
-    return [(japanese(number), english(number)) for number in numbers]
+    return [japanese(number) for number in numbers], [english(number) for number in numbers]
 
 
 def japanese(number: int) -> list[str]:
@@ -104,9 +104,9 @@ class Translator(nn.Module):
 
 
 def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> float:
-    """Train the model; return the share of test numbers that it translates without an error."""
+    """Train the model; return the share of test numbers that it translates correctly."""
     torch.manual_seed(0)
-    sources, targets = map(list, zip(*make_pairs(), strict=True))
+    sources, targets = make_corpus()
     source_vocabulary, target_vocabulary = make_vocabulary(sources), make_vocabulary(targets)
     model = Translator(len(source_vocabulary), len(target_vocabulary))
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
@@ -127,12 +127,10 @@ def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> f
     model.eval()
     found = model.translate(encode(sources[:test_size], source_vocabulary))
     translations = [[target_vocabulary[token] for token in tokens] for tokens in found]
-    for source_tokens, translation in zip(sources[:5], translations, strict=False):
-        print(f"{''.join(source_tokens)}: {' '.join(translation)}")
-    correct = sum(map(list.__eq__, translations, targets[:test_size]))
-    print(
-        f"{correct / test_size:.1%} of {test_size:,} test numbers are translated without an error"
-    )
+    for i in range(5):
+        print(f"{''.join(sources[i])}: {' '.join(translations[i])}")
+    correct = sum(a == b for a, b in zip(translations, targets[:test_size], strict=True))
+    print(f"{correct / test_size:.1%} of {test_size:,} test numbers are translated correctly")
     return correct / test_size
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import train_minimal
-from train_minimal import BOS, EOS, PAD, Translator, english, japanese, make_pairs
+from train_minimal import BOS, EOS, PAD, Translator, english, japanese, make_corpus
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,14 @@ def test_a_number_is_spelled_in_both_languages(number: int, kanji: str, words: s
     assert " ".join(english(number)) == words
 
 
-def test_every_number_has_its_own_pair() -> None:
-    pairs = make_pairs()
-    assert len(pairs) == 9_999
-    for side in (0, 1):
-        assert len({tuple(pair[side]) for pair in pairs}) == 9_999
+def test_every_number_has_its_own_spelling() -> None:
+    for sequences in make_corpus():
+        assert len({tuple(sequence) for sequence in sequences}) == len(sequences) == 9_999
+
+
+def test_source_and_target_spell_the_same_number() -> None:
+    pairs = list(zip(*make_corpus(), strict=True))
+    assert all((japanese(number), english(number)) in pairs for number in (1, 20, 205, 9_999))
 
 
 def test_a_translation_ends_before_its_end_token() -> None:
@@ -50,7 +53,7 @@ def test_a_translation_ends_before_its_end_token() -> None:
 def test_a_short_training_runs_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     accuracy = train_minimal.main(steps=2, batch_size=8)
     assert 0.0 <= accuracy < 0.5
-    expected = f"{accuracy:.1%} of 1,000 test numbers are translated without an error\n"
+    expected = f"{accuracy:.1%} of 1,000 test numbers are translated correctly\n"
     assert capsys.readouterr().out.endswith(expected)
 
 
