@@ -291,9 +291,9 @@ def build_x_transformer(dropout: float) -> Any:
 def compare_losses(load_data: Callable[[int], Data], batch_tokens: int) -> None:
     """Copy torch's weights into ours, and compare the losses without dropout."""
     import torch
-    from translation.learning import BatchLoss
 
     from translation.batches import collate
+    from translation.training import TranslationLoss
 
     torch.manual_seed(0)
     plain, model = build_torch(0.0), config_of(0.0).build(VOCABULARY, VOCABULARY)
@@ -301,7 +301,7 @@ def compare_losses(load_data: Callable[[int], Data], batch_tokens: int) -> None:
     for name in weights:
         weights[name].copy_(_find_weight(name, torch_weights))
     batch = collate(load_data(batch_tokens).ours[0])
-    loss = BatchLoss(model, 0.1)(*batch) / len(batch.real)
+    loss = TranslationLoss(0.1).loss(model, *batch) / len(batch.real)
     is_token = batch.next_token != 0
     logits = plain(batch.source, batch.target)[is_token]
     expected = torch.nn.functional.cross_entropy(
