@@ -8,6 +8,9 @@ special cases for compiled code.
 - :mod:`~transformer_blocks.fast.attention`: attention by a fused kernel, without storing the
   weights. It is the default of :class:`~transformer_blocks.MultiHeadAttention`.
 - :mod:`~transformer_blocks.fast.dropout`: dropout with faster random numbers on a CPU.
+- :mod:`~transformer_blocks.fast.cross_entropy`: the loss of a linear layer's logits, in chunks.
+- :mod:`~transformer_blocks.fast.top_k`: the largest elements of long rows, block by block.
+- :mod:`~transformer_blocks.fast.caching`: the growing buffer of a key-value cache.
 
 Next chapter: :mod:`transformer_blocks.inference`, a trained model prepared for fast decoding.
 """
