@@ -1,4 +1,4 @@
-"""What every test starts from: a fixed seed, and names for the examples in docstrings."""
+"""Fixtures of every test: a fixed seed, and the names that examples in docstrings assume."""
 
 from types import ModuleType
 from typing import Any
@@ -12,8 +12,8 @@ from torch import nn
 import transformer_blocks
 from transformer_blocks import explorer, generation, inference, inspection, interop
 
-# The tests' sizes are tiny: a second thread would cost more than it gives, far more where the
-# machine is busy with other things.
+# The sizes in the tests are tiny: a second thread would cost more time than it saves, above all on a
+# busy machine.
 torch.set_num_threads(1)
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
+    AdditiveAttention,
+    ALiBi,
     attention_weights,
     causal_mask,
     fused_attention,
@@ -261,6 +263,29 @@ def test_causal_equals_the_causal_mask_and_combines_with_any_other(
 def test_the_last_of_two_queries_attends_to_all_of_five_keys() -> None:
     weights = attention_weights(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 5, 4), causal=True)
     assert (weights[0, 0] > 0.0).tolist() == [[True, True, True, True, False], [True] * 5]
+
+
+@pytest.mark.parametrize("batch", [2, 40], ids=["few", "many"])  # many small matrices: explicit
+@pytest.mark.parametrize(
+    "function",
+    [
+        attention_weights,
+        scaled_dot_product_attention,
+        fused_attention,
+        ALiBi(2),
+        AdditiveAttention(4, 2),
+    ],
+)
+def test_arguments_are_checked_once(
+    function: Any, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    monkeypatch.setattr(
+        "transformer_blocks.attention.check_tensor", lambda name, x: checked.append(name)
+    )
+    inputs = torch.randn(3, batch, 2, 3, 4).unbind()
+    function(*inputs[: 2 if function is attention_weights else 3], causal=True)
+    assert checked == ["query", "key", "value"]
 
 
 def spy_on_torch(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
