@@ -12,8 +12,8 @@ from torch import nn
 import transformer_blocks
 from transformer_blocks import explorer, generation, inference, inspection, interop
 
-# The sizes in the tests are tiny: a second thread would cost more time than it saves, above all on a
-# busy machine.
+# The sizes in the tests are tiny: a second thread would cost more time than it saves, and much more
+# on a busy machine.
 torch.set_num_threads(1)
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
