@@ -127,15 +127,14 @@ def test_the_weights_are_those_of_the_output_at_every_scale(
         if isinstance(attention_function, nn.Module)
         else attention_function
     )
-    unit_vectors = torch.eye(6, dtype=torch.float64).expand(
-        2, HEADS, 6, 6
-    )  # values: outputs are weights
+    # With unit vectors as values, the outputs are the weights.
+    unit_vectors = torch.eye(6, dtype=torch.float64).expand(2, HEADS, 6, 6)
     for options in ({"scale": scale}, {"scale": scale, "causal": True}):
         output = attention_function(query, key, unit_vectors, **options)
         output = output[0] if isinstance(output, tuple) else output
         weights = weights_of(attention_function)(query, key, **options)
         torch.testing.assert_close(weights, output, rtol=0, atol=1e-12)
-        if scale is not None:  # which changes them
+        if scale is not None:  # another scale gives other weights
             assert not torch.allclose(
                 weights, weights_of(attention_function)(query, key, causal=False)
             )
