@@ -18,6 +18,7 @@ ROOT = Path(transformer_blocks.__file__).parent
 FLOORS = {
     "_checks": 0,
     "_contexts": 0,
+    "fast.caching": 0,
     "fast.dropout": 1,
     "fast.top_k": 1,
     "masks": 1,

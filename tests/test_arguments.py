@@ -582,7 +582,7 @@ CALLS: dict[str, Call] = {
         lambda x, added: PrepackedLinear(nn.Linear(D, D))(x, added),
         {
             "x": vectors(B, L, D, any_rank=True),
-            "added": Argument(None, (X.valid.tolist(), "x", X.valid.numpy())),
+            "residual": Argument(None, (X.valid.tolist(), "x", X.valid.numpy())),
         },
     ),
     "prepare": Call(

@@ -1,4 +1,10 @@
-"""What a cache does at every step, faster: append without a copy, attend without an empty mask."""
+"""Caching: the buffer of a key-value cache, which grows without a copy at each step.
+
+A decoding step appends one position to the keys and values of all earlier ones. Concatenation
+copies all of them; a buffer with spare capacity takes the new position only.
+
+Equals ``torch.cat((cached, new), dim=-2)``.
+"""
 
 import torch
 from torch import Tensor

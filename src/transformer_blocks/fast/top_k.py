@@ -5,6 +5,8 @@ A search needs the most probable of tens of thousands of tokens at every step. O
 once with vector instructions. The ``count`` largest numbers lie in the ``count`` blocks with the
 largest maxima, so :func:`top_k` first finds those blocks by their maxima, and then runs
 ``torch.topk`` on these blocks alone.
+
+Equals ``torch.topk(scores, count)`` up to the order of equal numbers.
 """
 
 import torch
