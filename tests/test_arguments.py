@@ -579,7 +579,7 @@ CALLS: dict[str, Call] = {
         PrepackedLinear, {"linear": made(nn.Linear(D, 12), nn.Linear), "relu": FLAG}
     ),
     "PrepackedLinear.forward": Call(
-        lambda x, added: PrepackedLinear(nn.Linear(D, D))(x, added),
+        lambda x, residual: PrepackedLinear(nn.Linear(D, D))(x, residual),
         {
             "x": vectors(B, L, D, any_rank=True),
             "residual": Argument(None, (X.valid.tolist(), "x", X.valid.numpy())),
