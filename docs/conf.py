@@ -30,7 +30,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     (
         "py:class",
-        r"transformer_blocks\.packing\.pack\.Model|translation\.processes\.Value",
+        r"transformer_blocks\.inference\.prepare\.Model|common\.distributed\.Value",
     ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
     # named, not linked: other projects, whose lists of names lie on the network ...

@@ -1,13 +1,13 @@
-"""What is each part of a trained translator good for? Take it out, and count what is lost.
+"""Ablate the parts of trained translators: which BLEU remains without each of them?
 
     for seed in 0 1 2; do python examples/translate.py train --seed $seed --run runs/seed$seed; done
     python examples/ablate.py runs/seed0 runs/seed1 runs/seed2
 
-Each run translates the same validation sentences again and again, each time without something else:
-a single head, all cross-attention, the residual connections, the positions, the scale. The table
-and the picture show the BLEU that is left, for each run: what one seed does without, another may
-need. Nothing is trained anew, so this says what the model has come to rely on, not what it could
-learn to do without.
+Each run translates the same validation sentences several times, each time with another part
+ablated: a single head, all cross-attention, the residual connections, the positional encodings, the
+scale. The table and the figure show the remaining BLEU of each run, because seeds differ in the
+parts that they need. Nothing is trained again, so this shows what a model relies on, not what it
+could learn to do without.
 """
 
 import argparse
@@ -38,21 +38,22 @@ from translation.scoring import score
 from translation.transformer import Transformer
 
 
-class Loss(NamedTuple):
-    """Something to take out.
+class Ablation(NamedTuple):
+    """A part of the model that is ablated.
 
     Attributes:
-        title: What, in words.
-        choices: Ways to do it, as arguments of ``ablate``; what counts is their mean.
+        title: The name of the part.
+        choices: The arguments of ``ablate``, for each of several parts of that kind; the result is
+            their mean.
     """
 
     title: str
     choices: list[dict[str, Any]]
 
 
-def losses(model: Transformer) -> Iterator[Loss]:
-    """Yield what is taken out of a Transformer, from little to much."""
-    yield Loss("nothing", [{}])
+def ablations(model: Transformer) -> Iterator[Ablation]:
+    """Yield the ablations of a Transformer, from single parts to all of a kind."""
+    yield Ablation("nothing", [{}])
     names = [name for name, _ in model.named_modules()]
     kinds = {
         "a head of the encoder's self-attention": ("encoder", "self_attention"),
@@ -64,7 +65,7 @@ def losses(model: Transformer) -> Iterator[Loss]:
         for title, (stack, kind) in kinds.items()
     }
     for title, attentions in layers.items():
-        yield Loss(
+        yield Ablation(
             f"{title}, one at a time",
             [
                 {"heads": {name: [head]}}
@@ -73,50 +74,52 @@ def losses(model: Transformer) -> Iterator[Loss]:
             ],
         )
     for title, attentions in layers.items():
-        yield Loss(title.replace("a head of ", "all of "), [{"modules": attentions}])
+        yield Ablation(title.replace("a head of ", "all of "), [{"modules": attentions}])
     feed_forwards = [name for name in names if name.endswith(".feed_forward")]
-    yield Loss("a feed-forward, one at a time", [{"modules": [name]} for name in feed_forwards])
-    yield Loss("all feed-forwards", [{"modules": feed_forwards}])
-    yield Loss("the positions", [{"positions": True}])
-    yield Loss("the scale", [{"scale": True}])
+    yield Ablation("a feed-forward, one at a time", [{"modules": [name]} for name in feed_forwards])
+    yield Ablation("all feed-forwards", [{"modules": feed_forwards}])
+    yield Ablation("the positions", [{"positions": True}])
+    yield Ablation("the scale", [{"scale": True}])
     residuals = [name for name, part in model.named_modules() if isinstance(part, Residual)]
-    yield Loss("a residual, one at a time", [{"residuals": [name]} for name in residuals])
-    yield Loss("all residuals", [{"residuals": residuals}])
+    yield Ablation("a residual, one at a time", [{"residuals": [name]} for name in residuals])
+    yield Ablation("all residuals", [{"residuals": residuals}])
 
 
 def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
-    """Score a run's translations of validation sentences without each of the losses."""
+    """Compute BLEU of a run's translations of validation sentences for each ablation."""
     config, model, source, target = load_translator(run, torch.device("cpu"))
     if not isinstance(model, Transformer):
         raise UserError(f"{run.folder} holds no Transformer but {config.model}")
     corpus = corpus_of(config)
     pairs: Sequence[Pair] = corpus.validation[:sentences]
     references = [pair.reference for pair in pairs]
-    left = {}
-    for loss in losses(model):
+    remaining = {}
+    for ablation in ablations(model):
         scores = []
-        for choice in loss.choices:
+        for choice in ablation.choices:
             with ablate(model, **choice):
                 lines = translate(
                     model, source, target, [pair.source for pair in pairs], search=Greedy()
                 )
             scores.append(score(lines, references, tokenize=corpus.bleu_tokenizer).bleu)
-        left[loss.title] = mean(scores)
-        print(f"  {run.folder}: without {loss.title}: {left[loss.title]:.1f}", flush=True)
-    return left
+        remaining[ablation.title] = mean(scores)
+        print(
+            f"  {run.folder}: without {ablation.title}: {remaining[ablation.title]:.1f}", flush=True
+        )
+    return remaining
 
 
-def plot_losses(names: Sequence[str], results: Sequence[dict[str, float]], path: Path) -> None:
-    """Draw what is left, a row for each loss: a bar for the mean, a dot for each run."""
+def plot_ablations(names: Sequence[str], results: Sequence[dict[str, float]], path: Path) -> None:
+    """Draw the remaining BLEU of each ablation: a bar for the mean, a dot for each run."""
     titles = list(results[0])
     figure = new_figure(9.0, 0.38 * len(titles) + 1.2)
     axes = figure.add_subplot()
-    places = range(len(titles))
-    axes.barh(places, [mean(each[title] for each in results) for title in titles], color="#c9d6e8")
+    rows = range(len(titles))
+    axes.barh(rows, [mean(each[title] for each in results) for title in titles], color="#c9d6e8")
     for run, (name, result) in enumerate(zip(names, results, strict=True)):
-        axes.plot([result[title] for title in titles], places, "o", ms=5, color=f"C{run}")
+        axes.plot([result[title] for title in titles], rows, "o", ms=5, color=f"C{run}")
         axes.lines[-1].set_label(name if not name.startswith("_") else f" {name}")
-    axes.set_yticks(places, [f"without {title}" for title in titles])
+    axes.set_yticks(rows, [f"without {title}" for title in titles])
     axes.invert_yaxis()
     axes.set_xlabel("BLEU, greedy; the bar is the mean")
     axes.spines[["top", "right"]].set_visible(False)
@@ -126,14 +129,16 @@ def plot_losses(names: Sequence[str], results: Sequence[dict[str, float]], path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: compare_losses(arguments))
+    return run_program(lambda: compare_ablations(arguments))
 
 
 @finishing_unread()
-def compare_losses(arguments: Sequence[str] | None) -> None:
-    """Score all runs without each part, and show what is left."""
+def compare_ablations(arguments: Sequence[str] | None) -> None:
+    """Score all runs without each part, and print and draw the results."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of Transformers, by seed")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, help="folders of Transformers of several seeds"
+    )
     parser.add_argument(
         "--sentences", type=number(int, "above 0"), default=200, help="how many (default: 200)"
     )
@@ -153,7 +158,7 @@ def compare_losses(arguments: Sequence[str] | None) -> None:
         cells = [f"{each:.1f}" for each in (*scores, mean(scores))]
         spread = f"{min(scores):.1f}-{max(scores):.1f}"
         rows.append((f"without {title}", *cells, spread, f"{change:+.1f}"))
-    plot_losses(names, results, options.picture)
+    plot_ablations(names, results, options.picture)
     print()
     print(format_table(("BLEU", *names, "mean", "range", "change"), rows, words=1))
     print(f"\nWritten: {options.picture}")

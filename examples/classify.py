@@ -1,4 +1,4 @@
-"""Train a classifier of texts, try it beside a bag of words, and ask it.
+"""Train a classifier of texts, compare it with a bag of words, and classify texts.
 
     python examples/classify.py train                       # toy reviews, a minute on a CPU
     python examples/classify.py evaluate
@@ -6,12 +6,13 @@
 
     python examples/classify.py train --train-file a.tsv --test-file b.tsv --run runs/mine
 
-In the toy reviews several people say what they think, and the label is what "I" thinks. The same
-words in another order have another label, so a model that counts words can only guess; an encoder
-looks from word to word and knows. Files of your own hold ``label<TAB>text``, a text a line.
+In the toy reviews several people give their opinion, and the label is the opinion of "I". The same
+words in another order have another label, so a model of word counts cannot tell them apart; an
+encoder, whose positions attend to each other, can. Files of your own hold ``label<TAB>text``, one
+text per line.
 
-Everything of a run lies in one folder, ``runs/classify`` unless ``--run`` names another. A stopped
-training goes on with ``--resume``.
+Everything of a run lies in one folder, ``runs/classify`` unless ``--run`` names another. A training
+that was stopped is resumed with ``--resume``.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from classification.learning import (
     predict,
 )
 from classification.models import EncoderClassifier
-from classification.pictures import plot_accuracy, plot_confusion, plot_looks
+from classification.pictures import plot_accuracy, plot_confusion, plot_encoder_attention
 from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
@@ -54,27 +55,31 @@ REPORT_STEPS = 100
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; what to do stands in ``command``."""
+    """Read the command line; the command is named by ``command``."""
     parser, shared = new_parser(__doc__), run_options("runs/classify")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     train = commands.add_parser("train", parents=[shared], help="train both models")
-    train.add_argument("--train-file", type=Path, help="labelled texts (default: toy reviews)")
-    train.add_argument("--test-file", type=Path, help="labelled texts to try the models on")
+    train.add_argument(
+        "--train-file", type=Path, help="labelled training texts (default: toy reviews)"
+    )
+    train.add_argument("--test-file", type=Path, help="labelled test texts")
     sizes = (
-        ("steps", "updates of each model"),
-        ("batch-size", "texts of an update"),
-        ("vocabulary", "most sentencepiece tokens"),
-        ("num-layers", "of the encoder"),
-        ("d-model", "its width"),
-        ("num-heads", "heads of each layer"),
-        ("d-ff", "width inside the feed-forward networks"),
-        ("max-length", "most tokens of a text"),
+        ("steps", "planned number of updates of each model"),
+        ("batch-size", "number of texts of a batch"),
+        ("vocabulary", "largest number of sentencepiece tokens"),
+        ("num-layers", "number of layers of the encoder"),
+        ("d-model", "size of the model's vectors"),
+        ("num-heads", "number of heads of each attention"),
+        ("d-ff", "inner size of the feed-forward networks"),
+        ("max-length", "largest number of tokens of a text"),
     )
     add_training_options(train, sizes)
-    commands.add_parser("evaluate", parents=[shared], help="count what is right on test texts")
-    ask = commands.add_parser("classify", parents=[shared], help="label and probability of texts")
-    ask.add_argument("sentences", nargs="*", help="texts (default: read standard input)")
-    ask.add_argument("--file", type=Path, help="a file of texts, one a line")
+    commands.add_parser("evaluate", parents=[shared], help="compute the accuracy on the test texts")
+    predict_parser = commands.add_parser(
+        "classify", parents=[shared], help="print the label and its probability for texts"
+    )
+    predict_parser.add_argument("sentences", nargs="*", help="texts (default: read standard input)")
+    predict_parser.add_argument("--file", type=Path, help="a file of texts, one per line")
     options = parser.parse_args(arguments)
     if options.command == "classify" and options.sentences and options.file:
         raise UserError("give texts or --file, not both")
@@ -174,7 +179,7 @@ def bag_of(run: Run[Config]) -> Run[Config]:
 
 
 class Trained(NamedTuple):
-    """A run whose models have learnt."""
+    """A run whose models were trained."""
 
     run: Run[Config]
     config: Config
@@ -192,28 +197,28 @@ def load(run: Run[Config], config: Config, device: torch.device) -> Trained:
 
 
 def show_results(trained: Trained, data: Data) -> None:
-    """Print how many test texts both models get right, and what they mistake for what."""
+    """Print the accuracy and the confusion matrix of both models on the test texts."""
     config, labels = trained.config, trained.config.labels
     texts = encode([review.text for review in data.test], trained.tokenizer, config.max_length)
-    right = label_numbers(data.test, labels)
+    correct = label_numbers(data.test, labels)
     tables: dict[str, Tensor] = {}
     with tqdm(
         total=2 * len(texts), unit="text", leave=False, disable=not sys.stderr.isatty()
     ) as bar:
         for name, model in ((ENCODER, trained.encoder), (BAG, trained.bag)):
-            guessed = predict(model, texts, progress=bar.update).argmax(1)
-            tables[name] = confusion(right, guessed, len(labels))
+            predicted = predict(model, texts, progress=bar.update).argmax(1)
+            tables[name] = confusion(correct, predicted, len(labels))
     picture = trained.run.folder / "confusion.png"
     plot_confusion(tables, labels, picture)  # before anything is printed, which may fail
     print(f"{len(texts)} test texts")
     rows = [
         (name, f"{counts.diagonal().sum() / len(texts):.1%}") for name, counts in tables.items()
     ]
-    rows.append(("best that counts of words allow", f"{best_of_counts(data.test):.1%}"))
-    rows.append(("always the commonest label", f"{right.bincount().max() / len(texts):.1%}"))
+    rows.append(("best of word counts", f"{best_of_counts(data.test):.1%}"))
+    rows.append(("always the most common label", f"{correct.bincount().max() / len(texts):.1%}"))
     print(format_table(("", "accuracy"), rows, words=1))
     for name, counts in tables.items():
-        print(f"\n{name}: a row for each right label, a column for each guess")
+        print(f"\n{name}: a row for each label, a column for each predicted label")
         lines = zip(labels, counts.tolist(), strict=True)
         print(
             format_table(("", *labels), [(label, *map(str, row)) for label, row in lines], words=1)
@@ -222,18 +227,18 @@ def show_results(trained: Trained, data: Data) -> None:
 
 
 def show_attention(trained: Trained, data: Data) -> None:
-    """Draw where the encoder looked in the test text of middle length."""
+    """Draw the attention weights of the encoder for a rather short test text."""
     review = sorted(data.test, key=lambda review: len(review.text))[len(data.test) // 4]
     (text,) = encode([review.text], trained.tokenizer, min(trained.config.max_length, 40))
-    guess = trained.config.labels[int(predict(trained.encoder, [text]).argmax())]
+    label = trained.config.labels[int(predict(trained.encoder, [text]).argmax())]
     picture = trained.run.folder / "attention.png"
-    title = f"{review.text} → {guess}"
-    plot_looks(trained.encoder, trained.tokenizer, text, picture, title=title)
+    title = f"{review.text} → {label}"
+    plot_encoder_attention(trained.encoder, trained.tokenizer, text, picture, title=title)
     print(f"Written: {picture}")
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
-    """Try both models on the test texts."""
+    """Evaluate both models on the test texts."""
     run = Run(options.run, Config)
     config = run.read_config()
     trained = load(run, config, choose_device(options.device))

@@ -1,4 +1,4 @@
-"""Train a language model on a text, measure it beside n-grams, and let it write.
+"""Train a language model on a text, compare it with n-grams, and generate text.
 
     python examples/generate_text.py train                    # toy stories, minutes on a CPU
     python examples/generate_text.py evaluate
@@ -7,12 +7,12 @@
 
     python examples/generate_text.py train --text book.txt --style 2017 --run runs/book
 
-The model is a stack of blocks that may not look ahead, built as in the paper (``--style 2017``) or
-as such models are built today (``--style today``, the default). Its text is any UTF-8 file, or
-little stories made on the spot.
+The model is a decoder-only Transformer, built from the paper's parts (``--style 2017``) or from
+those of today's models (``--style today``, the default). The text is any UTF-8 file, or generated
+toy stories.
 
-Everything of a run lies in one folder, ``runs/text`` unless ``--run`` names another. A stopped
-training goes on with ``--resume``.
+Everything of a run lies in one folder, ``runs/text`` unless ``--run`` names another. A training
+that was stopped is resumed with ``--resume``.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from common.errors import UserError
 from common.files import FolderLock
 from common.options import (
     Parser,
+    add_sampling_options,
     add_training_options,
     chosen_fields,
     new_parser,
@@ -52,70 +53,70 @@ from text.source import Text, characters, encode_lines, load_text
 from text.writing import Decoding, generate, side_by_side
 
 ORDER = 5
-"""Tokens that the n-grams count together."""
+"""Order of the n-gram model."""
 REPORT_STEPS = 50
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; what to do stands in ``command``."""
+    """Read the command line; the command is named by ``command``."""
     parser, shared = new_parser(__doc__), run_options("runs/text")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     train = commands.add_parser("train", parents=[shared], help="train a model")
-    train.add_argument("--text", type=Path, help="a text to learn from (default: toy stories)")
-    train.add_argument("--style", choices=STYLES, help="of the model's parts (default: today)")
+    train.add_argument("--text", type=Path, help="training text (default: toy stories)")
+    train.add_argument(
+        "--style", choices=STYLES, help="style of the model's parts (default: today)"
+    )
     sizes = (
-        ("steps", "updates"),
-        ("batch-size", "pieces of text of an update"),
-        ("context", "tokens of a piece, and most that the model reads at once"),
-        ("vocabulary", "most sentencepiece tokens"),
-        ("num-layers", "of the model"),
-        ("d-model", "its width"),
-        ("num-heads", "heads of each layer"),
-        ("d-ff", "width inside the feed-forward networks"),
+        ("steps", "planned number of updates"),
+        ("batch-size", "number of sequences of a batch"),
+        ("context", "number of tokens of a sequence, and largest number that the model reads"),
+        ("vocabulary", "largest number of sentencepiece tokens"),
+        ("num-layers", "number of layers"),
+        ("d-model", "size of the model's vectors"),
+        ("num-heads", "number of heads of each attention"),
+        ("d-ff", "inner size of the feed-forward networks"),
     )
     add_training_options(train, sizes)
-    commands.add_parser("evaluate", parents=[shared], help="measure the model beside n-grams")
-    above_0 = number(int, "above 0")
-    write = commands.add_parser("generate", parents=[shared], help="write on from a beginning")
-    write.add_argument("prompt", nargs="?", default="", help="the beginning (default: a new line)")
-    length = number(int, "from 1 to 1000000")
-    write.add_argument("--length", type=length, default=120, help="tokens to write (default: 120)")
-    write.add_argument("--count", type=number(int, "from 1 to 1000"), default=1, help="texts")
-    write.add_argument("--greedy", action="store_true", help="the likeliest token each time")
-    write.add_argument("--temperature", type=number(float, "above 0"), help="default: 1")
-    write.add_argument("--top-k", type=above_0, help="draw from so many tokens only, the likeliest")
-    write.add_argument(
-        "--top-p",
-        type=number(float, "in (0, 1]"),
-        help="draw from the fewest tokens that have this probability together",
+    commands.add_parser(
+        "evaluate", parents=[shared], help="compare the perplexity with that of n-grams"
     )
-    write.add_argument("--seed", type=number(int, "at least 0"), help="of the draws")
-    write.add_argument(
-        "--side-by-side", action="store_true", help="one text of each way to choose, in columns"
+    sample = commands.add_parser("generate", parents=[shared], help="continue a prompt")
+    sample.add_argument("prompt", nargs="?", default="", help="the prompt (default: a new line)")
+    length = number(int, "from 1 to 1000000")
+    sample.add_argument(
+        "--length", type=length, default=120, help="number of tokens to generate (default: 120)"
+    )
+    sample.add_argument(
+        "--count", type=number(int, "from 1 to 1000"), default=1, help="number of texts"
+    )
+    sample.add_argument("--greedy", action="store_true", help="decode greedily instead of sampling")
+    add_sampling_options(sample)
+    sample.add_argument(
+        "--side-by-side", action="store_true", help="one text of each decoding method, in columns"
     )
     options = parser.parse_args(arguments)
     if options.command == "generate":
-        check_ways(options)
+        check_decoding_options(options)
     return options
 
 
-def check_ways(options: argparse.Namespace) -> None:
-    """Raise if ways to choose words are asked for that exclude each other.
+def check_decoding_options(options: argparse.Namespace) -> None:
+    """Raise if options of different decoding methods are combined.
 
     Raises:
         UserError: If they are.
     """
-    drawn = {
+    of_sampling = {
         "--temperature": options.temperature,
         "--top-k": options.top_k,
         "--top-p": options.top_p,
         "--seed": options.seed,
     }
-    for name, value in drawn.items():
+    for name, value in of_sampling.items():
         if options.greedy and value is not None:
             raise UserError(f"{name} goes without --greedy")
     if options.greedy and options.count > 1:
-        raise UserError("--greedy writes the same each time; leave --count out")
+        raise UserError("--greedy generates the same text each time; leave --count out")
     if options.side_by_side and (options.greedy or options.count > 1):
         raise UserError("--side-by-side goes without --greedy and --count")
 
@@ -222,7 +223,7 @@ def load(run: Run[Config], device: torch.device) -> Trained:
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
-    """Print perplexity and bits per character on the end of the text, which nobody has read."""
+    """Print perplexity and bits per character of the test text, the end of the text."""
     config, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
     text = text_of(config)
     tokens = encode_lines(text.test, tokenizer)
@@ -241,36 +242,39 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 
 def generate_command(options: argparse.Namespace) -> None:
-    """Write on from the prompt."""
+    """Continue the prompt."""
     _, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
     lines = os.fsencode(options.prompt).split(b"\n")
     prompt = "\n".join(decode_line(line, where="the prompt") for line in lines)
-    heat = 1.0 if options.temperature is None else options.temperature
+    temperature = 1.0 if options.temperature is None else options.temperature
     if options.side_by_side:
-        cold = 0.7 if options.temperature is None else options.temperature
-        few, mass = options.top_k or 5, options.top_p or 0.9
-        ways = [
+        low = 0.7 if options.temperature is None else options.temperature
+        top_k, top_p = options.top_k or 5, options.top_p or 0.9
+        methods = [
             Decoding("greedy", None),
             Decoding("temperature 1"),
-            Decoding(f"temperature {cold:g}", cold),
-            Decoding(f"top-k {few}", top_k=few),
-            Decoding(f"top-p {mass:g}", top_p=mass),
+            Decoding(f"temperature {low:g}", low),
+            Decoding(f"top-k {top_k}", top_k=top_k),
+            Decoding(f"top-p {top_p:g}", top_p=top_p),
         ]
     else:
-        title = "greedy" if options.greedy else "drawn"
-        ways = [Decoding(title, None if options.greedy else heat, options.top_k, options.top_p)]
+        methods = [
+            Decoding("greedy", None)
+            if options.greedy
+            else Decoding("sampled", temperature, options.top_k, options.top_p)
+        ]
     texts = [
         text
-        for way in ways
+        for method in methods
         for text in generate(
-            *(model, tokenizer, prompt, way),
+            *(model, tokenizer, prompt, method),
             length=options.length,
             count=options.count,
             seed=options.seed,
         )
     ]
     if options.side_by_side:
-        print(side_by_side([way.title for way in ways], texts))
+        print(side_by_side([method.title for method in methods], texts))
     else:
         print("\n\n".join(texts))
 

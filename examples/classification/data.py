@@ -1,7 +1,7 @@
 """Data: labelled texts in three splits, the toy reviews or two files of your own.
 
-A file holds a text a line, its label before it, with a tab between: ``label<TAB>text``. Part of the
-training file is kept for validation. No text is in two splits.
+A file holds a label and a text per line, separated by a tab: ``label<TAB>text``. Part of the training
+file is held out for validation. No text is in two splits.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class Data:
 
     @property
     def labels(self) -> list[str]:
-        """All labels, in the order of the alphabet."""
+        """All labels, in alphabetical order."""
         return sorted({review.label for review in self.train})
 
     @property
@@ -43,10 +43,10 @@ class Data:
 
 
 def load_data(train_file: Path | None, test_file: Path | None) -> Data:
-    """Load both files, or make the toy reviews.
+    """Load both files, or generate the toy reviews.
 
     Raises:
-        UserError: If a file is unreadable, or holds too little to learn from.
+        UserError: If a file is unreadable, or holds too few labels.
     """
     if train_file is None or test_file is None:
         return Data(**toy_reviews())
@@ -54,16 +54,16 @@ def load_data(train_file: Path | None, test_file: Path | None) -> Data:
     tested = {review.text for review in test}
     known = [review for review in read_reviews(train_file) if review.text not in tested]
     texts = sorted({review.text for review in known}, key=text_hash)
-    kept_back = set(texts[: min(1000, max(1, len(texts) // 10))])
+    held_out = set(texts[: min(1000, max(1, len(texts) // 10))])
     data = Data(
-        train=[review for review in known if review.text not in kept_back],
-        validation=[review for review in known if review.text in kept_back],
+        train=[review for review in known if review.text not in held_out],
+        validation=[review for review in known if review.text in held_out],
         test=test,
     )
     if len(data.labels) < 2:
         raise UserError(
             f"{train_file} must hold texts of at least two labels that are neither in {test_file} "
-            f"nor kept for validation, got {len(data.labels)}"
+            f"nor held out for validation, got {len(data.labels)}"
         )
     for name, split in (("validation", data.validation), ("test", data.test)):
         for review in split:
@@ -75,7 +75,7 @@ def load_data(train_file: Path | None, test_file: Path | None) -> Data:
 
 
 def text_hash(text: str) -> bytes:
-    """Deal texts by a hash of themselves, so that their order makes no difference."""
+    """Hash a text; sorted by their hashes, texts are split independently of their order."""
     return hashlib.sha256(text.encode()).digest()
 
 
@@ -103,14 +103,14 @@ def read_reviews(path: Path) -> list[Review]:
 
 
 def cleaned(text: str) -> str:
-    """Bring a text into the spelling that models are trained on; empty if nothing is to be seen."""
+    """Normalise a text to the spelling that models are trained on."""
     return clean_text(text, "en")
 
 
 def best_of_counts(reviews: Sequence[Review]) -> float:
-    """Compute how often a model that sees nothing but counts of words can be right, at best.
+    """Compute the highest accuracy of any model of word counts.
 
-    It must answer all texts of one bag alike; the best it can do is to know their commonest label.
+    It predicts one label for all texts of the same word counts, at best their most common label.
 
     Example:
         >>> reviews = [Review("good not bad", "positive"), Review("bad not good", "negative")]

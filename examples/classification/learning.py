@@ -1,4 +1,4 @@
-"""Learning: how a classifier is configured, what it learns from, and how it is asked."""
+"""Learning: the configuration of a classifier, its task, and its predictions."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -120,7 +120,7 @@ class Classification:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, max_length: int) -> list[list[int]]:
-    """Turn texts into ids, with the mark first that the encoder answers from; cut long ones."""
+    """Encode texts, with the begin token first, at which the encoder classifies; cut long ones."""
     encoded = [[BOS, *ids] for ids in tokenizer.encode_many(texts)]
     if too_long := sum(len(ids) > max_length for ids in encoded):
         log.warning(f"texts that were cut, since the model reads {max_length} tokens: {too_long:,}")
@@ -128,9 +128,9 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, max_length: int) -> list[
 
 
 def label_numbers(reviews: Sequence[Review], labels: Sequence[str]) -> Tensor:
-    """Give the place of each review's label. Shape (N,)."""
-    places = {label: place for place, label in enumerate(labels)}
-    return torch.tensor([places[review.label] for review in reviews])
+    """Return the index of each review's label, of shape (N,)."""
+    indices = {label: index for index, label in enumerate(labels)}
+    return torch.tensor([indices[review.label] for review in reviews])
 
 
 @torch.inference_mode()
@@ -140,31 +140,31 @@ def predict(
     *,
     progress: Callable[[int], object] = lambda done: None,
 ) -> Tensor:
-    """Ask a model for the labels of texts.
+    """Compute the probabilities of the labels of texts.
 
     Args:
-        model: In eval mode.
-        texts: As :func:`encode` gives them.
-        progress: Told how many texts a batch has finished.
+        model: The model, in evaluation mode.
+        texts: The token ids of each text, as :func:`encode` returns them.
+        progress: Called with the number of texts of each finished batch.
 
     Returns:
-        The probability of each label, in the order of ``texts``. Shape (N, classes).
+        The probability of each label, in the order of ``texts``, of shape (N, classes).
     """
     device = next(model.parameters()).device
-    chances: dict[int, Tensor] = {}
+    probabilities: dict[int, Tensor] = {}
     for chosen in group_by_length([len(text) for text in texts], 4096):
         logits = model(pad([texts[i] for i in chosen]).to(device))
-        chances.update(zip(chosen, logits.double().softmax(-1).cpu(), strict=True))
+        probabilities.update(zip(chosen, logits.double().softmax(-1).cpu(), strict=True))
         progress(len(chosen))
-    return torch.stack([chances[i] for i in range(len(texts))])
+    return torch.stack([probabilities[i] for i in range(len(texts))])
 
 
-def confusion(right: Tensor, guessed: Tensor, classes: int) -> Tensor:
-    """Count guesses: a row for each right label, a column for each guessed one.
+def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
+    """Compute the confusion matrix: a row for each label, a column for each predicted label.
 
     Example:
         >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2)
         tensor([[1, 1],
                 [0, 1]])
     """
-    return torch.bincount(right * classes + guessed, minlength=classes**2).view(classes, classes)
+    return torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)

@@ -1,9 +1,9 @@
-"""Models: an encoder that reads a text, and a bag that only counts its words.
+"""Models: an encoder, and a bag of words as its baseline.
 
-Both give a score to each label. The encoder puts a mark before the text, lets every position look
-at all others, and asks what the mark has learnt: it is the one place that has nothing to say of its
-own. The bag takes the mean of the words' vectors. That mean is the same in any order, and so is
-what it answers.
+Both compute a logit for each label. For the encoder, the text begins with a special token; every
+position attends to all others, and the output layer reads the vector of the special token, which
+has no content of its own. The bag of words is the mean of the embeddings. The mean is the same for
+any order of the words, and so are its logits.
 """
 
 from torch import Tensor, nn
@@ -19,25 +19,25 @@ from transformer_blocks import (
 
 
 class EncoderClassifier(nn.Module):
-    """Reads a text with an encoder.
+    """Classifies a text with a Transformer encoder.
 
     Args:
         vocabulary: Number of token ids; id 0 is padding.
         classes: Number of labels.
-        num_layers: Layers of the encoder.
-        d_model: Width of the model.
-        num_heads: Heads of each attention.
-        d_ff: Inner width of the feed-forward networks.
-        dropout: Of sublayer outputs and of embedded tokens.
-        max_length: Most tokens of a text.
+        num_layers: Number of layers of the encoder.
+        d_model: Size of the model's vectors.
+        num_heads: Number of heads of each attention.
+        d_ff: Inner size of the feed-forward networks.
+        dropout: Dropout probability of sublayer outputs and of embeddings.
+        max_length: Largest number of tokens of a text.
 
     Example:
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.1)
         >>> model = EncoderClassifier(50, 3, **sizes, max_length=20).eval()
         >>> text, padded = torch.tensor([[2, 7, 8]]), torch.tensor([[2, 7, 8, 0, 0]])
-        >>> torch.allclose(model(text), model(padded), atol=1e-5)  # padding says nothing ...
+        >>> torch.allclose(model(text), model(padded), atol=1e-5)  # padding has no effect ...
         True
-        >>> torch.allclose(model(text), model(torch.tensor([[2, 8, 7]])))  # ... the order does
+        >>> torch.allclose(model(text), model(torch.tensor([[2, 8, 7]])))  # ... the order has
         False
     """
 
@@ -68,26 +68,26 @@ class EncoderClassifier(nn.Module):
         self.output = nn.Linear(d_model, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Score the labels.
+        """Compute the logits of the labels.
 
         Args:
-            tokens: Ids, a mark first, padded with 0. Shape (B, L).
+            tokens: Token ids, begin token first, padded with 0, of shape (B, L).
 
         Returns:
-            Logits. Shape (B, classes).
+            Logits, of shape (B, classes).
         """
         x = self.dropout(self.positions(self.embedding(tokens)))  # (B, L, d_model)
-        read = self.encoder(x, mask=padding_mask(tokens))
-        return self.output(read[:, 0])  # (B, classes)
+        encoded = self.encoder(x, mask=padding_mask(tokens))
+        return self.output(encoded[:, 0])  # (B, classes)
 
 
 class BagClassifier(nn.Module):
-    """Counts words: the baseline, which shows what the order is worth.
+    """Classifies a text by the mean of its embeddings, without regard to the order.
 
     Args:
         vocabulary: Number of token ids; id 0 is padding.
         classes: Number of labels.
-        d_model: Width of the words' vectors.
+        d_model: Size of the embeddings.
 
     Example:
         >>> model = BagClassifier(50, 3, d_model=16)
@@ -102,5 +102,5 @@ class BagClassifier(nn.Module):
         self.output = nn.Linear(d_model, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Score the labels; the arguments are those of :class:`EncoderClassifier`."""
+        """Compute the logits of the labels, as :meth:`EncoderClassifier.forward` does."""
         return self.output(self.mean(tokens))

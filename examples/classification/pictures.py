@@ -1,4 +1,4 @@
-"""Pictures: how both models learnt, what they mistook for what, and where the encoder looked."""
+"""Figures: learning curves, confusion matrices, and the encoder's attention weights."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,9 +21,9 @@ def plot_accuracy(
     """Draw the losses and accuracies of models over their training.
 
     Args:
-        metrics: Of each model by its name, a row a report.
-        path: The PNG to write.
-        limit: The best accuracy that counts of words allow.
+        metrics: The metrics of each model, by its name.
+        path: The PNG file to write.
+        limit: The highest accuracy of any model of word counts.
     """
     figure = new_figure(9.0, 3.6)
     loss, accuracy = figure.subplots(1, 2)
@@ -34,7 +34,7 @@ def plot_accuracy(
         percents = [100.0 * row["validation_accuracy"] for row in rows]
         accuracy.plot(steps, percents, "o-", ms=3, color=color, label=name, clip_on=False)
     accuracy.axhline(100.0 * limit, color="0.5", ls="--", lw=1)
-    accuracy.text(0.98, 100.0 * limit + 1.5, "best of counts", color="0.4", ha="right",
+    accuracy.text(0.98, 100.0 * limit + 1.5, "best of word counts", color="0.4", ha="right",
                   transform=accuracy.get_yaxis_transform())  # fmt: skip
     accuracy.set_ylim(0.0, 100.0)
     loss.set_ylim(bottom=0.0)
@@ -45,12 +45,12 @@ def plot_accuracy(
 
 
 def plot_confusion(tables: Mapping[str, Tensor], labels: Sequence[str], path: Path) -> None:
-    """Draw what models took for what: a row for each right label, a column for each guess.
+    """Draw confusion matrices: a row for each label, a column for each predicted label.
 
     Args:
-        tables: Counts by the name of the model. Shape (classes, classes).
-        labels: Of rows and columns.
-        path: The PNG to write.
+        tables: The confusion matrix of each model, of shape (classes, classes), by its name.
+        labels: The labels of rows and columns.
+        path: The PNG file to write.
     """
     font = font_for("".join(labels))
     size = 1.4 + 0.75 * len(labels)
@@ -65,23 +65,23 @@ def plot_confusion(tables: Mapping[str, Tensor], labels: Sequence[str], path: Pa
         axes.set_xticks(range(len(labels)), labels, fontproperties=font, parse_math=False)
         axes.set_yticks(range(len(labels)), labels, fontproperties=font, parse_math=False)
         axes.tick_params(length=0)
-        axes.set_xlabel("guessed")
-        axes.set_ylabel("right")
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("label")
         axes.set_title(f"{name}: {table.diagonal().sum() / table.sum():.1%}", fontsize=11)
     save(figure, path)
 
 
-def plot_looks(
+def plot_encoder_attention(
     model: EncoderClassifier, tokenizer: Tokenizer, text: Sequence[int], path: Path, *, title: str
 ) -> None:
-    """Draw where each head of each layer looked in a text.
+    """Draw the attention weights of each head of each layer.
 
     Args:
-        model: In eval mode.
-        tokenizer: Names the tokens.
-        text: Ids, the mark first.
-        path: The PNG to write.
-        title: Above the picture.
+        model: The model, in evaluation mode.
+        tokenizer: The tokenizer, for the labels of the axes.
+        text: Token ids, begin token first.
+        path: The PNG file to write.
+        title: The title above the figure.
     """
     device = next(model.parameters()).device
     with torch.inference_mode(), record_attention(model, device="cpu") as maps:

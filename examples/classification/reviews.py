@@ -1,16 +1,16 @@
-"""Reviews: a task that counts of words cannot solve.
+"""Reviews: a task that word counts cannot solve.
 
     the hotel ? my sister found it wonderful , but I called it dull .    -> negative
     the hotel ? my sister found it dull , but I called it wonderful .    -> positive
 
-Two or three people tell what they think, and the label is what the writer thinks: "I". Both lines
-hold the same words. Which opinion belongs to whom is told only by the order, so a model that counts
-words, however large, must answer both alike and errs once.
+Two or three people give their opinion, and the label is the opinion of the author: "I". Both lines
+hold the same words. Only their order shows whose opinion is whose, so a model of word counts,
+however large, predicts the same label for both and is wrong once.
 
-Reviews come in *families*. No two opinions of a review are of the same kind, and the members of a
-family hand them around: in each, "I" has another. Every member has the same words as often, and no
-two have the same label. Whoever sees only the bag of words is right for one member of each family.
-A family lies in one split as a whole, and no two families have the same bag.
+Reviews come in *families*. The opinions of a review are all of different kinds, and the members of a
+family permute them: in each, "I" has another one. All members have the same word counts and
+different labels. So a model of word counts is right for one member of each family at most.
+A family is in one split as a whole, and no two families have the same word counts.
 """
 
 from random import Random

@@ -1,4 +1,4 @@
-"""Save a training run so that no crash, full disk or flipped bit can lose or falsify it.
+"""Checkpoints: saved states of a training that survive crashes, full disks and flipped bits.
 
 A checkpoint is one directory::
 
@@ -10,19 +10,17 @@ A checkpoint is one directory::
 
 Four ideas make it safe:
 
-* **One rename commits.** Files are written into a hidden sibling, forced to the disk, and only
-  then does the directory get its name. A directory called ``step-...`` is therefore whole; a save
-  that was killed leaves a hidden directory that no reader looks at and the next save sweeps away.
+* **One rename commits.** Files are written into a hidden directory and synchronised to the disk;
+  only then is the directory renamed. A directory called ``step-...`` is therefore complete; a save
+  that was killed leaves a hidden directory, which is never read and which the next save removes.
 * **New before old.** Nothing is ever overwritten. The new checkpoint is on the disk before an old
-  one goes, so at every moment at least one is there. The newest few in ``checkpoints/`` and
-  the single best in ``best/`` are the same mechanism with another ``keep``.
-* **Whole means: the manifest we would write now is the one lying there**, byte for byte. That one
-  comparison finds every flipped, lost or added byte and every missing or foreign file. Names in a
-  manifest are compared, never opened, so they can lead nowhere.
-* **No pickle anywhere.** Unpickling runs whatever the file asks for, and an environment variable
-  can undo the ``weights_only`` default of ``torch.load``. Safetensors and JSON hold only data.
-
-Next: ``training.py``, where stopping and going on equals never having stopped.
+  one is removed, so that there is at least one at every moment. The newest few in ``checkpoints/``
+  and the single best in ``best/`` are the same mechanism with another ``keep``.
+* **A checkpoint is complete if its manifest equals the one computed from its files**, byte for
+  byte. That one comparison finds every flipped, lost or added byte and every missing or foreign
+  file. Names in a manifest are compared, never opened, so they cannot lead to other files.
+* **No pickle anywhere.** Unpickling executes code from the file, and an environment variable can
+  undo the ``weights_only`` default of ``torch.load``. Safetensors and JSON hold only data.
 """
 
 import hashlib
@@ -50,7 +48,7 @@ FORMAT_VERSION = 1
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-([0-9]{8,})(?:\.([0-9]+))?")  # the step, and which save of that step
-_PARTIAL = ".partial-"  # half written or half removed: no checkpoint
+_PARTIAL = ".partial-"  # incompletely written or removed: no checkpoint
 _LOOKS_LIKE = {
     b"version https://git-lfs": "a git-lfs pointer; fetch the file itself with `git lfs pull`",
     b"<!doctype html": "an HTML page, not the file that was asked for; download it again",
@@ -62,12 +60,12 @@ _log = logging.getLogger(__name__)
 
 
 class DamagedCheckpointError(UserError):
-    """A checkpoint is not as it was saved; the message names the file and what is wrong."""
+    """A checkpoint differs from what was saved; the message names the file and the damage."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What :func:`save_checkpoint` was given, bit for bit, with every tensor on the CPU."""
+    """The arguments of :func:`save_checkpoint`, bit for bit, with every tensor on the CPU."""
 
     step: int
     tensors: dict[str, dict[str, Tensor]]
@@ -83,27 +81,27 @@ def save_checkpoint(
     state: Mapping[str, object],
     keep: int = 2,
 ) -> Path:
-    """Write one checkpoint into ``folder``, all of it or nothing.
+    """Write one checkpoint into ``folder`` atomically.
 
-    The last save counts. It replaces an earlier save of the same step, and later steps go as well:
-    they belong to a future that was abandoned when the run went back to an older checkpoint.
+    The last save counts. It replaces an earlier save of the same step, and later steps are removed:
+    they were abandoned when the run returned to an older checkpoint.
 
     Args:
-        folder: Where checkpoints lie, such as ``runs/first/checkpoints``. Created if missing; its
-            parent must exist. One process at a time may save into it, any number may read.
-        step: How many updates the model has seen.
+        folder: The folder of checkpoints, such as ``runs/first/checkpoints``. Created if missing;
+            its parent must exist. One process at a time may save into it, any number may read.
+        step: The number of updates so far.
         tensors: Weights by group, such as ``{"model": model.state_dict()}``. Each group becomes one
             file. Names that share one tensor, as tied embeddings do, share it again after loading.
-        state: All else that the run needs to go on: tensors, numbers, text and None, nested in
+        state: All else that the run needs to resume: tensors, numbers, text and None, nested in
             dicts, lists and tuples. Optimiser and random number states are of that kind.
-        keep: How many checkpoints stay, the new one included.
+        keep: The number of checkpoints that are kept, the new one included.
 
     Returns:
         The directory of the new checkpoint.
 
     Raises:
-        UserError: If the disk refuses, or a weight is NaN or infinite. Earlier checkpoints are as
-            they were.
+        UserError: If the disk fails, or a weight is NaN or infinite. Earlier checkpoints are
+            unchanged.
         TypeError: If ``state`` holds something that is neither tensor nor plain data.
         ValueError: If ``step``, ``keep`` or the name of a group is out of range.
 
@@ -128,7 +126,7 @@ def save_checkpoint(
         _check_finite(weights, f"step {step} is not saved: {group}")
     files = _encode(step, tensors, state)
     files[_MANIFEST] = _manifest(files)  # written last
-    with _disk(f"cannot save step {step} in {folder} (earlier checkpoints are as they were)"):
+    with _disk(f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"):
         folder.mkdir(exist_ok=True)
         for litter in folder.glob(f"{_PARTIAL}*"):
             shutil.rmtree(litter, ignore_errors=True)
@@ -186,18 +184,18 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def latest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Load the newest whole checkpoint, with a warning in the log for each damaged newer one.
+    """Load the newest intact checkpoint, with a warning in the log for each damaged newer one.
 
     Args:
-        folder: Where :func:`save_checkpoint` saves. It may be missing.
+        folder: The folder of :func:`save_checkpoint`. It may be missing.
 
     Returns:
-        The newest whole checkpoint, or None where there is none at all.
+        The newest intact checkpoint, or None if there are no checkpoints.
 
     Raises:
         DamagedCheckpointError: If there are checkpoints and all are damaged.
-        UserError: If one cannot be read, or was written by a newer version of this program: going
-            on from an older one would throw away what is probably good.
+        UserError: If one cannot be read, or was written by a newer version of this program:
+            resuming from an older one would discard what is probably intact.
     """
     damages: list[UserError] = []
     with _disk(f"cannot list the checkpoints in {folder}"):
@@ -206,7 +204,7 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
         try:
             checkpoint = load_checkpoint(path)
         except UserError as error:
-            if not path.exists():  # removed beneath us by a save, so a newer one is there
+            if not path.exists():  # removed meanwhile by a save, which made a newer one
                 return latest_checkpoint(folder)
             if not isinstance(error, DamagedCheckpointError):
                 raise
@@ -216,7 +214,7 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
                 _log.warning("%s; taking the older %s", damage, path)
             return checkpoint
     if damages:
-        raise DamagedCheckpointError(f"{damages[0]}; no older checkpoint in {folder} is whole")
+        raise DamagedCheckpointError(f"{damages[0]}; no older checkpoint in {folder} is intact")
     return None
 
 
@@ -264,9 +262,9 @@ def average_last(
     """Average the weights of the newest checkpoints, as the paper does (section 6.1).
 
     Args:
-        folder: Where :func:`save_checkpoint` saves.
-        count: How many to take.
-        group: Of tensors, such as "model".
+        folder: The folder of :func:`save_checkpoint`.
+        count: The number of checkpoints.
+        group: The group of tensors, such as "model".
         check: Called with each checkpoint; raises if it does not belong to the run.
 
     Returns:
@@ -279,8 +277,8 @@ def average_last(
         paths = [path for _, _, path in _saved(folder)][-count:]
     if len(paths) < count:
         raise UserError(
-            f"{folder} holds {len(paths)} checkpoints, and {count} are to be averaged; "
-            "train with --keep as many"
+            f"{folder} holds {len(paths)} checkpoints, but --average-last {count} needs {count}; "
+            f"train with --keep {count}"
         )
     sums: dict[str, Tensor] = {}
     for path in paths:
@@ -298,7 +296,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path)
     Args:
         model: Receives the weights. Must have been built with the sizes of the run.
         tensors: One group of a checkpoint, such as ``checkpoint.tensors["model"]``.
-        path: Where they came from, for the error message.
+        path: The path of the weights, for the error message.
 
     Raises:
         UserError: If a tensor is missing, unknown, of another shape or dtype, or NaN or infinite,
@@ -312,7 +310,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path)
         ) from error
 
 
-# What goes into the files
+# The content of the files
 
 
 def _encode(
@@ -342,7 +340,7 @@ def _unpack(data: bytes, tied: Mapping[str, str]) -> dict[str, Tensor]:
 
 
 def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Name each tensor that is an earlier one over again, with that earlier name."""
+    """Return the first name of each tensor that has several names."""
     first: dict[object, str] = {}
     tied = {}
     for name, tensor in tensors.items():
@@ -360,7 +358,7 @@ def _check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
 
 
 def _to_json(value: object, place: str, tensors: dict[str, Tensor]) -> object:
-    """Turn nested data into JSON; what JSON lacks becomes an object whose one key starts with $."""
+    """Convert nested data to JSON; what JSON lacks becomes an object with one key, as $tensor."""
     match value:
         case Tensor():
             tensors[place] = value
@@ -407,7 +405,7 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-# What makes it whole
+# The manifest
 
 
 def _manifest(files: Mapping[str, bytes]) -> bytes:
@@ -475,14 +473,14 @@ def _looks_like(data: bytes) -> str | None:
     return None
 
 
-# What touches the disk
+# The disk
 
 
 def _saved(folder: Path) -> list[tuple[int, int, Path]]:
     """List (step, which save of that step, path) of every checkpoint, oldest first."""
     if not folder.exists():
         return []
-    with os.scandir(folder) as entries:  # tells the kind with the name: one look, no race
+    with os.scandir(folder) as entries:  # returns names and kinds together, without a race
         return sorted(
             (int(match[1]), int(match[2] or 1), folder / entry.name)
             for entry in entries
@@ -491,9 +489,9 @@ def _saved(folder: Path) -> list[tuple[int, int, Path]]:
 
 
 def _remove(path: Path) -> None:
-    """Take the name away first, so that nobody meets half a checkpoint.
+    """Rename a checkpoint before removing it, so that no reader finds half of it.
 
-    What cannot be removed now stays a checkpoint or is swept by a later save.
+    If the removal fails, it stays a checkpoint or is removed by a later save.
     """
     with suppress(OSError):
         partial = path.rename(path.with_name(f"{_PARTIAL}{path.name}"))

@@ -1,9 +1,9 @@
-"""Configurations: the settings of a run in ``config.json``, where no change goes unnoticed.
+"""Configurations: the settings of a run in ``config.json``, in which every change is detected.
 
-Three things keep a configuration true. Every field has a type and a range, which are checked when
-it is made and when it is read. The file holds the SHA-256 of its own content. And every checkpoint
-holds the configuration that it was trained with, the hashes of corpus and tokenizers included: the
-weights of another run are recognised even if all their sizes are the same.
+Every field has a type and a range, which are checked when a configuration is made and when it is
+read. The file holds the SHA-256 of its own content. And every checkpoint holds the configuration
+that it was trained with, the hashes of data and tokenizers included: the weights of another run are
+detected even if all their sizes are equal.
 """
 
 import hashlib
@@ -58,13 +58,13 @@ def check_fields(
 
     Args:
         kind: The dataclass.
-        content: Its fields, by name.
+        content: The values of its fields, by name.
         ranges: A rule of :data:`common.ranges.RULES` for each field that is a number.
 
     Raises:
         KeyError: If a field is missing.
         TypeError: If a value is of another type.
-        ValueError: If a number is out of its range, or a text cannot be one.
+        ValueError: If a number is out of its range, or a text is not valid Unicode.
     """
     hints = get_type_hints(kind)
     for name in [field.name for field in fields(kind)]:
@@ -88,7 +88,7 @@ def check_fields(
 
 
 def checked(config: Dataclass) -> Dataclass:
-    """Return a configuration that was made from a command line, after a check of its fields.
+    """Check the fields of a configuration that was made from a command line, and return it.
 
     Raises:
         UserError: If one is out of range.
@@ -113,7 +113,7 @@ def write_config(
     Args:
         path: The file, ``config.json`` of a run.
         config: The configuration.
-        write: Writes the file.
+        write: The function that writes the file.
     """
     content = asdict(config)
     sealed = content | {"sha256": _content_hash(content)}
@@ -125,11 +125,11 @@ def read_content(path: Path, *, version: int, sealed_since: int) -> tuple[dict[s
 
     Args:
         path: The file, ``config.json`` of a run.
-        version: The newest format that the program knows.
-        sealed_since: The first format whose files hold their own SHA-256.
+        version: The newest format version that the program reads.
+        sealed_since: The first format version whose files hold their own SHA-256.
 
     Returns:
-        The content without its hash, and whether the hash is right.
+        The content without its hash, and whether the hash matches.
 
     Raises:
         UserError: If the file is missing, damaged or of a newer version.
@@ -171,7 +171,7 @@ def load_json(text: str) -> Any:
 
 
 def is_row(row: object, figures: AbstractSet[str]) -> bool:
-    """Tell whether a line of ``metrics.jsonl`` has these figures, each in its range.
+    """Return whether a row of ``metrics.jsonl`` has these figures, each in its range.
 
     Example:
         >>> is_row({"step": 3}, {"step"}), is_row({"step": "3"}, {"step"})
@@ -183,7 +183,7 @@ def is_row(row: object, figures: AbstractSet[str]) -> bool:
 
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """Name the first field in which two configurations differ, with both values.
+    """Describe the first field in which two configurations differ, with both values.
 
     Example:
         >>> difference({"seed": 0, "settings": {"d_ff": 8}}, {"seed": 0, "settings": {"d_ff": 4}})
@@ -201,7 +201,7 @@ def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
 def build_model(build: Callable[[], Model]) -> Model:
     """Build the model that a configuration describes, with fresh weights.
 
-    It is first built without memory (on torch's meta device), to count the bytes of its weights.
+    It is first built on torch's meta device, without memory, to count the bytes of its weights.
 
     Raises:
         UserError: If its sizes do not go together, or the weights do not fit into the memory.
@@ -218,7 +218,7 @@ def build_model(build: Callable[[], Model]) -> Model:
 
 
 class _NoRandomNumbers(TorchFunctionMode):
-    """Leave weights uninitialised: on the meta device there are none, and torch would take 2 s."""
+    """Skip the initialisation of weights, which takes torch 2 s even on the meta device."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None

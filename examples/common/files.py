@@ -1,8 +1,8 @@
-"""Files: written whole or not at all, in a folder that one training has to itself.
+"""Files: atomic writing, and the lock of a run's folder.
 
-:func:`write_atomically` gives a file its new content by one rename. :class:`FolderLock` keeps other
-trainings out of a run's folder from before the first byte is written until the training ends, and
-takes back what a training wrote that failed before it began.
+:func:`write_atomically` replaces the content of a file by one rename. :class:`FolderLock` excludes
+other trainings from a run's folder until the training ends, and removes the files of a training
+that failed before its first checkpoint.
 """
 
 import hashlib
@@ -16,28 +16,28 @@ from common.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # Windows: two trainings in one folder are up to the user there
+except ImportError:  # Windows: folders are not locked there
     fcntl = None  # type: ignore[assignment]
 
 LARGEST = 2**26
-"""Bytes of the longest text file of a run that is read."""
+"""Largest number of bytes of a text file of a run."""
 OF_A_RUN = ("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag")
-"""What belongs to a run in its folder, besides its tokenizers, ``*.model``."""
+"""Names of the files and folders of a run, besides its tokenizers, ``*.model``."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all: earlier content stays until the new one is on the disk.
+    """Write a file atomically: the earlier content stays until the new one is on the disk.
 
     The content goes to a new file of a random name beside ``path``, which is then renamed. A device
     or a pipe, which holds nothing that could be lost, is written to directly.
 
     Args:
         path: The file. Its folder must exist. It must not be a symbolic link.
-        content: All of it.
+        content: The content of the file.
 
     Raises:
-        UserError: If the disk refuses, or ``path`` is a symbolic link or a folder; it names
-            ``path``. The folder is then as it was.
+        UserError: If the disk fails, or ``path`` is a symbolic link or a folder. The folder is then
+            unchanged.
 
     Example:
         >>> import tempfile
@@ -58,7 +58,7 @@ def write_atomically(path: Path, content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
-        except FileExistsError:  # a file that somebody else made stays
+        except FileExistsError:  # a file of another process stays
             raise
         except BaseException:
             partial.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def read_text(path: Path, *, errors: str = "strict") -> str:
 
     Args:
         path: The file.
-        errors: What to do about bytes that are not UTF-8, as in ``bytes.decode``.
+        errors: How to handle bytes that are not UTF-8, as in ``bytes.decode``.
 
     Raises:
         ValueError: If it is not UTF-8, or longer than ``LARGEST``.
@@ -119,15 +119,15 @@ class FolderLock:
     """The lock of a run's folder, which is created if it is missing.
 
     The lock is held on the file ``.lock`` in the folder, from the beginning of a ``with`` block to
-    its end, or until the process dies. The file is removed while it is still locked. Whoever opened
-    it in the meantime notices that the name has gone or belongs to another file, and tries again.
+    its end, or until the process dies. The file is removed while it is still locked. A process that
+    opened it meanwhile finds that the name is missing or belongs to another file, and tries again.
 
-    A training that fails before :meth:`commit` leaves the folder as it was: files that were written
-    with :meth:`write_new` are removed, unless somebody has changed them since, then the folders
+    A training that fails before :meth:`commit` leaves the folder unchanged: files that were written
+    with :meth:`write_new` are removed, unless they have been changed since, then the folders
     that were created, if they are empty. Nothing else is ever removed.
 
     Args:
-        folder: Of the run.
+        folder: The folder of the run.
 
     Example:
         >>> import tempfile
@@ -169,7 +169,7 @@ class FolderLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give the lock back; after an error, first take back what was written."""
+        """Release the lock; after an error, first remove the files that were written."""
         for path, ours in self._written.items() if error is not None else ():
             with suppress(OSError):
                 found = path.read_bytes() if isinstance(ours, bytes) else _identity(path)
@@ -181,10 +181,10 @@ class FolderLock:
         self._remove_folders()
 
     def write_new(self, path: Path, content: bytes) -> None:
-        """Write a file that does not exist yet; one with the same content is left alone.
+        """Write a file that does not exist yet; one with the same content is not written again.
 
         Raises:
-            UserError: If a file with other content is there already, or the disk refuses.
+            UserError: If a file with other content exists already, or the disk fails.
         """
         if path.is_file() and path.read_bytes() == content:  # of a training that was killed here
             return
@@ -198,11 +198,11 @@ class FolderLock:
         self._written[path] = _identity(path)
 
     def commit(self) -> None:
-        """Keep what was written, whatever happens from now on: the first checkpoint is there."""
+        """Keep all files from now on, because there is a checkpoint to resume from."""
         self._written.clear()
 
     def _acquire(self) -> bool:
-        """Try to take the lock; False if a rival removed the folder or the file meanwhile."""
+        """Try to take the lock; return False if another process removed the folder or file."""
         try:
             self._create_folders()
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
@@ -246,7 +246,7 @@ class FolderLock:
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """Tell a file from another one of its name, and from itself with other content."""
+    """Return values that differ for another file of this name and after a change of its content."""
     status = os.lstat(path)
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_dev, status.st_ino, status.st_size, *times

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.distributed import Processes
 from common.optimiser import average_weights, make_adam
-from common.sharding import shard, shard_moments, whole
+from common.sharding import gather, shard, shard_moments
 
 Model = TypeVar("Model", bound=nn.Module)
 AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
@@ -126,7 +126,7 @@ class Learner(Generic[Model, Batch]):
         if not self.sharded:
             self.module = self.processes.wrap(self.module, self.device)
             return
-        self._whole_average = deepcopy(self.average)
+        self._full_average = deepcopy(self.average)
         for module in (self.module, self.average):
             shard(module, self.processes.world_size, self.device)
         moments = self.optimizer.state_dict()
@@ -140,8 +140,8 @@ class Learner(Generic[Model, Batch]):
         """
         if not self.sharded:
             return self.average
-        self._whole_average.load_state_dict(whole(self.average.state_dict()))
-        return self._whole_average
+        self._full_average.load_state_dict(gather(self.average.state_dict()))
+        return self._full_average
 
     def _all_reduce(self, *, is_last: bool) -> AbstractContextManager[Any]:
         """Let the backward pass of the last batch, and of no other, all-reduce the gradients."""

@@ -1,4 +1,4 @@
-"""Options: what the command lines of programs that train have in common."""
+"""Options: what the command lines of several programs have in common."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, and whose options are written in full.
+    """An argument parser whose errors are one line and whose options cannot be abbreviated.
 
-    The parsers of subcommands are made by it as well, so that no command accepts an abbreviation.
+    Pass it as ``parser_class`` of subcommands, so that they behave alike.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and exit with status 2."""
+        """Raise the error as one that the program prints in one line."""
         raise UserError(f"{message} (see --help)")
 
 
 def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
-    """Make a reader of numbers for argparse, by one of :data:`common.ranges.RULES`."""
+    """Make a ``type`` for argparse: numbers that obey one of :data:`common.ranges.RULES`."""
 
     def read(text: str) -> float:
         try:
@@ -54,8 +54,29 @@ def chosen_fields(options: argparse.Namespace, kind: type["DataclassInstance"]) 
     }
 
 
+def add_sampling_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options of sampling: temperature, top-k, top-p and the seed."""
+    parser.add_argument(
+        "--temperature", type=number(float, "above 0"), help="sampling temperature (default: 1)"
+    )
+    parser.add_argument(
+        "--top-k", type=number(int, "above 0"), help="sample from the k most probable tokens only"
+    )
+    parser.add_argument(
+        "--top-p",
+        type=number(float, "in (0, 1]"),
+        help="sample from the fewest tokens whose probabilities sum to p (nucleus sampling); with "
+        "--top-k, among those k",
+    )
+    parser.add_argument(
+        "--seed",
+        type=number(int, "at least 0"),
+        help="seed of sampling (default: another one each time)",
+    )
+
+
 def new_parser(description: str | None) -> Parser:
-    """Begin a command line whose description is a program's docstring."""
+    """Make a parser whose description is a program's docstring."""
     return Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -63,10 +84,10 @@ def new_parser(description: str | None) -> Parser:
 
 
 def run_options(folder: str) -> Parser:
-    """Make the options of every command: which run, and where to compute.
+    """Make the options of every command: the run, and the device to compute on.
 
     Args:
-        folder: Of the run, unless another is named.
+        folder: The default folder of the run.
     """
     parser = Parser(add_help=False)
     parser.add_argument(
@@ -76,26 +97,28 @@ def run_options(folder: str) -> Parser:
         "--device",
         choices=("auto", "cpu", "cuda"),
         default="auto",
-        help="where to compute (default: auto, a GPU if there is one)",
+        help="device to compute on (default: auto, a GPU if there is one)",
     )
     return parser
 
 
 def add_training_options(train: argparse.ArgumentParser, sizes: Iterable[tuple[str, str]]) -> None:
-    """Add what every training can be told.
+    """Add the options of every training.
 
     Args:
-        train: The command.
-        sizes: Names of options that are whole numbers above 0, and what they are.
+        train: The parser of the command.
+        sizes: Names and descriptions of options that are whole numbers above 0.
     """
     above_0 = number(int, "above 0")
-    for name, what in sizes:
-        train.add_argument(f"--{name}", type=above_0, help=what)
-    train.add_argument(
-        "--dropout", type=number(float, "in [0, 1)"), help="probability of dropping a number"
-    )
+    for name, description in sizes:
+        train.add_argument(f"--{name}", type=above_0, help=description)
+    train.add_argument("--dropout", type=number(float, "in [0, 1)"), help="dropout probability")
     train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
-    train.add_argument("--seed", type=number(int, "at least 0"), help="of everything (default: 0)")
     train.add_argument(
-        "--resume", action="store_true", help="go on where the run stopped, or begin it"
+        "--seed",
+        type=number(int, "at least 0"),
+        help="seed of initial weights, dropout and data order (default: 0)",
+    )
+    train.add_argument(
+        "--resume", action="store_true", help="resume the run from its last checkpoint, or begin it"
     )

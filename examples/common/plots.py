@@ -1,4 +1,4 @@
-"""Plots: one style for all figures, and PNG files written whole."""
+"""Plots: one style for all figures, and PNG files written atomically."""
 
 import io
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ LARGEST = 2**16 - 1  # pixels on a side that matplotlib can draw
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG, whole or not at all."""
+    """Write a figure as a PNG file, atomically."""
     content = io.BytesIO()
     dpi = min(150.0, LARGEST / max(figure.get_size_inches()))
     figure.savefig(content, format="png", dpi=dpi)

@@ -1,4 +1,4 @@
-"""Programs: what all of them do about errors, streams, devices and lines to work on."""
+"""Programs: errors, standard streams and input lines, the same in all of them."""
 
 import argparse
 import codecs
@@ -18,13 +18,13 @@ from common.text_files import decode_line, read_lines
 
 
 def run_program(work: Callable[[], None]) -> int:
-    """Do the work of a program, with its errors told in one line.
+    """Run a program, and print its errors in one line.
 
     Returns:
         The exit status: 0, 2 after an error, 130 after an interruption.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by whoever called us
+        if getattr(sys, name) is None:  # closed by the calling process
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -37,30 +37,30 @@ def run_program(work: Callable[[], None]) -> int:
             work()
             sys.stdout.flush()
     except UserError as error:
-        _tell("error:", " ".join(str(error).split()))
+        _print_error("error:", " ".join(str(error).split()))
         return 2
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         return 0
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        _tell(f"error: {error.strerror}{where}")
+        _print_error(f"error: {error.strerror}{where}")
         return 2
     except (MemoryError, RuntimeError) as error:
         is_known = isinstance(error, MemoryError | torch.OutOfMemoryError)
         if not is_known and "can't allocate memory" not in str(error):
             raise
-        _tell("error: out of memory:", *str(error).split())
+        _print_error("error: out of memory:", *str(error).split())
         return 2
     except KeyboardInterrupt as stop:
-        _tell("\nstopped", *stop.args)
+        _print_error("\nstopped", *stop.args)
         return 130
     finally:
-        _tell(end="")  # what the log has left in the buffer would change the exit status
+        _print_error(end="")  # an unflushed log would change the exit status
     return 0
 
 
-def _tell(*words: object, end: str = "\n") -> None:
-    """Print to standard error; where it cannot be written, the exit status must do."""
+def _print_error(*words: object, end: str = "\n") -> None:
+    """Print to standard error; if that fails, the exit status remains."""
     try:
         print(*words, end=end, file=sys.stderr, flush=True)
     except OSError:
@@ -68,24 +68,24 @@ def _tell(*words: object, end: str = "\n") -> None:
 
 
 class _Output(io.TextIOBase):
-    """Standard output, of which an error says that it is.
+    """Standard output, whose errors name it.
 
-    After an error the rest of the output is dropped, whatever buffers hold of it included.
+    After an error the rest of the output is discarded, buffers included.
 
     Attributes:
-        may_close: Whether it is no error if nobody reads on.
+        may_close: Whether the reader may close the output without an error.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream, self.may_close = stream, False
 
     def write(self, text: str) -> int:
-        with self._told():
+        with self._errors_named():
             self.stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._told():
+        with self._errors_named():
             self.stream.flush()
 
     def fileno(self) -> int:
@@ -95,7 +95,7 @@ class _Output(io.TextIOBase):
         return self.stream.isatty()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_named(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -108,10 +108,10 @@ class _Output(io.TextIOBase):
 
 @contextmanager
 def finishing_unread() -> Iterator[None]:
-    """Have the work inside go on to its end even if nobody reads the output, as in ``| head -1``.
+    """Let the work inside finish even if the reader closes the output, as in ``| head -1``.
 
-    A program that only writes its output ends quietly then. One that trains or writes files must
-    not: its work would be left half done, with exit status 0.
+    A program that only writes its output ends silently then. One that trains or writes files must
+    finish: otherwise its work would be incomplete, with exit status 0.
     """
     output = sys.stdout
     if not isinstance(output, _Output):
@@ -126,7 +126,7 @@ def finishing_unread() -> Iterator[None]:
 
 
 def _printable(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Write undecodable bytes of the command line as they came, other surrogates escaped."""
+    """Print undecodable bytes of the command line unchanged, and escape other surrogates."""
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from common.checkpoint import (
     Checkpoint,
@@ -114,6 +114,10 @@ class Config:
             content["tokenizers"] = {"tokenizer": content.pop("tokenizer_hash")}
         defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
         return defaults | content
+
+    def upgrade_weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Rename the weights of an earlier version as this one names them."""
+        return weights
 
     def check_trained(self, checkpoint: Checkpoint, *, file: Path) -> None:
         """Check that a checkpoint was trained with this configuration.
@@ -326,7 +330,15 @@ class Run(Generic[AnyConfig]):
                 )
             config.check_trained(checkpoint, file=self.config_file)
             weights, path = checkpoint.tensors["model"], checkpoint.path
-        load_weights(model, weights, path=path)
+        try:
+            load_weights(model, config.upgrade_weights(weights), path=path)
+        except UserError as error:
+            if not config.is_old:
+                raise
+            raise UserError(
+                f"{error}; the run was trained by an earlier version of this program, whose "
+                "weights this one cannot read; train it again"
+            ) from error
         return model.eval()
 
     def read_metrics(self, figures: frozenset[str] = frozenset()) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Searches: the ways to choose words, with their choices made.
+"""Searches: decoding methods with their options.
 
-Each calls a function of :mod:`transformer_blocks.generation`, which knows no more of the model than
-how to take a step with it.
+Each calls a function of :mod:`transformer_blocks.generation`, which knows nothing of the model but
+its decoding step.
 """
 
 from dataclasses import dataclass
@@ -15,35 +15,35 @@ from transformer_blocks.generation import Generation, StepModel
 
 
 class Search(Protocol):
-    """Writes sentences with a model: a search of ``transformer_blocks`` with its choices made."""
+    """A search of ``transformer_blocks`` with its options, which decodes with any step model."""
 
     def __call__(
         self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
-        """Return the sentences found for each of ``start``, best first; each has a length limit."""
+        """Return the sequences found for each of ``start``, best first; each has a length limit."""
         ...
 
 
 @dataclass(frozen=True)
 class Greedy:
-    """Takes the likeliest token each time."""
+    """Greedy decoding: the most probable token at each step."""
 
     def __call__(
         self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
-        """Return one sentence for each start."""
+        """Return one sequence for each start."""
         found = greedy_search(model, start, end_id=end_id, max_length=max_length)
-        return [[sentence] for sentence in found]
+        return [[generation] for generation in found]
 
 
 @dataclass(frozen=True)
 class Beam:
-    """Follows several beginnings.
+    """Beam search.
 
     Attributes:
-        size: How many.
-        length_penalty: Larger favours longer sentences.
-        n_best: How many sentences to return.
+        size: Number of hypotheses in the beam.
+        length_penalty: Exponent of the length penalty; larger values favour longer sequences.
+        n_best: Number of sequences to return for each start.
     """
 
     size: int
@@ -53,7 +53,7 @@ class Beam:
     def __call__(
         self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
-        """Return the best sentences for each start."""
+        """Return the best hypotheses for each start."""
         return beam_search(
             model,
             start,
@@ -67,14 +67,14 @@ class Beam:
 
 @dataclass(frozen=True)
 class Sample:
-    """Draws tokens at random.
+    """Sampling.
 
     Attributes:
-        temperature: By which the logits are divided.
-        top_k: Draw from so many tokens only.
-        top_p: Draw from the fewest tokens with this probability together, among the ``top_k``.
-        generator: Where the dice come from.
-        n_best: How many sentences to draw.
+        temperature: The temperature, by which the logits are divided.
+        top_k: Sample from this number of most probable tokens only.
+        top_p: Sample from the fewest tokens whose probabilities sum to this, among the ``top_k``.
+        generator: The generator of random numbers.
+        n_best: Number of sequences to sample for each start.
     """
 
     temperature: float
@@ -86,10 +86,10 @@ class Sample:
     def __call__(
         self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
     ) -> list[list[Generation]]:
-        """Return the sentences drawn for each start, likeliest first."""
+        """Return the sequences sampled for each start, most probable first."""
         rows = torch.arange(len(start)).repeat_interleave(self.n_best)
         model.reorder(rows)
-        drawn = sample(
+        sampled = sample(
             model,
             start[rows],
             end_id=end_id,
@@ -99,5 +99,7 @@ class Sample:
             top_p=self.top_p,
             generator=self.generator,
         )
-        groups = [drawn[first : first + self.n_best] for first in range(0, len(drawn), self.n_best)]
+        groups = [
+            sampled[first : first + self.n_best] for first in range(0, len(sampled), self.n_best)
+        ]
         return [sorted(group, key=lambda each: each.score, reverse=True) for group in groups]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int) -> str:
-    """Lay out a table: so many columns of words to the left, numbers to the right."""
+    """Format a table: the first columns hold ``words`` and are left-aligned, the others numbers."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(

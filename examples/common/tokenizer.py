@@ -1,17 +1,15 @@
-"""Cut sentences into pieces, the tokens of the model, and put them together again.
+"""Tokenizer: byte-pair encoding of sentences into subwords, and back.
 
-Words are too many and characters too few: a vocabulary of words has never seen the next name, and
-single characters make long sequences that say little each. *Byte-pair encoding* (Sennrich et al.,
-2016; section 5.1 of the paper) grows the pieces between. It starts with the characters and, until
-the vocabulary is full, joins the two pieces that stand side by side most often::
+A vocabulary of words lacks the next new name, and single characters make long sequences of little
+meaning each. *Byte-pair encoding* (Sennrich et al., 2016; section 5.1 of the paper) learns subwords
+between the two. It starts with the characters and, until the vocabulary is full, merges the pair of
+adjacent subwords that occurs most often::
 
-    new piece = ab    for the neighbours    (a, b) = argmax count(a b)
+    new subword = ab    for the pair    (a, b) = argmax count(a b)
 
-Frequent words end as one piece, rare ones as several. A new sentence is cut by the same joins in
-the same order. A space is a letter like others, the first one of a word, and shown as ``▁``; so
-Japanese, which has none, needs no word segmenter, and nothing is lost on the way back.
-
-Next: ``batches.py`` lays sentences of like length side by side.
+Frequent words become one subword, rare ones several. A new sentence is encoded by the same merges
+in the same order. A space is a character like others, the first one of a word, and shown as ``▁``;
+so Japanese, which has none, needs no word segmenter, and decoding restores the text exactly.
 """
 
 import hashlib
@@ -27,7 +25,7 @@ from common.errors import UserError
 from common.files import write_atomically
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""Padding, unknown character, begin and end of a sentence."""
+"""Ids of the padding, unknown, begin and end tokens."""
 
 # In protobuf's terms: field 200 with 32 bytes, which other readers of the file skip as unknown.
 _SEAL = b"\xc2\x0c\x20"
@@ -37,10 +35,10 @@ _log = logging.getLogger(__name__)
 
 
 class Tokenizer:
-    """A trained vocabulary: text to ids and back.
+    """A trained byte-pair vocabulary, which encodes text as token ids and decodes them.
 
-    ``decode(encode(text)) == text`` for clean text (see ``corpus.clean``) whose characters all
-    occurred in training. Any other character is ``UNK`` and reads ``⁇``.
+    ``decode(encode(text)) == text`` for clean text (see :func:`common.text_files.clean_text`) whose
+    characters all occurred in training. Any other character is ``UNK``, which is decoded as ``⁇``.
 
     Args:
         model: A serialised sentencepiece model with the four special ids above.
@@ -66,15 +64,15 @@ class Tokenizer:
         path: Path,
         write: Callable[[Path, bytes], None] = write_atomically,
     ) -> "Tokenizer":
-        """Learn a vocabulary from clean sentences of the training split, and save it.
+        """Train a vocabulary on clean sentences of the training split, and save it.
 
         The same sentences give the same file, byte for byte.
 
         Args:
-            sentences: Text of the training split only; the others shall be new to the model.
-            vocab_size: Pieces wanted, special ones included. A small text gives fewer.
+            sentences: The text of the training split only, so that the other splits remain unseen.
+            vocab_size: Largest number of tokens, special ones included. A small text has fewer.
             path: The file to write. Its folder must exist.
-            write: Writes the file.
+            write: The function that writes the file.
 
         Raises:
             UserError: If there is no text, ``vocab_size`` is too small for its characters, or the
@@ -88,7 +86,7 @@ class Tokenizer:
         if not smallest <= vocab_size <= 1_000_000:
             raise UserError(
                 f"the vocabulary size must be from {smallest:,} ({len(characters):,} different "
-                f"characters and 4 special pieces) to 1,000,000, got {vocab_size:,}"
+                f"characters and 4 special tokens) to 1,000,000, got {vocab_size:,}"
             )
         model = io.BytesIO()
         try:
@@ -99,12 +97,12 @@ class Tokenizer:
                 # ます where 。 always follows, nor the words of tokenised text, where a space does.
                 model_type="bpe",
                 vocab_size=vocab_size,
-                hard_vocab_limit=False,  # a small text may give fewer
-                # Every character of the text becomes a piece, so that no kanji of a reference is
-                # out of reach. Unseen ones stay unknown: as three bytes each (byte_fallback) they
-                # would cost 256 rows of the embedding that training never touches.
+                hard_vocab_limit=False,  # a small text may have fewer
+                # Every character of the text becomes a token, so that every kanji of a reference
+                # can be generated. Unseen ones are unknown: as three bytes each (byte_fallback)
+                # they would add 256 rows to the embedding that training never updates.
                 character_coverage=1.0,
-                normalization_rule_name="identity",  # the text is clean; give back what came in
+                normalization_rule_name="identity",  # the text is clean already
                 # The first word gets a space as well, where words are written with spaces.
                 add_dummy_prefix=2 * sum(" " in sentence for sentence in text) > len(text),
                 unk_surface="⁇",
@@ -113,7 +111,7 @@ class Tokenizer:
                 bos_id=BOS,
                 eos_id=EOS,
                 max_sentence_length=1 << 20,  # the default leaves longer ones out
-                num_threads=1,  # sums of floats depend on how they are shared out
+                num_threads=1,  # sums of floats depend on the number of threads
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -121,12 +119,12 @@ class Tokenizer:
         content = model.getvalue()
         write(path, content + _SEAL + hashlib.sha256(content).digest())
         tokenizer = cls(content)
-        _log.info(f"{path}: {tokenizer.vocab_size:,} pieces, {vocab_size:,} asked for")
+        _log.info(f"{path}: {tokenizer.vocab_size:,} tokens, at most {vocab_size:,}")
         return tokenizer
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """Load what :meth:`train` has saved, and see that it is whole.
+        """Load a tokenizer that :meth:`train` has saved, and verify its checksum.
 
         Raises:
             UserError: If the file is missing or differs from what was saved in a single bit.
@@ -145,30 +143,30 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many different ids there are."""
+        """The number of token ids."""
         return int(self._processor.vocab_size())
 
     def encode(self, text: str) -> list[int]:
-        """Turn text into ids, without begin and end of sentence."""
+        """Encode text as token ids, without begin and end tokens."""
         return self.encode_many([text])[0]
 
     def encode_many(self, texts: Iterable[str]) -> list[list[int]]:
-        """Turn each text into ids."""
+        """Encode each text as token ids."""
         encodable = [_UNENCODABLE.sub("\ufffd", text) for text in texts]
         ids: list[list[int]] = self._processor.encode(encodable, out_type=int)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Turn ids into text; padding, begin and end of sentence say nothing.
+        """Decode token ids; padding, begin and end tokens are skipped.
 
         Raises:
             IndexError: If an id is not in the vocabulary.
         """
-        spoken = self._check(i for i in ids if i not in (PAD, BOS, EOS))
-        return str(self._processor.decode(spoken))
+        ids = self._check(i for i in ids if i not in (PAD, BOS, EOS))
+        return str(self._processor.decode(ids))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Name each id, special ones too; a space reads ``▁``.
+        """Return the subword of each id, special tokens included; a space is shown as ``▁``.
 
         Raises:
             IndexError: If an id is not in the vocabulary.

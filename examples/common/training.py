@@ -42,7 +42,7 @@ from common.learner import AnyModel, Batch, Learner, Loss, Model
 from common.optimiser import learning_rate, load_moments
 from common.program import finishing_unread, resumable
 from common.run import REPORTED, AnyConfig, Config, Run
-from common.sharding import whole
+from common.sharding import gather
 
 log = logging.getLogger(__name__)
 
@@ -329,7 +329,7 @@ class Training(Generic[Model, Batch]):
         write_atomically(self.run.metrics, lines.encode())
 
     def _save_best(self) -> None:
-        weights = whole(self.learner.average.state_dict())
+        weights = gather(self.learner.average.state_dict())
         if self.processes.is_first:
             save_checkpoint(
                 self.run.best,
@@ -351,7 +351,7 @@ class Training(Generic[Model, Batch]):
         random_states = self.processes.gather(self.random_state)
         learner = self.learner
         tensors = {"model": learner.model.state_dict(), "average": learner.average.state_dict()}
-        tensors, optimizer = whole(tensors), whole(learner.optimizer.state_dict())
+        tensors, optimizer = gather(tensors), gather(learner.optimizer.state_dict())
         if self.processes.is_first:
             self.run.folder.mkdir(exist_ok=True)
             save_checkpoint(

@@ -1,4 +1,4 @@
-"""Learning: how a language model is configured, what it learns from, and how it is measured."""
+"""Learning: the configuration of a language model, its task, and its loss on a text."""
 
 import math
 from collections.abc import Sequence
@@ -35,11 +35,20 @@ class Config(TrainingConfig):
     d_ff: int = 384
     dropout: float = 0.0
 
+    def upgrade_weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Rename the weights of versions in which the decoder was called encoder."""
+        return {
+            f"decoder.{name.removeprefix('encoder.')}"
+            if name.startswith("encoder.")
+            else name: each
+            for name, each in weights.items()
+        }
+
     def build(self, vocabulary: int) -> LanguageModel:
         """Build the model with fresh weights.
 
         Raises:
-            UserError: If the settings describe none.
+            UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
         return build_model(
             lambda: STYLES[self.style](
@@ -105,14 +114,14 @@ class NextToken:
 
 @torch.inference_mode()
 def text_loss(model: LanguageModel, tokens: Tensor) -> float:
-    """Sum minus the logarithms (nats) of the chances of all tokens but the first.
+    """Sum the negative log-probabilities (in nats) of all tokens but the first.
 
-    A text is longer than the context, so it is read in windows that overlap by half: but for the
-    first tokens of the text, every guess has half a context behind it at least.
+    A text is longer than the context, so it is read in windows that overlap by half: except at the
+    beginning of the text, every prediction has at least half a context before it.
 
     Args:
-        model: In eval mode.
-        tokens: A stream of ids. Shape (T,).
+        model: The model, in evaluation mode.
+        tokens: The token ids of the text, of shape (T,).
     """
     device = next(model.parameters()).device
     stride = max(1, model.context // 2)

@@ -1,19 +1,20 @@
-"""Models: a decoder-only Transformer, as one built it in 2017 and as one builds it today.
+"""Models: a decoder-only Transformer, with the parts of 2017 and with those of today.
 
-A language model is an encoder that may not look ahead, and a linear map that scores the next token.
-What has changed since the paper are the parts of its layers:
+A language model is a decoder without cross-attention: a stack of encoder layers with a causal mask,
+and an output layer that computes the logits of the next token. Since the paper, the parts of its
+layers have changed:
 
-============  =========================================  ==================================
-part          2017                                       today
-============  =========================================  ==================================
-norm          LayerNorm, after each part is added        RMSNorm, before each part
-positions     waves, added to the words                  queries and keys are turned
-feed-forward  two maps, ReLU                             three maps, a gate (SwiGLU)
-============  =========================================  ==================================
+=============  ======================================  ======================================
+part           2017                                    today
+=============  ======================================  ======================================
+normalisation  LayerNorm, after each sublayer          RMSNorm, before each sublayer
+positions      sinusoids, added to the embeddings      rotations of queries and keys
+feed-forward   two linear layers, ReLU                 three linear layers, gated (SwiGLU)
+=============  ======================================  ======================================
 
-RMSNorm is of "Root Mean Square Layer Normalization" (Zhang and Sennrich 2019,
-https://arxiv.org/abs/1910.07467); the other parts have chapters of their own. They are taken and
-put together; no model here has a part that is not a block.
+RMSNorm is from "Root Mean Square Layer Normalization" (Zhang and Sennrich 2019,
+https://arxiv.org/abs/1910.07467); the other parts have chapters of their own. Both models are
+composed of blocks of the library alone.
 """
 
 from collections.abc import Callable
@@ -38,51 +39,52 @@ from transformer_blocks.generation import IncrementalDecoder
 
 
 class LanguageModel(nn.Module):
-    """Scores the next token of a text; one table embeds tokens and scores them (section 3.4).
+    """A decoder-only Transformer, whose embeddings and output layer share weights (section 3.4).
 
     Args:
-        embedding: Turns tokens into vectors.
-        encoder: Mixes them.
-        context: Most tokens that it reads at once.
-        positions: Adds what tells places apart; None if the encoder knows them by itself.
-        dropout: Of embedded tokens.
+        embedding: The token embedding.
+        decoder: The stack of layers: an ``Encoder``, which is called with ``causal=True``.
+        context: Largest number of tokens that the model reads at once.
+        positions: The positional encoding; None if the attention encodes positions itself.
+        dropout: Dropout probability of embeddings.
 
     Example:
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
         >>> model = build_today(50, **sizes)
         >>> tokens = torch.tensor([[5, 6, 7]])
         >>> before = model(tokens)[:, :2]
-        >>> tokens[0, 2] = 9  # what comes later ...
-        >>> torch.equal(model(tokens)[:, :2], before)  # ... changes no earlier guess
+        >>> tokens[0, 2] = 9  # change the last token ...
+        >>> torch.equal(model(tokens)[:, :2], before)  # ... no earlier logit changes
         True
     """
 
     def __init__(
         self,
         embedding: TokenEmbedding,
-        encoder: Encoder,
+        decoder: Encoder,
         *,
         context: int,
         positions: SinusoidalPositionalEncoding | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.embedding, self.encoder, self.positions = embedding, encoder, positions
+        self.embedding, self.decoder, self.positions = embedding, decoder, positions
         self.context = context
         self.dropout = Dropout(dropout)
 
     def hidden(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
-        """Say what each position knows of the token that follows it.
+        """Compute the vectors from which the output layer computes the logits.
 
         Args:
-            tokens: Ids. Shape (B, L).
-            cache: What ``encoder.new_cache`` made; ``tokens`` follow those of earlier calls.
+            tokens: Token ids, of shape (B, L).
+            cache: The cache that ``decoder.new_cache`` made; ``tokens`` follow those of earlier
+                calls.
 
         Returns:
-            Shape (B, L, d_model).
+            A vector for each position, of shape (B, L, d_model).
         """
         x = self.embed(tokens, 0 if cache is None else cache.length)
-        return self.encoder(x, causal=True, cache=cache)
+        return self.decoder(x, causal=True, cache=cache)
 
     def embed(self, tokens: Tensor, offset: int) -> Tensor:
         """Embed tokens, of shape (B, L), the first of them at position ``offset``.
@@ -100,10 +102,9 @@ class LanguageModel(nn.Module):
         return hidden @ self.embedding.weight.T
 
     def forward(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
-        """Score every next token; the arguments are those of :meth:`hidden`.
+        """Compute the logits of every next token, of shape (B, L, V).
 
-        Returns:
-            Logits. Shape (B, L, V).
+        The arguments are those of :meth:`hidden`.
         """
         return self.output(self.hidden(tokens, cache=cache))
 
@@ -118,13 +119,13 @@ def build_2017(
     dropout: float,
     context: int,
 ) -> LanguageModel:
-    """Build the model from the paper's parts."""
-    encoder = build_encoder(
+    """Build the model with the paper's parts."""
+    decoder = build_encoder(
         num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff, dropout=dropout
     )
     return LanguageModel(
         TokenEmbedding(vocabulary, d_model),
-        encoder,
+        decoder,
         context=context,
         positions=SinusoidalPositionalEncoding(d_model, max_length=context),
         dropout=dropout,
@@ -141,7 +142,7 @@ def build_today(
     dropout: float,
     context: int,
 ) -> LanguageModel:
-    """Build the model from today's parts, with as many weights: a gate has three maps for two."""
+    """Build the model with today's parts and as many weights: a gated network has a third layer."""
     MultiHeadAttention(d_model, num_heads)  # raises unless the sizes go together
     layers = [
         EncoderLayer(
@@ -186,8 +187,8 @@ class TextSteps(IncrementalDecoder):
     """
 
     def __init__(self, model: LanguageModel, prompt: Tensor) -> None:
-        cache = model.encoder.new_cache()
-        super().__init__(model.encoder, cache, embed=model.embed, output=model.output)
+        cache = model.decoder.new_cache()
+        super().__init__(model.decoder, cache, embed=model.embed, output=model.output)
         self.model = model
         self.tokens = prompt[:, :0]  # all tokens so far
         self.prefill(prompt)
@@ -215,5 +216,5 @@ class TextSteps(IncrementalDecoder):
     def _shorten(self) -> None:
         """Compute the cache anew, such that it holds half a context with the next token."""
         length = max(1, self.model.context // 2) - 1
-        self.cache = self.model.encoder.new_cache()
+        self.cache = self.model.decoder.new_cache()
         super().prefill(self.tokens[:, self.tokens.shape[1] - length :])

@@ -1,4 +1,4 @@
-"""Pictures: the loss as it fell."""
+"""Figures: the learning curve."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,14 +13,14 @@ def plot_text_loss(
 ) -> None:
     """Draw the losses of a language model over its training.
 
-    The training loss lies above the other: pieces to learn from begin anywhere, so that nothing is
-    known of what stands before them.
+    The training loss is higher than the validation loss: training sequences start anywhere, so that
+    their first tokens have no context.
 
     Args:
-        rows: A row a report.
-        path: The PNG to write.
-        ngrams: The validation loss of the n-grams.
-        title: Their name.
+        rows: The metrics of each validation.
+        path: The PNG file to write.
+        ngrams: The validation loss of the n-gram model.
+        title: The name of the n-gram model.
     """
     figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
@@ -29,7 +29,9 @@ def plot_text_loss(
     axes.plot(steps, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation")
     axes.axhline(ngrams, color="0.5", ls="--", lw=1, label=title)
     lowest = min(row["validation_loss"] for row in rows)
-    axes.set_ylim(0.0, max(3.0 * ngrams, 1.5 * lowest))  # the first guesses are far above
+    axes.set_ylim(
+        0.0, max(3.0 * ngrams, 1.5 * lowest)
+    )  # the loss of the initial weights is far higher
     axes.legend(frameon=False)
     style(axes, "updates", "loss per token (nats)")
     save(figure, path)

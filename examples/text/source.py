@@ -1,11 +1,10 @@
-"""Source: a text in three parts, as one stream of tokens each.
+"""Source: a text in three splits, each as one sequence of tokens.
 
-The lines of a text stand in the order of their reading, so its parts are cut, not shuffled: the
-first nine tenths are learnt from, then comes a part that tells which weights are best, and the end
-is kept for the test.
+The lines of a text follow each other, so it is cut into splits and not shuffled: the first nine
+tenths are the training split, a twentieth the validation split, and the end the test split.
 
-A letter that the first part lacks is read as the one unknown token, whichever it is. Where the end
-of a text has many of them, figures of it look better than they are.
+A character that the training split lacks is the unknown token, whichever it is. If the test split
+has many of them, its perplexity looks better than it is.
 """
 
 import hashlib
@@ -22,12 +21,12 @@ from common.tokenizer import EOS, Tokenizer
 from text.stories import toy_text
 
 FEWEST = 20
-"""Lines that a text must have at least."""
+"""Smallest number of lines of a text."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """The lines of a text, in three parts."""
+    """The lines of a text, in three splits."""
 
     train: list[str]
     validation: list[str]
@@ -41,7 +40,7 @@ class Text:
 
 
 def load_text(path: Path | None) -> Text:
-    """Read a file, or tell the toy stories, and cut it in three.
+    """Read a file, or generate the toy stories, and split it.
 
     Raises:
         UserError: If the file cannot be read, or has too few lines.
@@ -58,15 +57,15 @@ def load_text(path: Path | None) -> Text:
 
 
 def cleaned(line: str) -> str:
-    """Bring a line into the spelling that models are trained on."""
+    """Normalise a line to the spelling that models are trained on."""
     return clean_text(line, "en")
 
 
 def encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tensor:
-    """Turn lines into one row of ids, with the end mark before the first line and after each.
+    """Encode lines as one sequence, with the end token before the first line and after each.
 
     Returns:
-        Shape (T,).
+        Token ids, of shape (T,).
     """
     ids = [EOS]
     for line in tokenizer.encode_many(lines):
@@ -75,7 +74,7 @@ def encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tensor:
 
 
 def characters(lines: Sequence[str]) -> int:
-    """Count the characters of lines, their ends included.
+    """Count the characters of lines, line ends included.
 
     Example:
         >>> characters(["one", "two"])
@@ -85,7 +84,7 @@ def characters(lines: Sequence[str]) -> int:
 
 
 def decode_lines(ids: Sequence[int], tokenizer: Tokenizer) -> str:
-    """Turn a row of ids into text; an end mark ends a line."""
+    """Decode token ids; an end token ends a line."""
     lines: list[list[int]] = [[]]
     for token in ids:
         if token == EOS:

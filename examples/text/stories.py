@@ -1,9 +1,9 @@
-"""Stories: a text made on the spot, in which much must be remembered.
+"""Stories: a generated text with long-range dependencies.
 
 Every story is a line: somebody has lost something, looks for it here and there, meets somebody, and
-finds it or does not. Grammar and phrases are told by the last few words. But who it is, she or he,
-which thing, of what colour, and where it was found must be kept in mind from the first sentence to
-the last. So a model that sees few words back writes good phrases and bad stories.
+finds it or does not. Grammar and phrases depend on the last few words. But the name, she or he, the
+thing, its colour and its place depend on earlier sentences, up to the first. So a model of short
+histories generates good phrases and bad stories.
 """
 
 from random import Random
@@ -30,7 +30,7 @@ def pick(rng: Random, words: str) -> str:
 
 
 def story(rng: Random) -> str:
-    """Tell one story.
+    """Generate one story.
 
     Example:
         >>> story(Random(1)).split(".")[0]
@@ -69,7 +69,7 @@ def story(rng: Random) -> str:
 
 
 def toy_text(*, seed: int = 0, stories: int = 6000) -> list[str]:
-    """Tell many stories, all different; the same seed tells the same."""
+    """Generate stories, all different; the same seed generates the same."""
     rng = Random(seed)
     told: dict[str, None] = {}
     while len(told) < stories:

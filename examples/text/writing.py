@@ -1,4 +1,4 @@
-"""Writing: a text goes on as the model thinks it might, drawn in one way or another."""
+"""Writing: continuing a prompt by greedy decoding or sampling."""
 
 import shutil
 import textwrap
@@ -15,7 +15,7 @@ from transformer_blocks import greedy_search, sample
 
 @dataclass(frozen=True)
 class Decoding:
-    """A way to choose words; ``temperature`` None takes the likeliest each time."""
+    """A decoding method; ``temperature`` None is greedy decoding."""
 
     title: str
     temperature: float | None = 1.0
@@ -33,27 +33,27 @@ def generate(
     count: int = 1,
     seed: int | None = None,
 ) -> list[str]:
-    """Write texts that begin with a prompt.
+    """Generate texts that continue a prompt.
 
     Args:
-        model: In eval mode.
-        tokenizer: Of the model.
-        prompt: The beginning; may be empty, then a new line begins.
-        decoding: How to choose tokens.
-        length: Tokens to write.
-        count: How many texts.
-        seed: Of the dice; without, every call differs.
+        model: The model, in evaluation mode.
+        tokenizer: The tokenizer of the model.
+        prompt: The prompt; if it is empty, a new line begins.
+        decoding: The decoding method.
+        length: Number of tokens to generate.
+        count: Number of texts.
+        seed: Seed of sampling; None gives other texts at each call.
 
     Returns:
         The texts, each with its prompt.
     """
     device = next(model.parameters()).device
-    begin = [EOS]
+    prompt_ids = [EOS]
     for number, line in enumerate(prompt.split("\n")):
-        begin += [EOS] * bool(number) + tokenizer.encode(cleaned(line))
-    before = torch.tensor([begin[:-1]] * count, dtype=torch.int64, device=device)
-    steps = TextSteps(model, before)
-    start = torch.full((count,), begin[-1], device=device)
+        prompt_ids += [EOS] * bool(number) + tokenizer.encode(cleaned(line))
+    prefix = torch.tensor([prompt_ids[:-1]] * count, dtype=torch.int64, device=device)
+    steps = TextSteps(model, prefix)
+    start = torch.full((count,), prompt_ids[-1], device=device)
     if decoding.temperature is None:
         found = greedy_search(steps, start, end_id=None, max_length=length)
     else:
@@ -68,16 +68,16 @@ def generate(
             top_p=decoding.top_p,
             generator=generator,
         )
-    return [decode_lines([*begin[1:], *each.tokens], tokenizer) for each in found]
+    return [decode_lines([*prompt_ids[1:], *each.tokens], tokenizer) for each in found]
 
 
 def side_by_side(titles: Sequence[str], texts: Sequence[str], *, width: int | None = None) -> str:
-    """Set texts in columns beside each other.
+    """Format texts in columns side by side.
 
     Args:
-        titles: Above the columns.
-        texts: Of any length; lines are broken between words.
-        width: Letters of a line in all; that of the terminal if not given.
+        titles: The titles of the columns.
+        texts: The texts; lines are broken between words.
+        width: Number of characters of a line; that of the terminal by default.
 
     Example:
         >>> print(side_by_side(["one", "two"], ["a cat sat", "a dog"], width=14))

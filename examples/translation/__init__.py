@@ -2,6 +2,6 @@
 
 ``examples/translate.py`` is the program; the files here are its parts, to be read in this order:
 ``transformer`` (figure 1 of the paper), ``corpus`` (``toy_words``, ``toy``, ``download``),
-``tokenizer``, ``batches``, ``training`` (``presets``, ``checkpoint``), ``decoding``, ``scoring``,
-``pictures``.
+``batches``, ``presets``, ``training``, ``decoding``, ``scoring``, ``pictures``. What all programs
+share is in ``common``: ``tokenizer``, ``training``, ``learner``, ``checkpoint`` and others.
 """

@@ -1,9 +1,8 @@
-"""Batches: sentences of like length together, as many as a budget of tokens allows.
+"""Batches: sentences of similar length together, up to a number of tokens.
 
-A batch is as long as its longest sentence; the rest is padding that is computed for nothing. So
-sentences are sorted by the lengths of both sides, cut into batches of about the same number of
-tokens, and the batches are shuffled. Among sentences of equal lengths the company changes from
-epoch to epoch.
+A batch is as long as its longest sentence; the rest is padding, which is computed in vain. So the
+sentences are sorted by the lengths of both sides and divided into batches of about the same number
+of tokens, and the batches are shuffled. Sentences of equal lengths are divided anew in each epoch.
 """
 
 import logging
@@ -23,21 +22,22 @@ log = logging.getLogger(__name__)
 
 
 class Example(NamedTuple):
-    """One pair of sentences as token ids, without begin and end."""
+    """One pair of sentences as token ids, without begin and end tokens."""
 
     source: list[int]
     target: list[int]
 
 
 class Batch(NamedTuple):
-    """What one training step sees.
+    """The tensors of a batch of sentence pairs, for teacher forcing.
 
     Attributes:
-        source: Padded source ids, each sentence closed by end-of-sentence. Shape (B, S).
-        target: What the decoder is given: begin-of-sentence, then the translation. Shape (B, L).
-        next_token: What it should say at each place: the translation, then end. Shape (B, L).
-        real: Where ``next_token`` is no padding: numbers of places in the flattened table, found
-            here so that no device has to count and answer. Shape (N,).
+        source: Padded source ids, each sentence with its end token, of shape (B, S).
+        target: The decoder's input: the begin token, then the translation, of shape (B, L).
+        next_token: The targets of each position: the translation, then the end token, of shape
+            (B, L).
+        real: Indices of the N positions of the flattened ``next_token`` that are not padding, of
+            shape (N,). They are computed on the CPU, so that no GPU must be waited for.
     """
 
     source: Tensor
@@ -57,7 +57,7 @@ def encode_pairs(
     *,
     max_length: int,
 ) -> list[Example]:
-    """Turn pairs into token ids, leaving out those longer than the model can take.
+    """Encode sentence pairs, leaving out those that are too long for the model.
 
     Raises:
         UserError: If nothing is left.
@@ -82,26 +82,26 @@ def encode_pairs(
 def make_batches(
     examples: Sequence[Example], *, batch_tokens: int, seed: int, epoch: int
 ) -> list[list[Example]]:
-    """Sort, cut and shuffle; the same seed and epoch give the same batches.
+    """Divide examples into batches; the same seed and epoch give the same batches.
 
     Args:
         examples: The sentences of an epoch.
-        batch_tokens: Most tokens on either side of a batch, padding included. A sentence that
-            is longer alone still gets a batch of its own.
-        seed: Of the whole training.
-        epoch: Which pass over the data this is.
+        batch_tokens: Largest number of tokens on either side of a batch, padding included. A
+            longer sentence is a batch of its own.
+        seed: Seed of the training.
+        epoch: Number of the epoch.
 
     Returns:
-        All examples, each once.
+        The batches, in random order; together they hold every example once.
     """
-    order = random.Random(f"batches {seed} {epoch}")
+    rng = random.Random(f"batches {seed} {epoch}")
 
-    def place(example: Example) -> tuple[int, float]:
-        source = len(example.source) + order.random()  # equal ones are shuffled
-        # Up and down in turn, so that a batch with two target lengths has like sources as well.
+    def sort_key(example: Example) -> tuple[int, float]:
+        source = len(example.source) + rng.random()  # equal lengths are shuffled
+        # Ascending and descending in turn: a batch of two target lengths has similar sources, too.
         return len(example.target), source if len(example.target) % 2 else -source
 
-    by_length = sorted(examples, key=place)
+    by_length = sorted(examples, key=sort_key)
     batches: list[list[Example]] = [[]]
     longest = 0
     for example in by_length:
@@ -110,12 +110,12 @@ def make_batches(
             batches.append([])
             longest = max(len(example.source), len(example.target)) + 1
         batches[-1].append(example)
-    order.shuffle(batches)
+    rng.shuffle(batches)
     return batches
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Pad examples to one length and put begin and end where they belong."""
+    """Pad examples to one length and add begin and end tokens."""
     next_token = pad([[*example.target, EOS] for example in examples])
     return Batch(
         source=pad([[*example.source, EOS] for example in examples]),
@@ -125,7 +125,7 @@ def collate(examples: Sequence[Example]) -> Batch:
     )
 
 
-def batches_of(sequence: Sequence[Example], batch_tokens: int) -> Iterator[Batch]:
-    """Collate examples for evaluation, in fixed batches."""
-    for batch in make_batches(sequence, batch_tokens=batch_tokens, seed=0, epoch=0):
+def batches_of(examples: Sequence[Example], batch_tokens: int) -> Iterator[Batch]:
+    """Yield the collated batches of an evaluation, the same each time."""
+    for batch in make_batches(examples, batch_tokens=batch_tokens, seed=0, epoch=0):
         yield collate(batch)

@@ -1,4 +1,4 @@
-"""Comparison: runs side by side on the same test sentences, as one table and one picture."""
+"""Comparison: several runs on the same test sentences, as a table and a figure."""
 
 import statistics
 import time
@@ -20,12 +20,12 @@ from translation.presets import Config
 from translation.scoring import score
 from translation.translator import Translator
 
-TIMED, ROUNDS = 200, 3  # sentences that are translated on the clock, and how often
+TIMED, ROUNDS = 200, 3  # number of sentences whose translation is timed, and of repetitions
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run that is compared, with what translates."""
+    """A run that is compared, with its trained model."""
 
     name: str
     run: Run[Config]
@@ -37,29 +37,29 @@ class ComparedRun:
 
     @property
     def task(self) -> str:
-        """What it learnt, in words."""
+        """The corpus and the direction of translation, in words."""
         config = self.config
         return f"{config.corpus} from {config.source_language} to {config.target_language}"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has come to; a row of the table.
+    """The results of a run; a row of the table.
 
     Attributes:
-        name: Of the run.
-        model: What was trained.
-        parameters: How many numbers were learnt.
-        minutes: How long the training took.
-        epochs: Passes over the data, the last one perhaps not whole.
-        training_speed: Target tokens a second, the median over the epochs.
-        validation_loss: The lowest, label-smoothed, in nats a token; comparable where the target
-            tokenizers are the same.
-        bleu: Of the test sentences.
-        chrf: The same.
+        name: Name of the run.
+        model: Kind of the model.
+        parameters: Number of parameters.
+        minutes: Length of the training, in minutes.
+        epochs: Number of epochs, the last one possibly incomplete.
+        training_speed: Target tokens per second, the median over the epochs.
+        validation_loss: Lowest label-smoothed loss, in nats per token; comparable between runs
+            with the same target tokenizer.
+        bleu: BLEU of the test sentences.
+        chrf: chrF of the test sentences.
         bleu_by_length: BLEU of each group of test sentences; see :func:`length_groups`.
-        decoding_speed: Test sentences a second.
-        metrics: A row for each epoch.
+        decoding_speed: Test sentences per second.
+        metrics: The metrics of each epoch.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Result:
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """Name runs by their folders, in full where the last part would not do.
+    """Name runs by their folders, with the full path where the last part is ambiguous.
 
     Example:
         >>> names_of([Path("runs/a"), Path("runs/b"), Path("old/b")])
@@ -109,14 +109,14 @@ def check_comparable(runs: Sequence[ComparedRun]) -> None:
 
 
 def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str, list[int]]]:
-    """Sort sentences by length into groups of about the same size.
+    """Divide sentences by length into groups of about the same size.
 
     Args:
-        lengths: Of each sentence.
-        groups: How many at most; sentences of one length stay together.
+        lengths: The length of each sentence.
+        groups: Largest number of groups; sentences of one length are in one group.
 
     Returns:
-        A title for each group, such as "3-5", and the places of its sentences.
+        For each group a title, such as "3-5", and the indices of its sentences.
 
     Example:
         >>> length_groups([3, 9, 4, 5, 3, 12, 7, 8], groups=2)
@@ -125,13 +125,13 @@ def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str,
     if len(lengths) < 2:
         return [(str(length), [0]) for length in lengths]
     edges = statistics.quantiles(lengths, n=groups, method="inclusive")
-    places: list[list[int]] = [[] for _ in range(groups)]
-    for place, length in enumerate(lengths):
-        places[bisect_left(edges, length)].append(place)
+    indices: list[list[int]] = [[] for _ in range(groups)]
+    for index, length in enumerate(lengths):
+        indices[bisect_left(edges, length)].append(index)
     found = []
-    for group in filter(None, places):
-        shortest = min(lengths[place] for place in group)
-        longest = max(lengths[place] for place in group)
+    for group in filter(None, indices):
+        shortest = min(lengths[index] for index in group)
+        longest = max(lengths[index] for index in group)
         title = str(shortest) if shortest == longest else f"{shortest}-{longest}"
         found.append((title, group))
     return found
@@ -143,19 +143,19 @@ def compare(
     """Score all runs on the test sentences.
 
     Args:
-        runs: Loaded runs of this corpus; see :func:`check_comparable`.
-        corpus: Whose test sentences are translated.
-        search: How to choose words.
-        batch_tokens: Most source tokens of a batch.
+        runs: The runs, all of this corpus; see :func:`check_comparable`.
+        corpus: The corpus, whose test sentences are translated.
+        search: The search.
+        batch_tokens: Largest number of source tokens of a batch.
 
     Returns:
-        The titles of the groups of lengths, and a result for each run.
+        The titles of the length groups, and the result of each run.
     """
     pairs = corpus.test
     groups = length_groups([len(pair.source) for pair in pairs])
     prepared = [prepare(compared.model) for compared in runs]
 
-    def write(number: int, chosen: Sequence[Pair]) -> list[str]:
+    def decode(number: int, chosen: Sequence[Pair]) -> list[str]:
         compared = runs[number]
         return translate(
             prepared[number],
@@ -166,22 +166,22 @@ def compare(
             batch_tokens=batch_tokens,
         )
 
-    outputs = [write(number, pairs) for number in range(len(runs))]
+    outputs = [decode(number, pairs) for number in range(len(runs))]
     seconds: list[list[float]] = [[] for _ in runs]
-    for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine meets all
+    for _ in range(ROUNDS):  # in turns, so that a slow phase of the machine affects all runs
         for number, times in enumerate(seconds):
             begun = time.perf_counter()
-            write(number, pairs[:TIMED])
+            decode(number, pairs[:TIMED])
             times.append(time.perf_counter() - begun)
     results = []
     for compared, lines, times in zip(runs, outputs, seconds, strict=True):
         scores = [
             score(
-                [lines[place] for place in places],
-                [pairs[place].reference for place in places],
+                [lines[index] for index in indices],
+                [pairs[index].reference for index in indices],
                 tokenize=corpus.bleu_tokenizer,
             )
-            for places in ([*range(len(pairs))], *(places for _, places in groups))
+            for indices in ([*range(len(pairs))], *(indices for _, indices in groups))
         ]
         metrics = compared.metrics
         results.append(
@@ -200,17 +200,17 @@ def compare(
                 metrics=metrics,
             )
         )
-    return [f"{title} ({len(places)})" for title, places in groups], results
+    return [f"{title} ({len(indices)})" for title, indices in groups], results
 
 
 def attention_along(
     runs: Sequence[ComparedRun], pair: Pair
 ) -> list[tuple[str, AttentionRecord, list[str]]]:
-    """Record where each model looks while it is led through a translation that is known.
+    """Record the attention of each model over a reference, by teacher forcing.
 
     Returns:
-        Of each run whose model has attention: its name, where it looked, and the names of the
-        layers that look into the source.
+        For each run whose model has attention: its name, its attention weights, and the names of
+        its cross-attention layers.
     """
     return [
         (
@@ -230,7 +230,7 @@ def attention_along(
 
 
 def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
-    """Write the table: what each run is and took, and how well and fast it translates."""
+    """Format the results as a table."""
     first = format_table(
         (
             *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "validation loss"),

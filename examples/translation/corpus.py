@@ -1,8 +1,7 @@
-"""Sentence pairs: where they come from and what is done to them before a model sees them.
+"""Corpora: sentence pairs, how they are loaded, cleaned and split.
 
-Three corpora stand behind one door, :func:`load_corpus`. Each is split into training, validation
-and test pairs, and no source sentence is in two of them: a model is asked to translate, not to
-remember.
+:func:`load_corpus` loads any of three corpora. Each is split into training, validation and test
+pairs, and no source sentence is in two of them, so that memorised sentences do not count.
 
 Both sides are cleaned (:func:`clean`), in training and in use, so that what a person types has the
 spelling that the model was trained on. References are *not* cleaned: a translation is scored
@@ -38,7 +37,7 @@ SHA256 = {
     "train.ja": "fc81a1434349ec98a449d7ae9cd2530057f689637684ecfed3501ea6a8a07ecc",
 }
 MAX_CHARACTERS = 10_000
-"""A longer line is no sentence; its pair is left out."""
+"""Largest number of characters of a line; pairs with a longer one are left out."""
 
 _ENGLISH_TOKEN = re.compile(
     r"""''                              # a quotation mark
@@ -60,8 +59,8 @@ class Pair(NamedTuple):
 
     Attributes:
         source: The cleaned sentence.
-        target: Its cleaned translation, which a model learns.
-        reference: The translation as it stands in the file, which scores compare with.
+        target: Its cleaned translation, the target of training.
+        reference: The translation as it stands in the file, with which scores compare.
     """
 
     source: str
@@ -81,10 +80,10 @@ class Corpus:
         name: "toy", "small_parallel_enja" or "files".
         source_language: Language code of the source sentences.
         target_language: Language code of the target sentences.
-        train: Pairs to learn from.
-        validation: Pairs that decide which weights are best and when training stops.
-        test: Pairs that nothing is decided by.
-        held_out: Names of the splits that were taken out of the training files.
+        train: The training pairs.
+        validation: The validation pairs, which decide which weights are best.
+        test: The test pairs.
+        held_out: The names of the splits that were held out from the training files.
     """
 
     name: str
@@ -97,14 +96,14 @@ class Corpus:
 
     @property
     def bleu_tokenizer(self) -> str:
-        """How sacreBLEU shall cut the target into words: one of its ``tokenize`` names."""
+        """The name of the tokenizer that sacreBLEU uses for the target language."""
         if self.target_language in UNSPACED:
             return "char"
         return "none" if _is_tokenised(self.name, self.target_language) else "13a"
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of all pairs, split by split: a run is only scored on what it began with."""
+        """The SHA-256 of all pairs, split by split."""
         digest = hashlib.sha256()
         for split in (self.train, self.validation, self.test):
             for pair in split:
@@ -140,17 +139,17 @@ def load_corpus(
     """Load, clean and split a corpus.
 
     Args:
-        name: "toy", made on the spot; "small_parallel_enja", downloaded at its first use; or
-            "files", two line-aligned files of your own.
+        name: "toy", which is generated; "small_parallel_enja", which is downloaded at its first
+            use; or "files", two line-aligned files of your own.
         source_language: "ja" or "en"; with "files", any code.
-        target_language: The other one.
-        data_dir: With "small_parallel_enja", a folder that holds its six files. It is only read,
-            and the network is left alone.
-        files: With "files", the sentences to learn from and their translations.
+        target_language: The other one of the two; with "files", any code.
+        data_dir: With "small_parallel_enja", a folder that holds its six files; nothing is
+            downloaded then.
+        files: With "files", the training sentences and their translations.
         validation_files: With "files", the validation sentences and their translations. Without,
             5 % of the different sentences of ``files``, at most 500, are held out.
         test_files: With "files", the same for the test sentences.
-        seed: Of the sentences in "toy" and of the choice of held-out sentences in "files".
+        seed: Seed of the sentences of "toy", and of the choice of held-out sentences of "files".
 
     Returns:
         The same corpus for the same arguments, always.
@@ -234,7 +233,7 @@ def load_test_pairs(
 
 
 def seen_targets(corpus: Corpus) -> list[int]:
-    """Find the test pairs whose translation the model has read in training.
+    """Find the test pairs whose translation occurs in the training pairs.
 
     Different sentences may share a translation (はい。 and そうです。 are both "Yes."), so even
     disjoint splits can have targets in common. Report the score with and without these pairs.
@@ -247,7 +246,7 @@ def seen_targets(corpus: Corpus) -> list[int]:
 
 
 def download_small_parallel_enja(data_dir: Path, *, base_url: str = BASE_URL) -> None:
-    """Download the six files of small_parallel_enja (4.5 MB), as far as they are not there yet.
+    """Download those of the six files of small_parallel_enja (4.5 MB) that are missing.
 
     50,000 pairs of everyday sentences, prepared by Yusuke Oda from the Tanaka Corpus.
 
@@ -258,7 +257,7 @@ def download_small_parallel_enja(data_dir: Path, *, base_url: str = BASE_URL) ->
 
 
 def clean(text: str, language: str, *, corpus: str) -> str:
-    """Bring a sentence into the one spelling that models are trained on.
+    """Normalise a sentence to the one spelling that models are trained on.
 
     Any text may come in. Cleaning clean text changes nothing.
 
@@ -269,7 +268,7 @@ def clean(text: str, language: str, *, corpus: str) -> str:
             small_parallel_enja is tokenised and lower-cased; English becomes the same here.
 
     Returns:
-        One line, without spaces at its ends; empty if there was nothing to see.
+        One line, without spaces at its ends; empty if it holds no visible character.
 
     Example:
         >>> clean(" １０ 時 に、 New  York で。", "ja", corpus="toy")
@@ -323,7 +322,7 @@ def _is_tokenised(corpus: str, language: str) -> bool:
 def _clean_pairs(
     pairs: Iterable[tuple[str, str]], *, source_language: str, target_language: str, corpus: str
 ) -> list[Pair]:
-    """Clean both sides of each pair, and keep the translation as it stands for scores."""
+    """Clean both sides of each pair, and store the uncleaned translation as the reference."""
     return [
         Pair(
             source=clean(source, source_language, corpus=corpus),
@@ -337,9 +336,9 @@ def _clean_pairs(
 def _hold_out(
     given: Mapping[str, list[Pair]], names: Sequence[str], *, seed: int, where: str
 ) -> dict[str, list[Pair]]:
-    """Move 5 % of the source sentences of "train", but no more than 500, to each named split.
+    """Move 5 % of the source sentences of "train", at most 500, to each named split.
 
-    Sentences are chosen by a hash of themselves, so neither their order nor copies of them matter.
+    Sentences are chosen by their hash, so that neither their order nor duplicates matter.
     """
     pairs = given["train"]
     sources = {pair.source for pair in pairs}
@@ -362,7 +361,7 @@ def _hold_out(
 
 
 def _disjoint(splits: Mapping[str, list[Pair]]) -> dict[str, list[Pair]]:
-    """Keep the test set whole, and drop its source sentences from validation, both from train."""
+    """Drop the source sentences of the test set from validation, and those of both from train."""
     taken: set[str] = set()
     result = {}
     for split in ("test", "validation", "train"):

@@ -1,4 +1,4 @@
-"""Decoding: the trained model writes translations, many sentences at a time."""
+"""Decoding: translating with a trained model, many sentences in a batch."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ from translation.translator import Translator
 
 log = logging.getLogger(__name__)
 
-CANDIDATES = 5  # likeliest words that a look tells of each place
+CANDIDATES = 5  # most probable tokens that are recorded at each position
 
 
 class Translation(NamedTuple):
-    """A sentence that was written, with its log-probability."""
+    """A translation with its log-probability."""
 
     text: str
     score: float
@@ -36,27 +36,27 @@ def translate_n_best(
     batch_tokens: int = 1024,
     progress: Callable[[int], object] = lambda done: None,
 ) -> list[list[Translation]]:
-    """Translate sentences, giving several translations of each if the search finds them.
+    """Translate sentences, with several translations of each if the search returns several.
 
-    Sentences of like length share a batch; results come in the caller's order. A sentence without
-    any token, such as an empty line, gives one empty translation. One that is longer than the
+    Sentences of similar length share a batch; results come in the caller's order. A sentence
+    without any token, such as an empty line, has one empty translation. A sentence longer than the
     model's ``max_length`` is cut there.
 
     Args:
-        model: The trained model; its mode is restored afterwards.
-        source_tokenizer: Of the language read.
-        target_tokenizer: Of the language written.
+        model: The trained model; it is in evaluation mode meanwhile.
+        source_tokenizer: Tokenizer of the source language.
+        target_tokenizer: Tokenizer of the target language.
         sentences: Cleaned source sentences.
-        search: How to choose words.
-        batch_tokens: Most source tokens of a batch, padding included; a sentence that is longer
-            alone still gets a batch of its own.
-        progress: Told how many sentences a batch has finished.
+        search: The search, such as :class:`common.searches.Beam`.
+        batch_tokens: Largest number of source tokens of a batch, padding included; a longer
+            sentence is a batch of its own.
+        progress: Called with the number of sentences of each finished batch.
 
     Returns:
         The translations of each sentence, best first.
     """
     device = next(model.parameters()).device
-    most = model.max_length - 1  # leaves room for the end mark
+    most = model.max_length - 1  # leaves room for the end token
     encoded = source_tokenizer.encode_many(sentences)
     if too_long := sum(len(ids) > most for ids in encoded):
         log.warning(f"{too_long:,} sentences were cut: the model reads {most} tokens at most")
@@ -70,13 +70,13 @@ def translate_n_best(
         ):
             source = pad([[*encoded[i], EOS] for i in chosen]).to(device)
             start = torch.full((len(chosen),), BOS, device=device)
-            written = search(
+            generations = search(
                 model.begin(source),
                 start,
                 end_id=EOS,
-                max_length=[_most_tokens(model, len(encoded[i])) for i in chosen],
+                max_length=[_length_limit(model, len(encoded[i])) for i in chosen],
             )
-            for i, found in zip(chosen, written, strict=True):
+            for i, found in zip(chosen, generations, strict=True):
                 translations[i] = [
                     Translation(target_tokenizer.decode(each.tokens), each.score) for each in found
                 ]
@@ -114,22 +114,24 @@ def translate(
 
 
 class AttentionRecord(NamedTuple):
-    """What a model looked at, and what it thought of, while it translated one sentence.
+    """The attention weights and the most probable tokens of the decoding of one sentence.
 
     Attributes:
-        translation: What it wrote.
-        source: The S tokens it read, the end mark included.
-        target: The L tokens it wrote, the end mark included if it got there.
-        given: The L tokens that it read to write them: the begin mark, and all but the last.
-        weights: Of each attention layer, by its name, (H, rows, columns). Empty for a model
-            without attention.
-        candidates: For each token it wrote, the likeliest at its place, with their probabilities.
+        translation: The translation.
+        source: The S source tokens, the end token included.
+        target: The L target tokens, the end token included if it was generated.
+        decoder_input: The L tokens that the decoder reads: the begin token, and all but the last
+            target token.
+        weights: The attention weights of each layer, by its name, of shape (H, queries, keys).
+            Empty for a model without attention.
+        candidates: For each target token, the most probable tokens at its position, with their
+            probabilities.
     """
 
     translation: str
     source: list[str]
     target: list[str]
-    given: list[str]
+    decoder_input: list[str]
     weights: dict[str, Tensor]
     candidates: list[list[tuple[str, float]]]
 
@@ -143,25 +145,27 @@ def translate_with_attention(
     *,
     search: Search,
 ) -> AttentionRecord:
-    """Translate one sentence and record where the model looked for each token.
+    """Translate one sentence and record the attention weights of every layer.
 
     Args:
-        model: In eval mode.
-        source_tokenizer: Of the language read.
-        target_tokenizer: Of the language written.
+        model: The model, in evaluation mode.
+        source_tokenizer: Tokenizer of the source language.
+        target_tokenizer: Tokenizer of the target language.
         sentence: A cleaned source sentence.
-        search: How to choose words.
+        search: The search.
     """
     device = next(model.parameters()).device
-    source = torch.tensor([_read(model, source_tokenizer, sentence)], device=device)
-    ((written, *_),) = search(
+    source = torch.tensor([_source_ids(model, source_tokenizer, sentence)], device=device)
+    ((best, *_),) = search(
         model.begin(source),
         torch.tensor([BOS], device=device),
         end_id=EOS,
-        max_length=[_most_tokens(model, source.shape[1] - 1)],
+        max_length=[_length_limit(model, source.shape[1] - 1)],
     )
-    said = [*written.tokens, EOS] if written.finished else written.tokens
-    return attention_with_teacher_forcing(model, source_tokenizer, target_tokenizer, sentence, said)
+    target = [*best.tokens, EOS] if best.finished else best.tokens
+    return attention_with_teacher_forcing(
+        model, source_tokenizer, target_tokenizer, sentence, target
+    )
 
 
 @torch.inference_mode()
@@ -172,45 +176,45 @@ def attention_with_teacher_forcing(
     sentence: str,
     target: Sequence[int],
 ) -> AttentionRecord:
-    """Record where a model looks for each token of a translation that it is given.
+    """Record the attention weights of one forward pass over a known translation.
 
     Args:
-        model: In eval mode.
-        source_tokenizer: Of the language read.
-        target_tokenizer: Of the language written.
+        model: The model, in evaluation mode.
+        source_tokenizer: Tokenizer of the source language.
+        target_tokenizer: Tokenizer of the target language.
         sentence: A cleaned source sentence.
-        target: The translation's ids, usually with the end mark.
+        target: The token ids of the translation, usually with the end token.
     """
     device = next(model.parameters()).device
-    source = _read(model, source_tokenizer, sentence)
+    source = _source_ids(model, source_tokenizer, sentence)
     given = [BOS, *target[:-1]]
     with record_attention(model, device="cpu") as maps:
         logits = model(torch.tensor([source], device=device), torch.tensor([given], device=device))
-    chances, words = logits[0].float().softmax(-1).topk(min(CANDIDATES, logits.shape[-1]))
+    probabilities, tokens = logits[0].float().softmax(-1).topk(min(CANDIDATES, logits.shape[-1]))
     return AttentionRecord(
         translation=target_tokenizer.decode(target),
         source=source_tokenizer.pieces(source),
         target=target_tokenizer.pieces(target),
-        given=target_tokenizer.pieces(given),
+        decoder_input=target_tokenizer.pieces(given),
         weights={name: maps[name][0][0] for each in model.attentions for name in each.names},
         candidates=[
-            list(zip(target_tokenizer.pieces(row), row_chances, strict=True))
-            for row, row_chances in zip(words.tolist(), chances.tolist(), strict=True)
+            list(zip(target_tokenizer.pieces(ids), of_each, strict=True))
+            for ids, of_each in zip(tokens.tolist(), probabilities.tolist(), strict=True)
         ],
     )
 
 
-def _read(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[int]:
-    """Encode a sentence as the model reads it: cut where it must be, and closed."""
+def _source_ids(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[int]:
+    """Return the token ids of a sentence, cut to the model's length, with the end token."""
     ids, most = tokenizer.encode(sentence), model.max_length - 1
     if len(ids) > most:
         log.warning(f"the sentence was cut: the model reads {most} tokens at most")
     return [*ids[:most], EOS]
 
 
-def _most_tokens(model: Translator, source_length: int) -> int:
-    """Bound a translation: twice its source and a little, within the model's positions.
+def _length_limit(model: Translator, source_length: int) -> int:
+    """Return the largest number of target tokens: twice the source's and ten, if the model can.
 
-    The padding of a batch does not count: a translation must not depend on its neighbours.
+    Padding does not count, so that a translation does not depend on the rest of its batch.
     """
     return min(2 * (source_length + 1) + 10, model.max_length)

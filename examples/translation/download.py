@@ -1,10 +1,8 @@
-"""Download files whose checksums are known, and go on where a broken download stopped.
+"""Download files of known checksum, and resume a download that was interrupted.
 
-A file that is still growing is called ``NAME.part``. It gets its name by one rename, after its
-SHA-256 has been checked; so a file under its own name is whole, whenever the program was killed.
-However a server behaves, a download ends: by its size, or when its time is up.
-
-Next: ``tokenizer.py`` cuts the sentences into pieces.
+An incomplete file is called ``NAME.part``. It is renamed once its SHA-256 has been checked; so a
+file under its own name is complete, whenever the program was killed. Whatever a server sends, a
+download ends: at the largest size, or after the longest time.
 """
 
 import hashlib
@@ -25,21 +23,21 @@ from common.errors import UserError
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
 LONGEST = 1800.0
-"""Seconds after which a file is given up that still comes, byte by byte."""
+"""Largest number of seconds that the download of a file may take."""
 LARGEST = 2**28
-"""Bytes, of which no file has more."""
+"""Largest number of bytes of a file."""
 
 
 def fetch(files: Mapping[str, str], folder: Path, *, base_url: str) -> None:
-    """Download what is missing; one process at a time may do so.
+    """Download the files that are missing; only one process at a time may do so.
 
-    A file that is there and right is left alone, without asking the network. One that is there and
-    wrong is replaced once the right one has arrived.
+    A file with the right checksum is not downloaded again. A file with another one is replaced once
+    the right one has been downloaded.
 
     Args:
         files: The SHA-256 of each file, by name.
-        folder: Where they go. Created if missing.
-        base_url: Where they come from, without the name and the slash before it.
+        folder: The folder to write the files to; created if missing.
+        base_url: The address of the files, without the name and the slash before it.
 
     Raises:
         UserError: If the network or the disk fails, or a file arrives with another checksum.
@@ -62,7 +60,7 @@ def fetch(files: Mapping[str, str], folder: Path, *, base_url: str) -> None:
         except (HTTPException, OSError) as error:
             reason = error.reason if type(error) is URLError else error
             raise UserError(
-                f"cannot download {url} into {folder}: {reason}; run again to go on from there, "
+                f"cannot download {url} into {folder}: {reason}; run again to resume, "
                 f"or name a folder that holds {', '.join(files)} with --data-dir"
             ) from error
         if found != expected:
@@ -72,7 +70,7 @@ def fetch(files: Mapping[str, str], folder: Path, *, base_url: str) -> None:
 
 
 def verify(files: Mapping[str, str], folder: Path) -> None:
-    """Check files that someone else has put there, without writing anything.
+    """Check the checksums of files that exist, without writing anything.
 
     Raises:
         UserError: If one is missing, unreadable or has another checksum.
@@ -104,11 +102,11 @@ class _Redirects(HTTPRedirectHandler):
     ) -> HTTPResponse | None:
         """Follow a redirect; close the connection if it leads nowhere."""
         try:
-            answer: HTTPResponse | None = super().http_error_302(req, fp, code, msg, headers)
+            response: HTTPResponse | None = super().http_error_302(req, fp, code, msg, headers)
         except Exception:
             fp.close()
             raise
-        return answer
+        return response
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
@@ -124,8 +122,8 @@ class _Redirects(HTTPRedirectHandler):
 def _download_in_time(url: str, part: Path) -> None:
     """Call :func:`_download`, but wait no longer than ``LONGEST``.
 
-    A server can be slow wherever Python waits for it, as in the middle of a header. So the waiting
-    is left to a thread, which is abandoned when its time is up, and then writes no more.
+    A server can be slow wherever Python waits for it, as in the middle of a header. So a thread
+    waits, which is abandoned after ``LONGEST`` seconds and writes nothing after that.
     """
     errors: list[Exception] = []
     given_up = Event()
@@ -149,11 +147,11 @@ def _download_in_time(url: str, part: Path) -> None:
 
 
 def _download(url: str, part: Path, given_up: Event) -> None:
-    """Fetch the rest of ``part``, or all of it from a server that cannot send the rest."""
+    """Download the rest of ``part``, or all of it from a server that cannot send a range."""
     start = part.stat().st_size if part.exists() else 0
     request = Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     try:
-        answer: HTTPResponse = build_opener(_Redirects).open(request, timeout=TIMEOUT)
+        response: HTTPResponse = build_opener(_Redirects).open(request, timeout=TIMEOUT)
     except ValueError as error:
         raise HTTPException(f"redirected to an address that is none ({error})") from error
     except HTTPError as error:
@@ -163,10 +161,10 @@ def _download(url: str, part: Path, given_up: Event) -> None:
         part.unlink()  # longer than the file that it should become
         _download(url, part, given_up)
         return
-    with answer:
-        if answer.status != 206:
+    with response:
+        if response.status != 206:
             start = 0
-        length = answer.headers["Content-Length"] or "0"
+        length = response.headers["Content-Length"] or "0"
         if not re.fullmatch(r"[0-9]{1,18}", length):
             raise HTTPException(f"Content-Length must be a number of bytes, got {length[:40]!r}")
         missing, size = int(length), start
@@ -183,7 +181,7 @@ def _download(url: str, part: Path, given_up: Event) -> None:
                 disable=None,  # no bar in a log file
             ) as bar,
         ):
-            while (chunk := answer.read1(1 << 16)) and not given_up.is_set():
+            while (chunk := response.read1(1 << 16)) and not given_up.is_set():
                 size += len(chunk)
                 if size > LARGEST:
                     part.unlink()

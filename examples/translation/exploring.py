@@ -1,4 +1,4 @@
-"""The explorer's page of one translation: every head of the model, and the words it weighed."""
+"""Exploring: a page with all attention weights of the translation of one sentence."""
 
 from pathlib import Path
 
@@ -21,29 +21,33 @@ def explore(
     *,
     search: Search,
 ) -> str:
-    """Translate a sentence and write a page with all attention of the model.
+    """Translate a sentence and write a page with the attention weights of every layer and head.
 
     Returns:
         The title of the page: the sentence and its translation.
     """
-    seen = translate_with_attention(model, source, target, sentence, search=search)
-    tokens = {"source": seen.source, "target": seen.target}
+    record = translate_with_attention(model, source, target, sentence, search=search)
+    tokens = {"source": record.source, "target": record.target}
     maps = []
     for attentions in model.attentions:
-        weights = torch.stack([seen.weights[name] for name in attentions.names])
-        reads_itself = attentions.queries == attentions.keys
+        weights = torch.stack([record.weights[name] for name in attentions.names])
+        is_self_attention = attentions.queries == attentions.keys
         of_target = attentions.queries == "target"
         maps.append(
             AttentionMaps(
                 attentions.title,
                 weights,  # (layers, H, L, S)
-                seen.given if of_target and reads_itself else tokens[attentions.queries],
-                None if reads_itself else tokens[attentions.keys],
-                mask=causal_mask(len(seen.given)) if of_target and reads_itself else None,
+                record.decoder_input
+                if of_target and is_self_attention
+                else tokens[attentions.queries],
+                None if is_self_attention else tokens[attentions.keys],
+                mask=causal_mask(len(record.decoder_input))
+                if of_target and is_self_attention
+                else None,
                 is_decoding=of_target,
             )
         )
-    title = f"{sentence} → {seen.translation}"
-    decoding = DecodingSteps(seen.target, seen.candidates)
+    title = f"{sentence} → {record.translation}"
+    decoding = DecodingSteps(record.target, record.candidates)
     save_explorer(path, maps, title=title, decoding=decoding)
     return title

@@ -1,4 +1,4 @@
-"""Pictures: the loss as it fell, what the decoder looked at while it wrote, and runs compared."""
+"""Figures: learning curves, cross-attention, and the comparison of runs."""
 
 import json
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ def plot_loss(metrics: Path, path: Path) -> None:
     """Draw the losses and the validation BLEU of a run over its epochs.
 
     Args:
-        metrics: ``metrics.jsonl``, a line an epoch.
-        path: The PNG to write.
+        metrics: The file ``metrics.jsonl``, with a line for each epoch.
+        path: The PNG file to write.
     """
     lines = metrics.read_text(encoding="utf-8").split("\n")
     rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line]
@@ -42,14 +42,14 @@ def plot_loss(metrics: Path, path: Path) -> None:
 def plot_cross_attention(
     weights: Tensor, *, source: Sequence[str], target: Sequence[str], path: Path, title: str = ""
 ) -> None:
-    """Draw what the decoder looked at: a row for each token it wrote, a column for each it read.
+    """Draw cross-attention weights: a row for each target token, a column for each source token.
 
     Args:
-        weights: Of one sentence, the mean over heads and each head. Shape (H, L, S).
-        source: S tokens read.
-        target: L tokens written.
-        path: The PNG to write.
-        title: Above the picture.
+        weights: The attention weights of one sentence, of shape (H, L, S).
+        source: The S source tokens.
+        target: The L target tokens.
+        path: The PNG file to write.
+        title: The title above the figure.
 
     Raises:
         ValueError: If labels and weights do not fit.
@@ -58,29 +58,29 @@ def plot_cross_attention(
 
 
 def plot_side_by_side(
-    looks: Sequence[tuple[str, AttentionRecord, Sequence[str]]], path: Path, *, title: str
+    records: Sequence[tuple[str, AttentionRecord, Sequence[str]]], path: Path, *, title: str
 ) -> None:
     """Draw the attention of several models over one sentence: a row for each layer.
 
     Models with a single head in all share the first rows, so that they stand side by side.
 
     Args:
-        looks: For each model, its name, its recorded attention, and the layers to draw.
+        records: For each model, its name, its recorded attention, and the layers to draw.
         path: The PNG file to write.
         title: The title above the figure.
     """
     single: list[AttentionMap] = []
     rows: list[list[AttentionMap]] = []
-    for name, look, attentions in looks:
+    for name, record, attentions in records:
         for number, attention in enumerate(attentions, start=1):
             layer = f"{name}, layer {number}" if len(attentions) > 1 else name
-            heads = look.weights[attention]
+            heads = record.weights[attention]
             if len(heads) == 1 and len(attentions) == 1:
-                single.append(AttentionMap(layer, heads[0], look.target, look.source))
+                single.append(AttentionMap(layer, heads[0], record.target, record.source))
             else:
                 rows.append(
                     [
-                        AttentionMap(f"{layer}, head {head}", weights, look.target, look.source)
+                        AttentionMap(f"{layer}, head {head}", weights, record.target, record.source)
                         for head, weights in enumerate(heads, start=1)
                     ]
                 )
@@ -90,12 +90,12 @@ def plot_side_by_side(
 
 
 def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path) -> None:
-    """Draw runs side by side: how they learnt, how well they translate, and how fast.
+    """Draw learning curves, BLEU and decoding speed of several runs.
 
     Args:
-        groups: Titles of the groups of lengths.
-        results: Of each run.
-        path: The PNG to write.
+        groups: The titles of the length groups.
+        results: The results of each run.
+        path: The PNG file to write.
     """
     font = font_for("".join(result.name for result in results))
     figure = new_figure(11.0, 7.0)
@@ -121,10 +121,10 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
         name.set_parse_math(False)
     lengths.set_xticks(range(len(groups)), groups)
     for axes, x, y in (
-        (loss, "minutes of training", "validation loss (smoothed, nats a token)"),
+        (loss, "minutes of training", "validation loss (label-smoothed, nats per token)"),
         (bleu, "minutes of training", "BLEU of a validation sample, greedy"),
         (lengths, "characters of the source (number of sentences)", "BLEU of the test sentences"),
-        (speed, "test sentences translated in a second", ""),
+        (speed, "test sentences translated per second", ""),
     ):
         style(axes, x, y)
     for axes in (bleu, lengths):

@@ -1,24 +1,25 @@
-r"""The translator that came before: two recurrent networks, and attention between them.
+r"""Recurrent translators: sequence-to-sequence models with attention, before the Transformer.
 
-A recurrent network reads a sentence word by word and keeps what it has read in one vector, its
-*state*. The first neural translators (Sutskever et al. 2014, https://arxiv.org/abs/1409.3215) wrote
-the translation from the state that was left at the end: a *fixed vector*, as long for thirty words
-as for three. Attention was invented to lift that limit (Bahdanau et al. 2014,
-https://arxiv.org/abs/1409.0473): keep the states of all words, and let each step of the writing
-look back at those it needs.
+A recurrent network reads a sentence token by token and summarises it in one vector, its *state*.
+The first neural translators (Sutskever et al. 2014, https://arxiv.org/abs/1409.3215) decoded the
+translation from the final state of the encoder: a *fixed vector*, of the same size for thirty words
+as for three. Attention was invented to remove that bottleneck (Bahdanau et al. 2014,
+https://arxiv.org/abs/1409.0473): the encoder's states of all tokens are stored, and each decoding
+step attends to those that it needs.
 
-- The encoder is an LSTM that reads in both directions; the state :math:`h_j` of a word is made of
-  what stands before it and what stands behind it.
-- The decoder is an LSTM that starts where the encoder ended. Its state :math:`s_i` asks; the answer
-  is :math:`c_i = \sum_j \alpha_{ij} h_j` with weights :math:`\alpha` from the attention layer.
-- Both together score the next word (Luong et al. 2015, https://arxiv.org/abs/1508.04025,
-  equation 5; Bahdanau asked with the state before, and fed the answer into the next):
+- The encoder is a bidirectional LSTM: the state :math:`h_j` of a token depends on the tokens before
+  it and after it.
+- The decoder is an LSTM whose initial state is the encoder's final one. Its state :math:`s_i` is
+  the query; the context vector is :math:`c_i = \sum_j \alpha_{ij} h_j`, with the attention weights
+  :math:`\alpha`.
+- The output is computed from both (Luong et al. 2015, https://arxiv.org/abs/1508.04025, equation 5;
+  Bahdanau used the previous state as the query and fed the context into the next state):
 
 .. math:: \tilde{s}_i = \tanh(W_c [s_i; c_i])
 
-So the states of a translation do not depend on where it looked (Luong's *input feeding* is left
-out), and while training all words ask at once. The states themselves remain one after another: that
-is what the Transformer did away with.
+So the decoder's states do not depend on the context vectors (Luong's *input feeding* is left out),
+and in training all positions attend at once. The states themselves are still computed one after
+another; the Transformer removed that recurrence.
 """
 
 from collections.abc import Callable
@@ -39,22 +40,23 @@ from transformer_blocks import (
 from translation.translator import Attentions, Translator
 
 State = tuple[Tensor, Tensor]
-"""Of an LSTM: what it says and what it keeps, each of shape (num_layers, B, d_state)."""
+"""The hidden state and the cell state of an LSTM, each of shape (num_layers, B, d_state)."""
 
 
 class RecurrentTranslator(Translator):
-    """A bidirectional LSTM that reads and an LSTM that writes, with or without attention.
+    """A bidirectional LSTM encoder and an LSTM decoder, with or without attention.
 
     Args:
         source_vocabulary: Number of source token ids; id 0 is padding.
         target_vocabulary: Number of target token ids; id 0 is padding.
-        num_layers: Layers of the encoder, and of the decoder.
-        d_model: Width of the embeddings.
-        d_state: Width of the states; even, as each direction of the encoder has half.
-        dropout: Of embeddings, between layers, and of what scores the next word.
-        max_length: Most tokens of a sentence.
-        attention: How states of width ``d_state`` look at others; None for the fixed vector.
-        tie_embeddings: Let one table embed target tokens and score them.
+        num_layers: Number of layers of the encoder and of the decoder.
+        d_model: Size of the embeddings.
+        d_state: Size of the states; even, because each direction of the encoder has half.
+        dropout: Dropout probability of embeddings, between layers, and before the output layer.
+        max_length: Largest number of tokens of a sentence.
+        attention: Attention from the decoder's states to the encoder's, of size ``d_state``; None
+            for the fixed vector.
+        tie_embeddings: Whether target embeddings and output layer share their weights.
 
     Raises:
         ValueError: If a size is not positive or ``d_state`` is odd.
@@ -64,7 +66,7 @@ class RecurrentTranslator(Translator):
         >>> model = RecurrentTranslator(100, 100, d_model=16, d_state=32, attention=attention)
         >>> source = torch.tensor([[5, 6, 7, 0]])  # 0 is padding
         >>> target = torch.tensor([[2, 8, 9]])
-        >>> model(source, target).shape  # a score for each word, after each target token
+        >>> model(source, target).shape  # logits of the next token, after each target token
         torch.Size([1, 3, 100])
     """
 
@@ -110,44 +112,45 @@ class RecurrentTranslator(Translator):
             self.output.weight = self.target_embedding.weight
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor, State]:
-        """Read the source in both directions.
+        """Encode the source in both directions.
 
-        The sentences are *packed*: the network runs over real words only, so padding costs nothing,
-        and the backward direction begins at the last word of each sentence.
+        As a ``PackedSequence``, the LSTM reads real tokens only: padding costs nothing, and the
+        backward direction starts at the last token of each sentence.
 
         Args:
-            source: Token ids, padded with 0 at the end. Shape (B, S).
+            source: Source token ids, padded with 0 at the end, of shape (B, S).
 
         Returns:
-            The states of all words, shape (B, S, d_state), the mask of the padding, shape
-            (B, 1, 1, S), and the state that is left at the end.
+            The memory (the states of all tokens), of shape (B, S, d_state), its padding mask, of
+            shape (B, 1, 1, S), and the final state.
         """
         mask = padding_mask(source)
-        lengths = (~mask).sum(dim=-1).flatten().clamp(min=1).cpu()  # torch wants none empty
+        lengths = (~mask).sum(dim=-1).flatten().clamp(min=1).cpu()  # torch needs at least 1
         x = self.dropout(self.source_embedding(source))  # (B, S, d_model)
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        states, left = self.encoder(packed)
+        states, final = self.encoder(packed)
         memory, _ = pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
-        hidden, cell = (_join_directions(state) for state in left)
+        hidden, cell = (_join_directions(state) for state in final)
         return memory, mask, (hidden, cell)
 
     def decode(
-        self, target: Tensor, state: State, look_up: Callable[[Tensor], Tensor] | None
+        self, target: Tensor, state: State, attend: Callable[[Tensor], Tensor] | None
     ) -> tuple[Tensor, State]:
-        """Go on writing.
+        """Decode target tokens.
 
         Args:
-            target: Token ids, begin-of-sentence first. Shape (B, L).
-            state: Where the writing stands.
-            look_up: Finds for states, (B, L, d_state), what they need of the source, in that shape.
+            target: Target token ids, begin token first, of shape (B, L).
+            state: The state of the decoder before the first of them.
+            attend: Computes the context vectors of states, both of shape (B, L, d_state); None
+                without attention.
 
         Returns:
-            What each position knows of the next token, shape (B, L, d_model), and the new state.
+            The inputs of the output layer, of shape (B, L, d_model), and the new state.
         """
         x = self.dropout(self.target_embedding(target))  # (B, L, d_model)
         states, state = self.decoder(x, state)  # (B, L, d_state)
-        found = [] if look_up is None else [look_up(states)]
-        combined = self.combine(torch.cat([states, *found], dim=-1)).tanh()  # (B, L, d_model)
+        contexts = [] if attend is None else [attend(states)]
+        combined = self.combine(torch.cat([states, *contexts], dim=-1)).tanh()  # (B, L, d_model)
         return self.dropout(combined), state
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:  # noqa: D102
@@ -162,52 +165,52 @@ class RecurrentTranslator(Translator):
 
 
 class RecurrentSteps:
-    """A recurrent translator in the middle of writing: the ``StepModel`` that a search drives.
+    """The decoding steps of a recurrent translator: the ``StepModel`` that a search calls.
 
     Args:
-        model: In eval mode.
-        source: Padded source ids. Shape (N, S).
+        model: The model, in evaluation mode.
+        source: Source token ids, padded with 0, of shape (N, S).
     """
 
     def __init__(self, model: RecurrentTranslator, source: Tensor) -> None:
         self.model = model
         memory, mask, self.state = model.encode(source)
-        self.look_up: Callable[[Tensor], Tensor] | None = None
+        self.attend: Callable[[Tensor], Tensor] | None = None
         self.cache = DecoderCache([])
         if model.attention is not None:
             projected = KeyValueCache()
             projected.append(*model.attention.project(memory, memory))
             self.cache = DecoderCache([projected], memory_mask=mask)
-            self.look_up = partial(_look_together, model.attention, self.cache)
+            self.attend = partial(_attend_together, model.attention, self.cache)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read the newest tokens, shape (N,), and score the next ones, shape (N, V)."""
-        hidden, self.state = self.model.decode(tokens[:, None], self.state, self.look_up)
+        """Read the newest tokens, of shape (N,); return the next logits, of shape (N, V)."""
+        hidden, self.state = self.model.decode(tokens[:, None], self.state, self.attend)
         return self.model.output(hidden[:, 0])
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on with these rows, shape (M,), only."""
+        """Reorder the rows of the batch; ``rows`` has shape (M,)."""
         hidden, cell = self.state
         rows_here = rows.to(hidden.device)
         self.state = hidden[:, rows_here], cell[:, rows_here]
-        if self.look_up is not None:
+        if self.attend is not None:
             self.cache.reorder(rows)
 
 
-def _look_together(attention: MultiHeadAttention, cache: DecoderCache, states: Tensor) -> Tensor:
-    """Let states, (N, 1, d_state), look into the source; rows that write one sentence share it."""
+def _attend_together(attention: MultiHeadAttention, cache: DecoderCache, states: Tensor) -> Tensor:
+    """Attend from states, of shape (N, 1, d_state); hypotheses of one source share its memory."""
     (memory,) = cache.memory
     together = states.reshape(memory.rows, -1, states.shape[-1])  # (B, N / B, d_state)
     return attention(together, mask=cache.memory_mask, cache=memory).reshape(states.shape)
 
 
 def _join_directions(state: Tensor) -> Tensor:
-    """Lay the last states of both directions side by side, layer by layer.
+    """Concatenate the final states of both directions, layer by layer.
 
     Args:
-        state: As ``nn.LSTM`` returns it. Shape (2 * num_layers, B, d_state / 2).
+        state: The state that ``nn.LSTM`` returns, of shape (2 * num_layers, B, d_state / 2).
 
     Returns:
-        Shape (num_layers, B, d_state).
+        The states, of shape (num_layers, B, d_state).
     """
     return state.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2).contiguous()

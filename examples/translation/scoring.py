@@ -1,8 +1,8 @@
-"""Scores: how near translations come to what a person wrote.
+"""Scores: BLEU and chrF of translations against references.
 
-BLEU counts the word sequences that a translation shares with its reference, chrF the letter
-sequences. Both are computed by sacreBLEU ("A Call for Clarity in Reporting BLEU Scores", Post 2018,
-https://aclanthology.org/W18-6319), whose *signature* names every choice that changes the figure.
+BLEU counts the word n-grams that a translation shares with its reference, chrF the character
+n-grams. Both are computed by sacreBLEU ("A Call for Clarity in Reporting BLEU Scores", Post 2018,
+https://aclanthology.org/W18-6319), whose *signature* names every option that changes the score.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ def score(translations: Sequence[str], references: Sequence[str], *, tokenize: s
     """Compare translations with one reference each, over the whole corpus.
 
     Args:
-        translations: What the model wrote.
-        references: What a person wrote, in the same order.
+        translations: The translations of the model.
+        references: The reference of each translation.
         tokenize: sacreBLEU's tokenizer: "none" where the text is tokenised already, "13a" for
             English, "char" for Japanese.
 

@@ -80,7 +80,7 @@ def compute_hidden(model: Translator, source: Tensor, target: Tensor) -> Tensor:
     return model.hidden(source, target)
 
 
-class Translation(TranslationLoss):
+class TranslationTask(TranslationLoss):
     """The task of learning to translate a corpus; a :class:`common.training.Task`.
 
     Args:
@@ -155,7 +155,7 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
         sharded: Whether each process holds only its shard of the model.
     """
 
-    task: Translation
+    task: TranslationTask
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
             run,
             config,
             lambda: config.build(source.vocab_size, target.vocab_size),
-            Translation(corpus, (source, target), config, compiled=compiled),
+            TranslationTask(corpus, (source, target), config, compiled=compiled),
             device=device,
             processes=processes,
             sharded=sharded,

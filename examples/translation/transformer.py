@@ -1,8 +1,8 @@
-r"""The Transformer of figure 1: an encoder that reads, a decoder that writes.
+r"""The Transformer of figure 1: an encoder and a decoder.
 
-The paper's figure, from the bottom to the top: tokens become vectors, vectors learn their position,
-the encoder reads the source, the decoder writes the target while looking at it, and a last linear
-map scores every word of the vocabulary for the next place.
+The paper's figure, from the bottom to the top: tokens are embedded, positional encodings are added,
+the encoder turns the source into the memory, the decoder attends to the target so far and to the
+memory, and the output layer computes a logit for every token of the vocabulary.
 """
 
 from torch import Tensor, nn
@@ -28,20 +28,21 @@ class Transformer(Translator):
     Args:
         source_vocabulary: Number of source token ids; id 0 is padding.
         target_vocabulary: Number of target token ids; id 0 is padding.
-        num_layers: Layers of the encoder, and of the decoder.
-        d_model: Width of the model.
-        num_heads: Heads of each attention.
-        d_ff: Inner width of the feed-forward networks.
-        dropout: Of sublayer outputs and of embedded tokens (section 5.4).
-        max_length: Most tokens of a sentence.
+        num_layers: Number of layers of the encoder and of the decoder.
+        d_model: Size of the model's vectors.
+        num_heads: Number of heads of each attention.
+        d_ff: Inner size of the feed-forward networks.
+        dropout: Dropout probability of sublayer outputs and of embeddings (section 5.4).
+        max_length: Largest number of tokens of a sentence.
         residual: ``PostNorm``, the paper's, or ``PreNorm``, easier to train.
-        tie_embeddings: Let one table embed target tokens and score them (section 3.4).
+        tie_embeddings: Whether target embeddings and output layer share their weights (section
+            3.4).
 
     Example:
         >>> model = Transformer(100, 100, num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> source = torch.tensor([[5, 6, 7, 0]])  # 0 is padding
         >>> target = torch.tensor([[2, 8, 9]])
-        >>> model(source, target).shape  # a score for each word, after each target token
+        >>> model(source, target).shape  # logits of the next token, after each target token
         torch.Size([1, 3, 100])
     """
 
@@ -94,13 +95,13 @@ class Transformer(Translator):
             self.output.weight = self.target_embedding.weight
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Read the source.
+        """Encode the source.
 
         Args:
-            source: Token ids, padded with 0. Shape (B, S).
+            source: Source token ids, padded with 0, of shape (B, S).
 
         Returns:
-            The memory, shape (B, S, d_model), and its mask, shape (B, 1, 1, S).
+            The memory, of shape (B, S, d_model), and its padding mask, of shape (B, 1, 1, S).
         """
         mask = padding_mask(source)
         x = self.dropout(self.positions(self.source_embedding(source)))  # (B, S, d_model)
@@ -114,19 +115,20 @@ class Transformer(Translator):
         *,
         cache: DecoderCache | None = None,
     ) -> Tensor:
-        """Look at the target so far and at the memory.
+        """Decode target tokens, attending to those before them and to the memory.
 
-        Padding of the target needs no mask: it stands at the end, where causality hides it.
+        Padding of the target needs no mask: it follows the real tokens, and the causal mask hides
+        it from them.
 
         Args:
-            target: Token ids, begin-of-sentence first. Shape (B, L).
-            memory: What :meth:`encode` returned. Shape (B, S, d_model).
-            memory_mask: Its mask. Shape (B, 1, 1, S).
-            cache: In place of the two, what ``decoder.new_cache`` made of them. Then ``target``
-                holds the tokens that follow those of earlier calls.
+            target: Target token ids, begin token first, of shape (B, L).
+            memory: The memory that :meth:`encode` returned, of shape (B, S, d_model).
+            memory_mask: The padding mask of the memory, of shape (B, 1, 1, S).
+            cache: Instead of the two, the cache that ``decoder.new_cache`` made of them. Then
+                ``target`` holds the tokens that follow those of earlier calls.
 
         Returns:
-            What each position knows of the next token. Shape (B, L, d_model).
+            The vectors from which the output layer computes the logits, of shape (B, L, d_model).
         """
         x = self.embed_target(target, 0 if cache is None else cache.length)
         return self.decoder(x, memory, memory_mask=memory_mask, cache=cache)

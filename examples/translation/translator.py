@@ -1,4 +1,4 @@
-"""Translators: what this program asks of a model, whatever it is made of."""
+"""Translators: the interface of the models that translate."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ class Attentions(NamedTuple):
     """The attention layers of a stack.
 
     Attributes:
-        title: What they are called together.
-        names: Of the modules, from the first layer to the last.
-        queries: The side that looks, "source" or "target".
-        keys: The side that is looked at.
+        title: The title of the stack's attention, such as "Cross-attention".
+        names: The names of the attention modules, from the first layer to the last.
+        queries: The side of the queries, "source" or "target".
+        keys: The side of the keys and values.
     """
 
     title: str
@@ -24,12 +24,12 @@ class Attentions(NamedTuple):
 
 
 class Translator(nn.Module):
-    """Reads a sentence and scores the words of its translation; the base of all models here.
+    """The base class of all models that translate.
 
     Attributes:
-        output: Scores words: maps what :meth:`hidden` gives to logits, (..., V); has no bias.
-        max_length: Most tokens of a sentence, on either side.
-        attentions: Where it can look, if it has attention.
+        output: The output layer, from the vectors of :meth:`hidden` to V logits, without bias.
+        max_length: Largest number of tokens of a sentence, on either side.
+        attentions: The attention layers of each stack; empty for a model without attention.
     """
 
     output: nn.Linear
@@ -38,7 +38,7 @@ class Translator(nn.Module):
 
     @property
     def cross_attentions(self) -> list[str]:
-        """Names of the layers that look from the translation into the source, first to last."""
+        """Names of the cross-attention layers, first to last."""
         return [
             name
             for attentions in self.attentions
@@ -47,36 +47,36 @@ class Translator(nn.Module):
         ]
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:
-        """Say what each position of a known translation knows of the token that follows it.
+        """Compute the inputs of the output layer for a known translation (teacher forcing).
 
         Args:
-            source: Token ids, padded with 0 at the end. Shape (B, S).
-            target: Token ids, begin-of-sentence first, padded with 0 at the end. Shape (B, L).
+            source: Source token ids, padded with 0 at the end, of shape (B, S).
+            target: Target token ids, begin token first, padded with 0 at the end, of shape (B, L).
 
         Returns:
-            Shape (B, L, width of the output's input).
+            A vector for each target position, of shape (B, L, ``output.in_features``).
         """
         raise NotImplementedError
 
     def begin(self, source: Tensor) -> StepModel:
-        """Read sentences, and be ready to write their translations step by step.
+        """Encode sentences and prepare to decode their translations step by step.
 
         Args:
-            source: Token ids, padded with 0 at the end. Shape (N, S).
+            source: Source token ids, padded with 0 at the end, of shape (N, S).
 
         Returns:
-            What a search drives.
+            The step model that a search decodes with.
         """
         raise NotImplementedError
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Score every next token of a known translation.
+        """Compute the logits of every next token of a known translation.
 
         Args:
-            source: Token ids, padded with 0 at the end. Shape (B, S).
-            target: Token ids, begin-of-sentence first, padded with 0 at the end. Shape (B, L).
+            source: Source token ids, padded with 0 at the end, of shape (B, S).
+            target: Target token ids, begin token first, padded with 0 at the end, of shape (B, L).
 
         Returns:
-            Logits. Shape (B, L, V).
+            Logits, of shape (B, L, V).
         """
         return self.output(self.hidden(source, target))

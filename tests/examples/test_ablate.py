@@ -60,9 +60,9 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
     assert rows["nothing"][-1] == 0.0
     _, model, *_ = load_translator(Run(Path(folders[0]), Config), torch.device("cpu"))
     assert isinstance(model, Transformer)
-    losses = list(ablate.losses(model))
-    assert [loss.title for loss in losses] == list(rows)
-    heads = next(loss for loss in losses if loss.title.startswith("a head of the cross"))
+    ablations = list(ablate.ablations(model))
+    assert [each.title for each in ablations] == list(rows)
+    heads = next(each for each in ablations if each.title.startswith("a head of the cross"))
     assert len(heads.choices) == 2 * 4  # layers and heads of the preset
 
 

@@ -187,7 +187,7 @@ def test_a_missing_page_says_what_to_do(server: Server, tmp_path: Path) -> None:
         fetch(SHA256, tmp_path, base_url=server.url)
     assert str(error.value) == (
         f"cannot download {server.url}/train.ja into {tmp_path}: HTTP Error 404: Not Found; "
-        "run again to go on from there, or name a folder that holds train.ja, train.en with "
+        "run again to resume, or name a folder that holds train.ja, train.en with "
         "--data-dir"
     )
 

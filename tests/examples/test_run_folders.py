@@ -46,7 +46,7 @@ KINDS = {translate: Config, classify: ClassifierConfig, generate_text: TextConfi
 LOADERS = {translate: "corpus_of", classify: "data_of", generate_text: "text_of"}
 PICTURES = {
     translate: ["draw_attention"],
-    classify: ["plot_accuracy", "plot_confusion", "plot_looks"],
+    classify: ["plot_accuracy", "plot_confusion", "plot_encoder_attention"],
     generate_text: ["plot_text_loss"],
 }
 PROGRAMS = pytest.mark.parametrize("program", list(PLANS), ids=lambda module: module.__name__)

@@ -303,7 +303,7 @@ def classified(tmp_path_factory: pytest.TempPathFactory) -> Classified:
     plan = ["--steps", "53", "--batch-size", "7", "--vocabulary", "60", "--peak-rate", "0.02"]
     options = ["--dropout", "0", "--seed", "5", "--max-length", "9"]
     with pytest.MonkeyPatch.context() as patch, recorded_updates() as recorded:
-        for name in ("plot_accuracy", "plot_confusion", "plot_looks"):
+        for name in ("plot_accuracy", "plot_confusion", "plot_encoder_attention"):
             patch.setattr(classify, name, lambda *_, **__: None)
         patch.setattr(classify, "REPORT_STEPS", 15)
         train = ["train", "--run", str(folder), *files, *sizes, *plan, *options]
@@ -405,21 +405,21 @@ def test_the_classifier_reports_what_it_guesses_of_each_test_text(
         right = sum(counts[label, label] for label in labels)
         title = "bag of words" if name == "bag" else name
         assert re.search(rf"^{title} +{right / len(test):.1%}$", printed, re.M)
-        found = printed.partition(f"\n{title}: a row for each right label")[2].split("\n")
+        found = printed.partition(f"\n{title}: a row for each label")[2].split("\n")
         assert found[1].split() == labels
         for row, line in enumerate(found[2:5]):
             assert line.split() == [labels[row], *map(str, tables[name][row])]
     assert tables["encoder"] != [[*row] for row in zip(*tables["encoder"], strict=True)]
     assert tables["encoder"] != tables["bag"]
     commonest = Counter(each.label for each in test).most_common(1)[0][1]
-    assert f"always the commonest label  {commonest / len(test):.1%}".split() == next(
+    assert f"always the most common label  {commonest / len(test):.1%}".split() == next(
         line.split() for line in printed.split("\n") if line.startswith("always")
     )
     bags: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in test:
         bags[" ".join(sorted(each.text.split()))][each.label] += 1
     known = sum(max(counts.values()) for counts in bags.values()) / len(test)
-    assert re.search(rf"^best that counts of words allow +{known:.1%}$", printed, re.M)
+    assert re.search(rf"^best of word counts +{known:.1%}$", printed, re.M)
 
 
 def test_each_text_is_labelled_with_its_own_answer(classified: Classified) -> None:

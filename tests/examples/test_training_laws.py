@@ -17,7 +17,7 @@ from torch import Tensor
 import common.training
 from translation import training as training_module
 from translation.batches import Batch, Example, collate, make_batches
-from translation.training import Translation, TranslationTraining
+from translation.training import TranslationTask, TranslationTraining
 
 
 @pytest.fixture(params=["paired", "single"])
@@ -203,7 +203,7 @@ def train_with_losses(
 ) -> tuple[TranslationTraining, list[Update]]:
     """Train a tiny translator whose epochs are told these validation losses."""
     given = iter(losses)
-    monkeypatch.setattr(Translation, "validation_loss", lambda *_: next(given))
+    monkeypatch.setattr(TranslationTask, "validation_loss", lambda *_: next(given))
     monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     with recorded_updates() as recorded:
         training = begin(folder, replace(SETTINGS, epochs=len(losses), patience=patience))
