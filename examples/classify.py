@@ -39,12 +39,12 @@ from classification.learning import (
 )
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_confusion, plot_encoder_attention
+from common.commands import input_lines, run_command
 from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
 from common.options import Parser, add_training_options, chosen_fields, new_parser, run_options
-from common.program import input_lines, run_command
 from common.run import Run
 from common.tables import format_table
 from common.tokenizer import Tokenizer

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from common.commands import run_command
 from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
@@ -39,7 +40,6 @@ from common.options import (
     number,
     run_options,
 )
-from common.program import run_command
 from common.run import Run
 from common.tables import format_table
 from common.text_files import decode_line

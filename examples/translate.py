@@ -29,12 +29,13 @@ import torch
 import common  # noqa: F401  # isort: skip  (first: it names packages that are missing)
 from tqdm import tqdm
 
+from common.commands import input_lines, run_command
 from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock, check_output, write_atomically
 from common.options import chosen_fields
-from common.program import finishing_unread, input_lines, run_command
+from common.program import finishing_unread
 from common.run import Run
 from common.searches import Beam, Search
 from common.text_files import decode_line

@@ -1,7 +1,7 @@
 """Data: labelled texts in three splits, the toy reviews or two files of your own.
 
-A file holds a label and a text per line, separated by a tab: ``label<TAB>text``. Part of the training
-file is held out for validation. No text is in two splits.
+A file holds a label and a text per line, separated by a tab: ``label<TAB>text``. Part of the
+training file is held out for validation. No text is in two splits.
 """
 
 import hashlib

@@ -7,8 +7,8 @@ Two or three people give their opinion, and the label is the opinion of the auth
 hold the same words. Only their order shows whose opinion is whose, so a model of word counts,
 however large, predicts the same label for both and is wrong once.
 
-Reviews come in *families*. The opinions of a review are all of different kinds, and the members of a
-family permute them: in each, "I" has another one. All members have the same word counts and
+Reviews come in *families*. The opinions of a review are all of different kinds, and the members of
+a family permute them: in each, "I" has another one. All members have the same word counts and
 different labels. So a model of word counts is right for one member of each family at most.
 A family is in one split as a whole, and no two families have the same word counts.
 """

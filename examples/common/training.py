@@ -34,13 +34,14 @@ from common.checkpoint import (
     load_weights,
     save_checkpoint,
 )
+from common.commands import resumable
 from common.configuration import check_fields, is_row
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
 from common.learner import AnyModel, Batch, Learner, Loss, Model
 from common.optimiser import learning_rate, load_moments
-from common.program import finishing_unread, resumable
+from common.program import finishing_unread
 from common.run import REPORTED, AnyConfig, Config, Run
 from common.sharding import gather
 
