@@ -20,7 +20,7 @@ PLACES = (
     *("the hotel", "the museum", "this café", "the concert", "the film", "that book", "the tour"),
     *("the bakery", "this beach", "the ferry", "the castle", "the market", "that play", "the zoo"),
 )
-WRITER = "I"
+NARRATOR = "I"
 OTHERS = (
     *("my sister", "my brother", "the guide", "our neighbour", "a friend", "the newspaper"),
     *("everyone else", "my uncle", "the cook", "the driver"),
@@ -74,7 +74,7 @@ def family(rng: Random) -> list[Review]:
         True
     """
     count = rng.choice((2, 3))
-    people = [WRITER, *rng.sample(OTHERS, count - 1)]
+    people = [NARRATOR, *rng.sample(OTHERS, count - 1)]
     rng.shuffle(people)
     labels = rng.sample(list(OPINIONS), count)
     opinions = [opinion(rng, label) for label in labels]
@@ -87,7 +87,7 @@ def family(rng: Random) -> list[Review]:
             clause.format(who=who, opinion=words)
             for clause, who, words in zip(clauses, people, said, strict=True)
         ]
-        label = labels[(people.index(WRITER) + turn) % count]
+        label = labels[(people.index(NARRATOR) + turn) % count]
         reviews.append(Review(frame.format(*told), label))
     return reviews
 

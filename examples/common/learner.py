@@ -152,7 +152,7 @@ class Learner(Generic[Model, Batch]):
         return nullcontext()
 
     def _move(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        if self.device.type == "cuda":  # pinned memory is copied while the program goes on
+        if self.device.type == "cuda":  # pinned memory is copied asynchronously
             tensors = [tensor.pin_memory() for tensor in tensors]
         return [tensor.to(self.device, non_blocking=True) for tensor in tensors]
 

@@ -13,7 +13,7 @@ with the difficulties that make Japanese and English strangers to each other:
 - **choice by meaning**: いる for the living, ある for things; 見る is to *watch* a movie but to
   *see* a bird; 弾く, する and 遊ぶ are all to *play*.
 
-The words and how they inflect are in ``toy_words.py``; this file goes on from phrases to clauses to
+The words and how they inflect are in ``toy_words.py``; this file builds phrases, then clauses, then
 the corpus. English is a function of the Japanese and, within this grammar, Japanese of the English:
 a perfect translator scores 100 BLEU in either direction.
 
@@ -93,9 +93,9 @@ def qualities(noun: Noun) -> list[Adjective]:
     return [adjective for adjective in ADJECTIVES if noun in nouns(adjective.kinds)]
 
 
-def described(rng: Random, noun: Noun, chance: float = 0.3) -> Pair:
+def described(rng: Random, noun: Noun, probability: float = 0.3) -> Pair:
     """Put an adjective before a noun, now and then."""
-    if noun.kind in ONLY_BARE or not qualities(noun) or rng.random() > chance:
+    if noun.kind in ONLY_BARE or not qualities(noun) or rng.random() > probability:
         return noun.japanese, noun.english
     quality = rng.choice(qualities(noun))
     return quality.japanese + noun.japanese, f"{quality.english} {noun.english}"
@@ -212,7 +212,7 @@ def middle(
     Args:
         rng: Chooses.
         verb: What is done.
-        who: The Japanese subject, so that nobody writes to himself.
+        who: The Japanese subject, so that no person writes to himself.
         bare: What an unmarked object means (see ``thing``).
         ask: What is asked for: "object", "count", "place"; "" for nothing.
         places: Where it may be done; None for the verb's own places.
@@ -301,7 +301,7 @@ def subject(rng: Random, verb: Verb, *, asks: bool, wants: bool = False) -> Pers
     """Choose who acts. Of ourselves and our families we tell; about others we may ask."""
     if "a" in verb.uses:
         return Person(*determined(rng, described(rng, rng.choice(nouns("猫 犬")))))
-    if wants:  # Japanese does not tell what goes on in the hearts of others
+    if wants:  # Japanese does not state the feelings of others
         return rng.choice(people("listener" if asks else "speaker"))
     circles = "other name pair" + (" listener" if asks else " speaker family")
     return rng.choice(people(circles + " child" * ("k" in verb.uses)))
@@ -338,7 +338,7 @@ def action(rng: Random) -> Pair:
     ask = rng.choice(asked)
     if ask == "object" and (verb.japanese == "する" or (verb.places and rng.random() < 0.3)):
         verb = DO._replace(places=verb.places, uses=verb.uses.replace("t", ""))  # 何をしましたか
-    verb = verb._replace(uses=verb.uses + "o" * negative)  # nobody does not buy six books
+    verb = verb._replace(uses=verb.uses + "o" * negative)  # a negated verb takes no number of books
     who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood.helper is WANT)
     bare = "often" if mood is FACT and tense == "present" else mood.bare
     japanese, english, front = middle(rng, verb, who.japanese, bare, ask=ask)
@@ -421,7 +421,7 @@ def order(rng: Random) -> Pair:
     """Ask, propose, allow or forbid; sometimes with the reason."""
     form, english, uses, bare = rng.choice(ORDERS)
     verb = rng.choice([v for v in VERBS if set(uses) & set(v.uses)])
-    if (english, verb.group) == ("let's", "カ変"):  # whoever says 来る is there already
+    if (english, verb.group) == ("let's", "カ変"):  # the speaker of 来る is there already
         return order(rng)
     verb = verb._replace(uses=verb.uses + "o" * ("not" in english))
     places = join(verb.places, "ここ") if verb.places and bare != "the" else None
@@ -446,8 +446,8 @@ def be(
 ) -> Pair:  # fmt: skip
     """Say that someone or something is so, is not so, was so; or ask whether."""
     tense = rng.choice(tenses.split())
-    chance = {"speaker": 0.0, "family": 0.0, "listener": 1.0}.get(who.circle, 0.25)
-    asks = rng.random() < chance
+    probability = {"speaker": 0.0, "family": 0.0, "listener": 1.0}.get(who.circle, 0.25)
+    asks = rng.random() < probability
     negative = not asks and rng.random() < 0.3
     clause = tell(who, BE, english, "be", tense, negative=negative, asks=asks)
     return finish(f"{who.japanese}は{predicate(tense, negative)}", clause, asks=asks)
@@ -533,7 +533,7 @@ FOUND = {  # where things are
 
 
 def existence(rng: Random) -> Pair:
-    """Tell what there is, or where it is: いる of the living, ある of things."""
+    """State what there is, or where it is: いる for the living, ある for things."""
     kinds, places = rng.choice(list(FOUND.items()))
     place = rng.choice(places.split())
     noun = rng.choice([noun for noun in nouns(kinds) if noun.japanese not in place])

@@ -253,7 +253,7 @@ PLACES = {
 }
 
 # Japanese, group; base, past, -ing; particle and preposition of the object; what the object may be
-# (kinds, single nouns, places); where it is done; uses: h habit, n going on now, c a skill,
+# (kinds, single nouns, places); where it is done; uses: h habit, n a continuing action, c a skill,
 # p at one's own will, d only to be told not to do, l a pleasure, w in company, k also by children,
 # a by animals, t done to someone, g object never definite, o never counted, s a lasting state,
 # f a feeling.

@@ -118,7 +118,7 @@ def _attend(
 
 
 def _explicit_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
-    """Tell whether the explicit implementation is faster, on a CPU.
+    """Return whether the explicit implementation is faster on a CPU.
 
     Torch's kernel takes one matrix of weights after another; the explicit implementation multiplies
     all of them at once, up to four times faster where they are many and small, as in beam search.
@@ -170,7 +170,7 @@ def _restore_nan(
 
 
 def _has_zero_row(output: Tensor) -> bool:
-    """Tell whether an output may have a row of zeros: by its first column, which is quick.
+    """Return whether an output may have a row of zeros, judged by its first column.
 
     Where there are no values to read (in ``vmap``, with fake tensors), it may.
     """

@@ -1,6 +1,6 @@
 """Shapes: one forward pass as a table, with names for the sizes.
 
-Shapes that do not fit are the most common error of beginners, and a frequent one of everybody else.
+Shapes that do not fit are the most common error of beginners, and a frequent one of experts else.
 :func:`trace_shapes` runs a model once and lists the shapes of each module's inputs and outputs,
 with its parameters and floating-point operations. Sizes are shown by name (batch size B, lengths L
 and S, d_model, ...), so that a dimension can be followed through the model. If the forward pass
