@@ -23,7 +23,7 @@ Next chapter: :mod:`transformer_blocks.feed_forward`, the other half of every la
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -116,7 +116,9 @@ class SingleHeadAttention(nn.Module):
                 not boolean, or ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit.
         """
-        _check_vectors(self, {"query": query, "key": key, "value": value})
+        _check_vectors(self, "query", query)
+        _check_vectors(self, "key", key)
+        _check_vectors(self, "value", value)
         output, _ = scaled_dot_product_attention(
             self.query_projection(query).unsqueeze(1),  # (B, 1, L, d_model): one head
             self.key_projection(key).unsqueeze(1),
@@ -131,7 +133,8 @@ class SingleHeadAttention(nn.Module):
         self, query: Tensor, key: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, of shape (B, 1, L, S)."""
-        _check_vectors(self, {"query": query, "key": key})
+        _check_vectors(self, "query", query)
+        _check_vectors(self, "key", key)
         return attention_weights(
             self.query_projection(query).unsqueeze(1),
             self.key_projection(key).unsqueeze(1),
@@ -305,8 +308,7 @@ class MultiHeadAttention(nn.Module):
                 not boolean, or ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit, or there are no keys to attend to.
         """
-        inputs = {"query": query, "key": key, "value": value}
-        self._check_inputs(inputs, mask=mask, causal=causal, cache=cache)
+        self._check_inputs(query, key, value, mask=mask, causal=causal, cache=cache)
         queries, keys, values = self._project_heads(query, key, value)  # (B, H, L, d_k)
         queries, keys, values = self._transform_and_cache(queries, keys, values, cache)
         heads = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
@@ -330,7 +332,8 @@ class MultiHeadAttention(nn.Module):
             TypeError: If an input is not a tensor or differs from the weights in dtype.
             ValueError: If an input has another shape.
         """
-        _check_vectors(self, {"key": key, "value": value})
+        _check_vectors(self, "key", key)
+        _check_vectors(self, "value", value)
         keys = self._split_heads(self.key_projection(key))
         return self._transform_keys(keys, 0), self._split_heads(self.value_projection(value))
 
@@ -406,7 +409,7 @@ class MultiHeadAttention(nn.Module):
             Weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero if every
             key is masked.
         """
-        self._check_inputs({"query": query, "key": key}, mask=mask, causal=causal, cache=cache)
+        self._check_inputs(query, key, mask=mask, causal=causal, cache=cache)
         parts = [cache.read()[0]] if cache is not None and cache.length else []
         if key is not None:
             new = self._split_heads(self.key_projection(key))
@@ -445,14 +448,14 @@ class MultiHeadAttention(nn.Module):
         return self._transform_queries(queries, keys.shape[2] - queries.shape[2]), keys, values
 
     def _transform_queries(self, queries: Tensor, start: int) -> Tensor:
-        transform: Any
-        for transform in self.transforms:
+        transforms: Any = self._modules["transforms"]  # faster than the attribute
+        for transform in transforms:
             queries = transform.transform_queries(queries, start=start)
         return queries
 
     def _transform_keys(self, keys: Tensor, start: int) -> Tensor:
-        transform: Any
-        for transform in self.transforms:
+        transforms: Any = self._modules["transforms"]
+        for transform in transforms:
             keys = transform.transform_keys(keys, start=start)
         return keys
 
@@ -466,8 +469,9 @@ class MultiHeadAttention(nn.Module):
 
     def _check_inputs(
         self,
-        inputs: Mapping[str, Tensor | None],
-        *,
+        query: Tensor,
+        key: Tensor | None,
+        *value: Tensor | None,
         mask: Tensor | None,
         causal: bool,
         cache: KeyValueCache | None,
@@ -475,21 +479,24 @@ class MultiHeadAttention(nn.Module):
         """Check all arguments of a call, before anything is computed or appended to the cache."""
         if cache is not None:
             check_instance(KeyValueCache, cache=cache)
-        query, *others = inputs.values()
-        missing = sum(x is None for x in others)
-        if missing and (missing < len(others) or cache is None):
-            names = " and ".join(list(inputs)[1:])
+        is_missing = key is None
+        if (is_missing and cache is None) or (value and (value[0] is None) != is_missing):
+            names = "key and value" if value else "key"
             raise ValueError(f"{names} must be given, or a cache that holds some")
-        _check_vectors(self, {"query": query} if missing else inputs)
+        _check_vectors(self, "query", query)
+        if key is not None:
+            _check_vectors(self, "key", key)
+        if value and value[0] is not None:
+            _check_vectors(self, "value", value[0])
         check_flag(causal=causal)
-        if mask is not None and query is not None:
-            keys = sum(x.shape[1] for x in others[:1] if x is not None)
+        if mask is not None:
+            cached, new = 0 if cache is None else cache.length, 0 if key is None else key.shape[1]
             check_mask(
                 mask,
                 batch=query.shape[0],
                 heads=self.num_heads,
                 queries=query.shape[1],
-                keys=keys if cache is None else cache.length + keys,
+                keys=cached + new,
                 device=query.device,
             )
 
@@ -507,13 +514,10 @@ def initialise_projections(layer: SingleHeadAttention | MultiHeadAttention) -> N
             nn.init.zeros_(projection.bias)
 
 
-def _check_vectors(
-    layer: SingleHeadAttention | MultiHeadAttention, inputs: Mapping[str, Tensor | None]
-) -> None:
-    """Check that each input fits its projection."""
-    for name, x in inputs.items():
-        projection: Any = layer._modules[f"{name}_projection"]  # faster than the attribute
-        check_vectors(name, x, getattr(projection, "in_features", None), projection)  # type: ignore[arg-type]
+def _check_vectors(layer: SingleHeadAttention | MultiHeadAttention, name: str, x: Tensor) -> None:
+    """Check that an input fits its projection."""
+    projection: Any = layer._modules[f"{name}_projection"]  # faster than the attribute
+    check_vectors(name, x, getattr(projection, "in_features", None), projection)
 
 
 def _check_output(output: object, shape: tuple[int, ...]) -> None:
