@@ -34,6 +34,7 @@ from transformer_blocks import (
 from transformer_blocks.attention import weights_of
 from transformer_blocks.inference import prepare
 from transformer_blocks.inspection import check_cache, check_causal
+from transformer_blocks.interop import to_torch
 
 HEADS, D_K = 4, 4
 D_MODEL = HEADS * D_K
@@ -324,3 +325,13 @@ def test_gradients_equal_finite_differences(make: Callable[[], MultiHeadAttentio
         return attention(x, x, x, causal=True)
 
     assert torch.autograd.gradcheck(attend, x, fast_mode=True)
+
+
+@pytest.mark.parametrize("make", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_torch_has_no_equivalent_of_transforms(
+    make: Callable[[], list[QueryKeyTransform]],
+) -> None:
+    with pytest.raises(
+        TypeError, match=r"^transforms must be empty, as torch's attention has none"
+    ):
+        to_torch(MultiHeadAttention(D_MODEL, HEADS, transforms=make()))
