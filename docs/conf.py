@@ -37,6 +37,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(collections|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
     # ... and the translator's small parts, which have no page
     ("py:.*", r"translation\.(corpus|presets|run|tokenizer)\..*|UserError"),
+    ("py:.*", r"common\.(batching|checkpoint|configuration|files|optimiser|run|tokenizer)\..*"),
 ]
 
 autodoc_member_order = "bysource"
