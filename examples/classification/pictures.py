@@ -86,7 +86,7 @@ def plot_encoder_attention(
     device = next(model.parameters()).device
     with torch.inference_mode(), record_attention(model, device="cpu") as maps:
         model(torch.tensor([text], device=device))
-    tokens = [piece.replace("▁", "") or piece for piece in tokenizer.pieces(text)]
+    tokens = [subword.replace("▁", "") or subword for subword in tokenizer.subwords(text)]
     rows = [
         [
             AttentionMap(f"encoder, layer {layer}, head {head}", weights, tokens, tokens)

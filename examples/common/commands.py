@@ -13,7 +13,7 @@ from common.text_files import decode_line, read_lines
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Let a training that is interrupted say how to resume it."""
+    """Add to the message of an interruption how to resume the training."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Learner: one update of a model's parameters, whatever the batches are made of.
+"""Learner: one update of a model's parameters, for any model and loss.
 
 An update reads several batches: one, or several in turn where memory is small (gradient
 accumulation), or several at once where several processes train together. Each adds the gradient of
@@ -30,7 +30,7 @@ AnyBatch = TypeVar("AnyBatch", contravariant=True)
 
 
 class Loss(Protocol[AnyModel, AnyBatch]):
-    """What a model learns to reduce."""
+    """A loss function and how its batches are made."""
 
     def count(self, batch: AnyBatch) -> int:
         """Count the targets of a batch: the terms of the sum that :meth:`loss` returns."""
@@ -50,7 +50,7 @@ class Learner(Generic[Model, Batch]):
 
     Args:
         model: The model, on the device where it is trained.
-        loss: The loss that it learns to reduce.
+        loss: The loss to minimise.
         average: Decay of the moving average of the weights.
         processes: The processes that train together; this one alone by default.
         sharded: Whether each process holds only its shard of the model (:mod:`common.sharding`).

@@ -301,7 +301,7 @@ class Run(Generic[AnyConfig]):
                 raise UserError(f"{path} is not the tokenizer that this run was trained with")
         return tokenizers
 
-    # What was learnt
+    # Results
 
     def load_best(self, model: Model, config: AnyConfig, *, last: int | None = None) -> Model:
         """Load the best weights into a model and put it in evaluation mode.
@@ -336,8 +336,8 @@ class Run(Generic[AnyConfig]):
             if not config.is_old:
                 raise
             raise UserError(
-                f"{error}; the run was trained by an earlier version of this program, whose "
-                "weights this one cannot read; train it again"
+                f"{path} holds weights of an earlier version of this program, which this one "
+                "cannot read; train the model again in another --run"
             ) from error
         return model.eval()
 

@@ -76,7 +76,7 @@ def clean_text(text: str, language: str) -> str:
         text = text.translate(_QUOTES)
     text = normalize(text)
     if language in UNSPACED:
-        # Again until nothing changes: a mark that joins its letter may lay another space bare.
+        # Repeated until nothing changes: composing a character may expose another space.
         while (joined := unicodedata.normalize("NFKC", _CJK_SPACE.sub("", text))) != text:
             text = joined
     return text

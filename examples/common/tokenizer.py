@@ -165,7 +165,7 @@ class Tokenizer:
         ids = self._check(i for i in ids if i not in (PAD, BOS, EOS))
         return str(self._processor.decode(ids))
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def subwords(self, ids: Iterable[int]) -> list[str]:
         """Return the subword of each id, special tokens included; a space is shown as ``▁``.
 
         Raises:

@@ -474,7 +474,7 @@ class Training(Generic[Model, Batch]):
 def join_training(folder: Path, device: torch.device) -> Iterator[tuple[Processes, FolderLock]]:
     """Join the processes of a training; the first one locks the folder of its run.
 
-    The training continues to its end even if its output is no longer read.
+    The training continues to its end even if its output is not read.
 
     Raises:
         UserError: If another training is at work in the folder, or the processes do not start.

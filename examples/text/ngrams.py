@@ -17,8 +17,8 @@ T(h) is the number of different words that occur after h, and h' is h without it
 :math:`P_0` is uniform. The idea of Kneser and Ney is what the shorter histories count: not how
 often hw occurs, but after how many *different* words. "Francisco" is frequent but follows "San"
 alone, so it is improbable after any other word. The discount is
-:math:`D_n = n_1 / (n_1 + 2 n_2)`, where :math:`n_1` and :math:`n_2` are the numbers of n-grams that
-occur once and twice.
+:math:`D_n = n_1 / (n_1 + 2 n_2)`, where :math:`n_1` and :math:`n_2` are the numbers of n-grams
+that occur once and twice.
 """
 
 import math

@@ -193,12 +193,12 @@ def attention_with_teacher_forcing(
     probabilities, tokens = logits[0].float().softmax(-1).topk(min(CANDIDATES, logits.shape[-1]))
     return AttentionRecord(
         translation=target_tokenizer.decode(target),
-        source=source_tokenizer.pieces(source),
-        target=target_tokenizer.pieces(target),
-        decoder_input=target_tokenizer.pieces(given),
+        source=source_tokenizer.subwords(source),
+        target=target_tokenizer.subwords(target),
+        decoder_input=target_tokenizer.subwords(given),
         weights={name: maps[name][0][0] for each in model.attentions for name in each.names},
         candidates=[
-            list(zip(target_tokenizer.pieces(ids), of_each, strict=True))
+            list(zip(target_tokenizer.subwords(ids), of_each, strict=True))
             for ids, of_each in zip(tokens.tolist(), probabilities.tolist(), strict=True)
         ],
     )

@@ -431,4 +431,4 @@ def test_a_run_of_another_program_is_told_as_such(
     (tmp_path / "config.json").write_text('{"format_version": 1}', encoding="utf-8")
     assert classify.main(["evaluate", "--run", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert "config.json is damaged, or of another program: it lacks 'seed'" in error
+    assert "config.json is damaged, or of another program: it lacks 'vocabulary'" in error

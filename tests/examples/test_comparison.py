@@ -95,7 +95,7 @@ def test_the_picture_has_a_panel_for_every_layer_and_head(contestants: list[Comp
     assert [name for name, *_ in looks] == ["transformer", "rnn", "rnn-additive"]
     for contestant, (_, look, layers) in zip(contestants, looks, strict=False):
         ids = [*contestant.target.encode(pair.target), EOS]
-        assert look.target == contestant.target.pieces(ids)
+        assert look.target == contestant.target.subwords(ids)
         assert layers == contestant.model.cross_attentions
         for layer in layers:
             weights = look.weights[layer]

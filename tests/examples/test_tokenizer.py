@@ -78,7 +78,7 @@ def test_the_names_of_special_tokens_are_plain_text(folder: Path, text: str) -> 
 
 def test_special_tokens_have_the_ids_that_the_model_relies_on(japanese: Tokenizer) -> None:
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
-    assert japanese.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert japanese.subwords([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
 
 
 @pytest.mark.parametrize("unknown", ["龍", "\ud800", "\0", "🦀"])
@@ -92,11 +92,11 @@ def test_nothing_is_nothing(japanese: Tokenizer, english: Tokenizer) -> None:
     for tokenizer in (japanese, english):
         assert tokenizer.encode("") == [] == tokenizer.encode_many([])
         assert tokenizer.decode([]) == ""
-        assert tokenizer.pieces([]) == []
+        assert tokenizer.subwords([]) == []
 
 
 def test_pieces_spell_the_sentence(english: Tokenizer) -> None:
-    pieces = english.pieces(english.encode("she wrote this letter ."))
+    pieces = english.subwords(english.encode("she wrote this letter ."))
     assert "".join(pieces).replace("▁", " ") == " she wrote this letter ."
 
 
@@ -104,11 +104,11 @@ def test_the_commonest_neighbours_become_the_first_piece(folder: Path) -> None:
     text = ["読みます。", "書きます。", "泳ぎます。"]
     smallest = len(characters(text)) + 4
     tokenizer = Tokenizer.train(text, vocab_size=smallest + 1, path=folder / "masu.model")
-    assert tokenizer.pieces(tokenizer.encode("書きます。")) == ["書", "き", "ます", "。"]
+    assert tokenizer.subwords(tokenizer.encode("書きます。")) == ["書", "き", "ます", "。"]
 
 
 def test_a_word_that_always_stands_between_spaces_becomes_one_piece(english: Tokenizer) -> None:
-    assert english.pieces(english.encode("this newspaper .")) == ["▁this", "▁newspaper", "▁."]
+    assert english.subwords(english.encode("this newspaper .")) == ["▁this", "▁newspaper", "▁."]
 
 
 def test_an_id_outside_the_vocabulary_is_refused(japanese: Tokenizer) -> None:

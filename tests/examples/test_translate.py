@@ -236,7 +236,7 @@ def test_training_is_compiled_where_the_command_line_says_so(
     monkeypatch.setattr(torch, "compile", note)
     command = ["train", "--run", str(tmp_path / "run"), *files, *TINY]
     assert translate.main([*command, "--compile"]) == 0
-    assert [(function.__name__, dynamic) for function, dynamic in compiled] == [("hidden", True)]
+    assert [(function.__name__, dynamic) for function, dynamic in compiled] == [("compute_hidden", True)]
 
 
 def test_only_an_interrupted_training_tells_how_it_goes_on(
