@@ -71,7 +71,7 @@ def sentence_loss(
 
 @torch.no_grad()
 def greedy(model: Translator, source: Sequence[int]) -> list[int]:
-    """Take the likeliest token again and again, reading the whole prefix anew each time."""
+    """Decode greedily, with a forward pass over the whole prefix at each step."""
     written: list[int] = []
     for _ in range(2 * (len(source) + 1) + 10):
         scores = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *written]]))

@@ -474,18 +474,18 @@ def test_a_flipped_bit_in_any_byte_of_a_manifest_is_found(whole: Path) -> None:
 
 
 def test_a_thousand_flipped_bits_and_two_hundred_truncations_are_all_found(whole: Path) -> None:
-    dice = random.Random(0)
+    rng = random.Random(0)
     model = nn.Linear(4, 3)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     files = {name: (whole / name).read_bytes() for name in FILES}
     for attempt in range(1200):
-        name = dice.choice(FILES)
+        name = rng.choice(FILES)
         dirty = bytearray(files[name])
         if attempt < 1000:
-            bit = dice.randrange(8 * len(dirty))
+            bit = rng.randrange(8 * len(dirty))
             dirty[bit // 8] ^= 1 << bit % 8
         else:
-            del dirty[dice.randrange(len(dirty)) :]
+            del dirty[rng.randrange(len(dirty)) :]
         (whole / name).write_bytes(dirty)
         with pytest.raises(UserError):
             load_weights(model, load_checkpoint(whole).tensors["model"], path=whole)
@@ -983,7 +983,7 @@ def kill_at_every_operation(place: Path, step: int, keep: int) -> None:
 
 def kill_at_random_moments(folder: Path, times: int) -> None:
     """Save and save again, be killed, look at what is there, go on from it; ``times`` over."""
-    dice = random.Random(0)
+    rng = random.Random(0)
     step, folder = 0, folder / "checkpoints"
     save_step(folder, 0)
 
@@ -996,7 +996,7 @@ def kill_at_random_moments(folder: Path, times: int) -> None:
 
     for _ in range(times):
         child = fork(save_for_ever)
-        time.sleep(dice.uniform(0.0, 0.15))
+        time.sleep(rng.uniform(0.0, 0.15))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         newest = latest_checkpoint(folder)

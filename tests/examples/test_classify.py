@@ -77,7 +77,7 @@ def test_no_bag_of_words_is_in_two_splits_and_none_is_in_one_twice() -> None:
     assert toy_reviews(seed=1) != splits
 
 
-def test_a_family_that_is_told_again_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_family_that_is_generated_again_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
         "PLACES": ["the zoo"],
         "OTHERS": ["my sister", "a friend"],
@@ -130,7 +130,7 @@ def test_the_encoder_learns_what_the_bag_cannot(tmp_path: Path) -> None:
     assert of_bag <= 0.5 + 1e-9
 
 
-def test_padding_and_company_make_no_difference_to_an_answer() -> None:
+def test_a_prediction_depends_neither_on_padding_nor_on_the_batch() -> None:
     encoder = EncoderClassifier(
         *(20, 3), num_layers=2, d_model=16, num_heads=2, d_ff=32, dropout=0.5, max_length=30
     ).eval()
@@ -273,7 +273,7 @@ def test_seeds_differ_and_repeat(tmp_path: Path, files: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_a_run_is_never_written_over_and_goes_on_for_more_steps(
+def test_a_run_is_never_overwritten_and_resumes_for_more_steps(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
@@ -301,7 +301,7 @@ def test_a_run_is_never_written_over_and_goes_on_for_more_steps(
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_best_weights_that_were_lost_are_kept_again(tmp_path: Path, files: list[str]) -> None:
+def test_lost_best_weights_are_saved_again(tmp_path: Path, files: list[str]) -> None:
     folder = tmp_path / "run"
     assert classify.main(["train", "--run", str(folder), *files, *TINY]) == 0
     shutil.rmtree(folder / "best")
@@ -313,7 +313,7 @@ def test_best_weights_that_were_lost_are_kept_again(tmp_path: Path, files: list[
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_what_was_learnt_from_must_stay_as_it_is(
+def test_changed_training_data_are_refused(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
@@ -355,7 +355,7 @@ def test_what_was_learnt_from_must_stay_as_it_is(
         (["dance"], "invalid choice"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line(
+def test_an_impossible_command_is_refused_in_one_line(
     arguments: list[str],
     message: str,
     tmp_path: Path,
@@ -379,7 +379,7 @@ def test_what_cannot_be_done_is_told_in_one_line(
         (b"good\tfine\ngood\tbest\n", "must hold texts of at least two labels"),
     ],
 )
-def test_a_file_that_cannot_be_learnt_from_is_refused(
+def test_a_file_without_enough_labels_is_refused(
     content: bytes,
     message: str,
     tmp_path: Path,
@@ -425,7 +425,7 @@ def test_lines_without_a_label_or_a_text_are_left_out_and_counted(
         read_reviews(tmp_path)
 
 
-def test_a_run_of_another_program_is_told_as_such(
+def test_a_run_of_another_program_is_recognised(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.json").write_text('{"format_version": 1}', encoding="utf-8")

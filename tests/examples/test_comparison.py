@@ -41,7 +41,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def contestants(folders: list[Path]) -> list[ComparedRun]:
+def compared(folders: list[Path]) -> list[ComparedRun]:
     runs = [Run(folder, Config) for folder in folders]
     return [
         ComparedRun(
@@ -54,12 +54,12 @@ def contestants(folders: list[Path]) -> list[ComparedRun]:
     ]
 
 
-def test_each_run_gets_the_scores_it_has_alone(contestants: list[ComparedRun]) -> None:
+def test_each_run_gets_the_scores_it_has_alone(compared: list[ComparedRun]) -> None:
     corpus = make_corpus()
-    groups, results = compare(contestants, corpus, search=Greedy(), batch_tokens=64)
+    groups, results = compare(compared, corpus, search=Greedy(), batch_tokens=64)
     assert [result.model for result in results] == list(MODELS)
     references = [pair.target for pair in corpus.test]
-    for contestant, result in zip(contestants, results, strict=True):
+    for contestant, result in zip(compared, results, strict=True):
         lines = write(
             contestant.model,
             contestant.source,
@@ -89,11 +89,11 @@ def test_each_run_gets_the_scores_it_has_alone(contestants: list[ComparedRun]) -
         assert text.count(f"\n{name} ") == 2
 
 
-def test_the_picture_has_a_panel_for_every_layer_and_head(contestants: list[ComparedRun]) -> None:
+def test_the_picture_has_a_panel_for_every_layer_and_head(compared: list[ComparedRun]) -> None:
     pair = make_corpus().test[0]
-    looks = attention_along(contestants, pair)
+    looks = attention_along(compared, pair)
     assert [name for name, *_ in looks] == ["transformer", "rnn", "rnn-additive"]
-    for contestant, (_, look, layers) in zip(contestants, looks, strict=False):
+    for contestant, (_, look, layers) in zip(compared, looks, strict=False):
         ids = [*contestant.target.encode(pair.target), EOS]
         assert look.target == contestant.target.subwords(ids)
         assert layers == contestant.model.cross_attentions
@@ -134,17 +134,17 @@ def test_a_table_stands_in_columns() -> None:
     ]
 
 
-def test_runs_of_one_name_are_told_apart() -> None:
+def test_runs_of_one_name_are_distinguished() -> None:
     assert names_of([Path("a/x"), Path("b/x")]) == ["a/x", "b/x"]
 
 
-def test_runs_of_other_sentences_are_not_compared(contestants: list[ComparedRun]) -> None:
-    other = contestants[1]
+def test_runs_of_other_sentences_are_not_compared(compared: list[ComparedRun]) -> None:
+    other = compared[1]
     other = replace(other, config=replace(other.config, corpus="toy", data_hash="0"))
     with pytest.raises(UserError, match=r"different sentences \(files from ja to en, and toy from"):
-        check_comparable([contestants[0], other])
+        check_comparable([compared[0], other])
     with pytest.raises(UserError, match=r"is named twice$"):
-        check_comparable([contestants[0], contestants[0]])
+        check_comparable([compared[0], compared[0]])
 
 
 @pytest.mark.parametrize("text", [None, "", "{}\n", "[]\n", "{\n", '{"epoch": 1}\n'])

@@ -101,7 +101,7 @@ def test_raw_english_becomes_like_the_tokenised_corpus(raw: str, cleaned: str) -
     assert clean(raw, "en", corpus=SMALL_PARALLEL_ENJA) == cleaned
 
 
-def test_english_elsewhere_keeps_its_case_and_punctuation() -> None:
+def test_english_of_other_corpora_is_not_lowercased() -> None:
     assert clean(" I can’t  tell. ", "en", corpus="toy") == "I can't tell."
 
 
@@ -385,7 +385,7 @@ def test_without_a_data_folder_the_corpus_is_downloaded_into_the_repository(
     assert calls == [(corpus_module.SHA256, tiny, {"base_url": corpus_module.BASE_URL})]
 
 
-def test_the_download_asks_for_the_six_known_files(
+def test_the_download_requests_the_six_known_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")

@@ -33,7 +33,7 @@ def test_a_step_scores_as_the_whole_model_does(trained: TranslationTraining) -> 
             torch.testing.assert_close(scores, whole[:, position], rtol=0, atol=1e-5)
 
 
-def test_selected_rows_go_on_as_if_alone(trained: TranslationTraining) -> None:
+def test_reordered_rows_continue_as_if_alone(trained: TranslationTraining) -> None:
     model = trained.model.eval()
     source = pad([[5, 6, 7], [8, 9], [10, 11, 12]])
     first, second = torch.tensor([BOS, BOS, BOS]), torch.tensor([7, 8])
@@ -92,7 +92,7 @@ def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
     assert len(set(one_by_one)) > 1
 
 
-def test_one_beam_is_greedy_and_more_beams_find_likelier_sentences(
+def test_beam_size_1_is_greedy_and_larger_beams_find_more_probable_translations(
     trained: TranslationTraining,
 ) -> None:
     sentences = [pair.source for pair in trained.task.corpus.train]
@@ -111,7 +111,7 @@ def test_one_beam_is_greedy_and_more_beams_find_likelier_sentences(
     assert max(likelier) > 1e-3
 
 
-def test_the_same_dice_draw_the_same_translations(trained: TranslationTraining) -> None:
+def test_the_same_seed_samples_the_same_translations(trained: TranslationTraining) -> None:
     def tell(seed: int) -> list[list[Translation]]:
         search = Sample(3.0, None, 0.9, torch.Generator().manual_seed(seed), n_best=4)
         sentences = ["犬が走る。", "", "猫が眠る。"]
@@ -154,7 +154,7 @@ def test_a_sentence_that_never_ends_stops(trained: TranslationTraining) -> None:
     assert len(trained.task.tokenizers[1].encode(translation)) <= trained.model.max_length
 
 
-def test_a_look_at_a_sentence_that_is_too_long_says_so(
+def test_recording_attention_of_a_cut_sentence_logs_a_warning(
     trained: TranslationTraining, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = translate_with_attention(
@@ -186,7 +186,7 @@ def test_progress_adds_up_to_the_sentences_translated(trained: TranslationTraini
     assert sum(done) == 5
 
 
-def test_a_look_names_what_was_read_and_written(trained: TranslationTraining) -> None:
+def test_an_attention_record_holds_source_and_target_tokens(trained: TranslationTraining) -> None:
     seen = translate_with_attention(
         trained.model.eval(), *trained.task.tokenizers, "犬が走る。", search=Greedy()
     )

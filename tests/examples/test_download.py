@@ -101,9 +101,7 @@ def test_files_that_are_there_are_not_asked_for_again(server: Server, tmp_path: 
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_broken_download_goes_on_where_it_stopped(
-    server: Server, tmp_path: Path, ranges: bool
-) -> None:
+def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path, ranges: bool) -> None:
     server.cut, server.ranges = 30_000, ranges
     with pytest.raises(UserError, match=r"train\.ja .* 50,000 bytes too early; run again"):
         fetch(SHA256, tmp_path, base_url=server.url)
@@ -114,7 +112,7 @@ def test_a_broken_download_goes_on_where_it_stopped(
     assert server.requests[1] == ("train.ja", "bytes=30000-")
 
 
-def test_a_killed_download_goes_on_where_it_stopped(server: Server, tmp_path: Path) -> None:
+def test_a_killed_download_is_resumed(server: Server, tmp_path: Path) -> None:
     server.cut = 1_000
     server.stall.clear()
     program = (
@@ -237,7 +235,7 @@ def respond(status: int = 200, **headers: str) -> Callable[[Handler], None]:
         ("", "infinite loop"),
     ],
 )
-def test_a_redirect_that_leads_nowhere_is_told_in_one_line(
+def test_an_invalid_redirect_is_refused_in_one_line(
     server: Server, tmp_path: Path, location: str, reason: str
 ) -> None:
     server.answer = respond(302, Location=location)
@@ -258,7 +256,7 @@ def test_a_redirect_to_another_page_is_followed(server: Server, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("length", ["many", "-5", "1_000", "1.5", "٣", "9" * 5000, "", "5, 5"])
-def test_a_length_that_is_none_is_told_in_one_line(
+def test_an_invalid_length_is_refused_in_one_line(
     server: Server, tmp_path: Path, length: str
 ) -> None:
     def answer(handler: Handler) -> None:

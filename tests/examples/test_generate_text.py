@@ -1,9 +1,13 @@
-"""The language model: its baseline, its two styles, how it writes, and the program around them."""
+"""The language model: its baseline, its two styles, its decoding, and the program."""
 
+import hashlib
 import itertools
 import json
 import math
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +18,7 @@ from matplotlib.image import imread
 from tests.examples.test_translate import one_error_line
 
 import generate_text
+from common.checkpoint import load_checkpoint, save_checkpoint
 from common.errors import UserError
 from common.learner import Learner
 from common.run import Run
@@ -27,6 +32,7 @@ from text.stories import BOYS, GIRLS, story, toy_text
 from text.writing import Decoding, generate, side_by_side
 from transformer_blocks import greedy_search
 
+PROGRAM = Path(__file__).parents[2] / "examples" / "generate_text.py"
 SIZES = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
 TINY = [
     *("--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"),
@@ -52,7 +58,7 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_the_chances_of_all_tokens_sum_to_one_after_any_history(order: int) -> None:
+def test_the_probabilities_of_all_tokens_sum_to_one_after_any_history(order: int) -> None:
     rng = Random(order)
     text = [rng.choice((1, 2, 2, 3, 3, 3, 5)) for _ in range(200)]
     model = NgramModel(text, order=order, vocabulary=7)
@@ -134,7 +140,7 @@ def test_a_stream_reads_back_as_its_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_no_model_looks_ahead(style: str) -> None:
+def test_future_tokens_cannot_change_past_logits(style: str) -> None:
     model = build(style)
     tokens = torch.randint(30, (2, 9))
     later = tokens.clone()
@@ -166,7 +172,7 @@ def test_steps_score_as_reading_the_same_window_at_once(style: str, given: int) 
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_rows_that_are_selected_go_on_as_if_they_had_been_alone(style: str) -> None:
+def test_reordered_rows_continue_as_if_alone(style: str) -> None:
     model = build(style)
     prompt = torch.randint(4, 30, (3, 4))
     with torch.no_grad():
@@ -382,13 +388,13 @@ def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
         (["generate", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
         (["generate", "--temperature", "0"], "must be a number above 0"),
         (["generate", "--greedy", "--top-k", "3"], "--top-k goes without --greedy"),
-        (["generate", "--greedy", "--count", "2"], "--greedy writes the same each time"),
+        (["generate", "--greedy", "--count", "2"], "--greedy generates the same text each time"),
         (["generate", "--side-by-side", "--count", "2"], "goes without --greedy and --count"),
         (["generate", "--length", "-3"], "--length: must be a whole number from 1 to 1000000"),
         ([], "required"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line(
+def test_an_impossible_command_is_refused_in_one_line(
     arguments: list[str],
     message: str,
     tmp_path: Path,
@@ -435,3 +441,46 @@ def test_a_prompt_that_is_no_text_is_refused(
 ) -> None:
     assert generate_text.main(["generate", "--run", str(trained), "a\udc8cb"]) == 2
     assert "the prompt is not UTF-8" in one_error_line(capsys)
+
+
+def test_weights_of_a_version_that_called_the_decoder_an_encoder_are_loaded(
+    trained: Path, tmp_path: Path
+) -> None:
+    model, _ = load(trained)
+    shutil.copytree(trained, tmp_path / "run")
+    run = Run(tmp_path / "run", Config)
+    path = max(run.best.iterdir())
+    checkpoint = load_checkpoint(path)
+    content = json.loads(run.config_file.read_text())
+    content["tokenizer_hash"] = content.pop("tokenizers")["tokenizer"]
+    for name in ("sha256", "epochs", "minutes", "patience", "accumulate"):  # unknown then
+        del content[name]
+    content["format_version"] = 2
+    sealed = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    definition = {k: v for k, v in content.items() if k not in ("steps", "format_version")}
+    weights = checkpoint.tensors["model"]
+    old = {name.replace("decoder.", "encoder.", 1): each for name, each in weights.items()}
+    assert old.keys() != weights.keys()
+    shutil.rmtree(run.best)
+    save_checkpoint(
+        run.best,
+        step=checkpoint.step,
+        tensors={"model": old},
+        state=checkpoint.state | {"config": definition},
+    )
+    run.config_file.write_text(json.dumps(content | {"sha256": sealed}))
+    found, _ = load(run.folder)
+    for parameter, expected in zip(found.parameters(), model.parameters(), strict=True):
+        assert torch.equal(parameter, expected)
+    assert generate_text.main(["train", "--run", str(run.folder), "--resume"]) == 2
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_in_two_processes(tmp_path: Path, file: str) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--standalone", "--", str(PROGRAM), "train", "--text", file, *TINY]
+    command += ["--run", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Written:") == 1  # one process prints
+    assert Run(tmp_path / "run", Config).read_metrics()

@@ -104,7 +104,7 @@ def test_two_processes_learn_what_one_learns_from_two_batches_an_update(
         torch.set_default_dtype(default)
     two, one = last_checkpoint(tmp_path / "two"), last_checkpoint(tmp_path / "one")
     first, second = two.state["random"]
-    assert not torch.equal(first["cpu"], second["cpu"])  # other dice for dropout
+    assert not torch.equal(first["cpu"], second["cpu"])  # other random numbers for dropout
     assert two.step == one.step == 6 * 4  # seven batches: the last update has but one
     for name, tensor in one.tensors["model"].items():
         # The gradient of a key's bias is nothing but rounding, which Adam blows up.
@@ -139,7 +139,7 @@ def join_by(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> int
 
 @pytest.mark.parametrize("missing", ENVIRONMENT)
 @pytest.mark.parametrize("blank", [True, False])
-def test_an_environment_that_lacks_a_name_is_told_in_one_line(
+def test_a_missing_environment_variable_is_named_in_one_line(
     missing: str, blank: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environment = {name: value for name, value in ENVIRONMENT.items() if name != missing}
@@ -162,7 +162,7 @@ def test_an_environment_that_lacks_a_name_is_told_in_one_line(
         ("MASTER_PORT", "65536", "from 1 to 65535, got '65536'"),
     ],
 )
-def test_a_number_of_a_process_out_of_range_is_told_in_one_line(
+def test_a_rank_or_port_out_of_range_is_refused_in_one_line(
     name: str,
     value: str,
     rule: str,
@@ -174,7 +174,7 @@ def test_a_number_of_a_process_out_of_range_is_told_in_one_line(
     assert line.startswith(f"error: {name} must be a whole number {rule}")
 
 
-def test_a_local_number_that_is_none_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_local_rank_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "one")
     with pytest.raises(UserError, match=r"^LOCAL_RANK must be a whole number from 0 to"):
         local_rank()

@@ -315,7 +315,8 @@ def test_every_edited_field_of_a_configuration_is_named(
         else:
             content = json.loads(written) | asdict(changed)
             run.config_file.write_text(json.dumps(content))
-        message = f"{'source' if name == 'tokenizers' else name} is|not the tokenizer|make no model"
+        named = config.TOKENIZERS[0] if name == "tokenizers" else name
+        message = f"{named} is|not the tokenizer|make no model"
         message = r"config\.json has changed since" if name in free else message
         with pytest.raises(UserError, match=message):
             load()
@@ -352,12 +353,12 @@ def flip_bits(run: Run[Config], flips: int, caplog: pytest.LogCaptureFixture) ->
     before_newest = state_to_resume(run)
     hidden.rename(newest)
     run.metrics.write_bytes(metrics)  # which resuming writes anew
-    dice, errors = random.Random(0), list[str]()
+    rng, errors = random.Random(0), list[str]()
     for number in range(flips):
         file = files[number % len(files)]
         content = file.read_bytes()
         changed = bytearray(content)
-        bit = dice.randrange(8 * len(content))
+        bit = rng.randrange(8 * len(content))
         changed[bit // 8] ^= 1 << bit % 8
         for state, expected in clean.items():
             file.write_bytes(changed)
@@ -564,7 +565,7 @@ def test_a_training_whose_reader_has_gone_is_complete(
     assert set(snapshot(tmp_path / "run")) == set(snapshot(runs[program]))
 
 
-def test_a_full_disk_behind_standard_output_is_told_and_named(
+def test_a_full_disk_behind_standard_output_is_named(
     tmp_path: Path,
     data: dict[ModuleType, list[str]],
     monkeypatch: pytest.MonkeyPatch,
@@ -784,7 +785,7 @@ def test_metrics_are_at_most_one_epoch_ahead_of_their_checkpoint(tiny: Run[Confi
 
 
 @PROGRAMS
-def test_an_error_that_cannot_be_told_leaves_its_exit_status(
+def test_an_error_that_cannot_be_printed_sets_the_exit_status(
     program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _, stream in outputs_that_fail():

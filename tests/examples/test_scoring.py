@@ -15,6 +15,6 @@ def test_bleu_is_the_mean_of_matches_times_the_penalty_for_brevity() -> None:
     assert bleu == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
 
 
-def test_the_signature_tells_how_words_were_cut() -> None:
+def test_the_signature_names_the_tokenizer() -> None:
     for tokenize in ("none", "13a", "char"):
         assert f"tok:{tokenize}" in score(["a"], ["a"], tokenize=tokenize).bleu_signature

@@ -222,7 +222,7 @@ def test_the_loops_gradient_is_that_of_the_mean_and_its_norm_at_most_one(tmp_pat
         ([1.0, 3.0, 2.0], 1),
     ],
 )
-def test_the_loop_keeps_the_report_with_the_lowest_validation_loss(
+def test_the_best_weights_are_those_of_the_lowest_validation_loss(
     tmp_path: Path, losses: list[float], best: int
 ) -> None:
     plan = plan_of(3 * len(losses), 3)
@@ -422,7 +422,7 @@ def test_the_classifier_reports_what_it_guesses_of_each_test_text(
     assert re.search(rf"^best of word counts +{known:.1%}$", printed, re.M)
 
 
-def test_each_text_is_labelled_with_its_own_answer(classified: Classified) -> None:
+def test_each_text_is_classified_by_itself(classified: Classified) -> None:
     texts = [each.text for each in classified.test]
     printed = run_program(classify.main, "classify", "--run", str(classified.folder), *texts)
     lines = printed.removesuffix("\n").split("\n")
@@ -591,7 +591,7 @@ def test_the_language_model_reports_perplexity_and_bits_of_the_test_text(
 
 
 @torch.no_grad()
-def test_the_language_model_goes_on_with_the_likeliest_token(written: Written) -> None:
+def test_greedy_decoding_continues_with_the_most_probable_token(written: Written) -> None:
     model, prompt = written.best(), "the old"
     ids = [EOS, *written.tokenizer.encode(prompt)]
     for _ in range(6):

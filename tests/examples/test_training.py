@@ -114,7 +114,7 @@ def test_a_training_stopped_at_any_save_ends_as_one_that_never_stopped(
     ]
 
 
-def test_an_epoch_that_goes_on_with_larger_updates_reads_every_sentence_once(
+def test_an_epoch_resumed_with_larger_updates_reads_every_sentence_once(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "run"
@@ -143,7 +143,7 @@ def test_training_stops_where_nothing_is_gained(tmp_path: Path) -> None:
     assert training.progress.epoch == 2
 
 
-def test_a_loss_that_is_no_number_stops_the_training_and_keeps_what_was_saved(
+def test_a_loss_of_nan_stops_the_training_before_anything_is_saved(
     tmp_path: Path,
 ) -> None:
     training = begin(tmp_path / "run")
@@ -154,7 +154,7 @@ def test_a_loss_that_is_no_number_stops_the_training_and_keeps_what_was_saved(
     assert latest_checkpoint(training.run.checkpoints) is None
 
 
-def test_a_loss_that_becomes_no_number_leaves_a_checkpoint_that_is_fine(tmp_path: Path) -> None:
+def test_a_loss_that_becomes_nan_leaves_an_intact_checkpoint(tmp_path: Path) -> None:
     training = begin(tmp_path / "run", save_steps=3)
     update = training.learner.update
 
@@ -212,7 +212,7 @@ def test_rows_that_are_no_metrics_are_dropped_on_resume(
     assert metrics.read_bytes() == whole
 
 
-def test_a_model_that_breaks_in_its_last_update_is_not_kept(tmp_path: Path) -> None:
+def test_a_model_that_diverges_in_its_last_update_is_not_saved_as_best(tmp_path: Path) -> None:
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=1, peak_rate=1e18, warmup_steps=1))
     with pytest.raises(UserError, match=r"the loss is (nan|inf) at step"):
         training.fit()

@@ -222,7 +222,7 @@ def train_with_losses(
         ([1.0, 1.0, 1.0, 1.0], 2, 1, 3),  # an equal loss is no gain
     ],
 )
-def test_the_epoch_with_the_lowest_validation_loss_is_kept_and_too_many_without_one_end_it(
+def test_the_best_epoch_is_saved_and_early_stopping_follows_the_patience(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     losses: list[float],

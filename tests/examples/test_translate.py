@@ -204,7 +204,7 @@ def test_resume_trains_on_for_more_epochs(
     assert [json.loads(line)["epoch"] for line in lines if line] == [1, 2, 3, 4]
 
 
-def test_how_updates_are_made_and_kept_is_chosen_on_the_command_line(
+def test_accumulation_and_checkpoints_are_set_on_the_command_line(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
@@ -236,10 +236,12 @@ def test_training_is_compiled_where_the_command_line_says_so(
     monkeypatch.setattr(torch, "compile", note)
     command = ["train", "--run", str(tmp_path / "run"), *files, *TINY]
     assert translate.main([*command, "--compile"]) == 0
-    assert [(function.__name__, dynamic) for function, dynamic in compiled] == [("compute_hidden", True)]
+    assert [(function.__name__, dynamic) for function, dynamic in compiled] == [
+        ("compute_hidden", True)
+    ]
 
 
-def test_only_an_interrupted_training_tells_how_it_goes_on(
+def test_only_an_interrupted_training_names_resume(
     tmp_path: Path,
     files: list[str],
     trained: TranslationTraining,
@@ -358,7 +360,7 @@ def test_more_beams_than_words_are_refused(
         (["dance"], "invalid choice"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line(
+def test_an_impossible_command_is_refused_in_one_line(
     arguments: list[str],
     message: str,
     tmp_path: Path,

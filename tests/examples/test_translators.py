@@ -77,7 +77,7 @@ def test_a_step_scores_as_the_whole_model_does(model: Translator) -> None:
 
 
 @torch.no_grad()
-def test_selected_rows_go_on_as_if_alone(model: Translator) -> None:
+def test_reordered_rows_continue_as_if_alone(model: Translator) -> None:
     source = pad([[5, 6, 7], [8, 9], [10, 11, 12]])
     steps = model.begin(source)
     steps.step(torch.tensor([BOS, BOS, BOS]))
