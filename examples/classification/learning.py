@@ -14,8 +14,8 @@ from classification.reviews import Review
 from common.batching import group_by_length, pad
 from common.configuration import build_model
 from common.run import Config as TrainingConfig
+from common.task import random_generator
 from common.tokenizer import BOS, Tokenizer
-from common.training import random_generator
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Config(TrainingConfig):
 
 
 class Classification:
-    """The task of predicting the label of a text; a :class:`common.training.Task`.
+    """The task of predicting the label of a text; a :class:`common.task.Task`.
 
     Args:
         data: The texts and their labels.

@@ -1,9 +1,9 @@
 """Training: one loop for any model and task, which loses nothing when it is killed.
 
 The loop updates the model (:class:`common.learner.Learner`), validates it, saves it, and keeps the
-weights with the lowest validation loss. What the model learns is a :class:`Task`. The learning rate
-rises during the warm-up and falls to zero at the planned end, which is a number of updates, of
-epochs or of minutes.
+weights with the lowest validation loss. What the model learns is a :class:`common.task.Task`. The
+learning rate rises during the warm-up and falls to zero at the planned end, which is a number of
+updates, of epochs or of minutes.
 
 A checkpoint holds everything that the next update depends on: weights, their average, the moments
 of Adam, the states of the random number generators, and the progress within the epoch. So a
@@ -14,14 +14,13 @@ where a clock decides, as in a plan of minutes, the two may differ.
 import json
 import logging
 import math
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol
+from typing import Any, ClassVar, Generic
 
 import torch
 from torch import Tensor
@@ -39,36 +38,14 @@ from common.configuration import check_fields, is_row
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
-from common.learner import AnyModel, Batch, Learner, Loss, Model
+from common.learner import Batch, Learner, Model
 from common.optimiser import learning_rate, load_moments
 from common.program import finishing_unread
 from common.run import REPORTED, AnyConfig, Config, Run
 from common.sharding import gather
+from common.task import Task
 
 log = logging.getLogger(__name__)
-
-
-class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
-    """What a model learns, and how it is validated.
-
-    Attributes:
-        unit: The name of the targets, such as "tokens".
-    """
-
-    unit: str
-
-    def batches(self, epoch: int) -> Sequence[Batch]:
-        """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
-        ...
-
-    def validate(self, model: AnyModel) -> dict[str, float]:
-        """Compute figures of a model in evaluation mode; the lowest ``validation_loss`` is best."""
-        ...
-
-
-def random_generator(seed: int, *purpose: object) -> random.Random:
-    """Make a generator of random numbers that depend only on a seed and a purpose."""
-    return random.Random(" ".join(map(str, (seed, *purpose))))
 
 
 @dataclass

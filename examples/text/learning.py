@@ -9,7 +9,7 @@ from torch import Tensor
 
 from common.configuration import build_model
 from common.run import Config as TrainingConfig
-from common.training import random_generator
+from common.task import random_generator
 from text.models import STYLES, LanguageModel
 from transformer_blocks import linear_cross_entropy
 
@@ -64,7 +64,7 @@ class Config(TrainingConfig):
 
 
 class NextToken:
-    """The task of predicting each next token; a :class:`common.training.Task`.
+    """The task of predicting each next token; a :class:`common.task.Task`.
 
     Args:
         train: The token ids of the training text, of shape (T,).

@@ -81,7 +81,7 @@ def compute_hidden(model: Translator, source: Tensor, target: Tensor) -> Tensor:
 
 
 class TranslationTask(TranslationLoss):
-    """The task of learning to translate a corpus; a :class:`common.training.Task`.
+    """The task of learning to translate a corpus; a :class:`common.task.Task`.
 
     Args:
         corpus: The sentence pairs.

@@ -12,7 +12,7 @@ FLOORS = {
     **dict.fromkeys(("__init__", "errors", "ranges", "batching", "tables", "optimiser"), 0),
     **dict.fromkeys(("options", "text_files", "files", "distributed", "sharding", "searches"), 1),
     **dict.fromkeys(("program", "configuration", "plots", "tokenizer", "learner"), 2),
-    **dict.fromkeys(("checkpoint", "commands"), 3),
+    **dict.fromkeys(("checkpoint", "commands", "task"), 3),
     "run": 4,
     "training": 5,
 }

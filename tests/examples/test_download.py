@@ -307,7 +307,7 @@ def test_a_server_that_is_slow_without_end_is_left(
 
     monkeypatch.setattr(download, "LONGEST", 0.2)
     server.answer = answer
-    with pytest.raises(UserError, match=r"it took longer than 0\.2 seconds; run again to go on"):
+    with pytest.raises(UserError, match=r"it took longer than 0\.2 seconds; run again to resume"):
         fetch(SHA256, tmp_path, base_url=server.url)
     left = contents(tmp_path)
     time.sleep(0.1)

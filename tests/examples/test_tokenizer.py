@@ -95,9 +95,9 @@ def test_nothing_is_nothing(japanese: Tokenizer, english: Tokenizer) -> None:
         assert tokenizer.subwords([]) == []
 
 
-def test_pieces_spell_the_sentence(english: Tokenizer) -> None:
-    pieces = english.subwords(english.encode("she wrote this letter ."))
-    assert "".join(pieces).replace("▁", " ") == " she wrote this letter ."
+def test_subwords_concatenate_to_the_sentence(english: Tokenizer) -> None:
+    subwords = english.subwords(english.encode("she wrote this letter ."))
+    assert "".join(subwords).replace("▁", " ") == " she wrote this letter ."
 
 
 def test_the_commonest_neighbours_become_the_first_piece(folder: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_small_text_gives_a_small_vocabulary_and_says_so(
     path = folder / "small.model"
     tokenizer = Tokenizer.train(JAPANESE, vocab_size=32_000, path=path)
     assert len(characters(JAPANESE)) + 4 < tokenizer.vocab_size < 1000
-    assert caplog.messages == [f"{path}: {tokenizer.vocab_size} pieces, 32,000 asked for"]
+    assert caplog.messages == [f"{path}: {tokenizer.vocab_size} tokens, at most 32,000"]
 
 
 @pytest.mark.parametrize("text", [JAPANESE, ENGLISH, ["a"], ["あ"]])
@@ -154,7 +154,7 @@ def test_the_smallest_vocabulary_works_and_one_less_names_the_range(
             Tokenizer.train(text, vocab_size=wrong, path=path)
         assert str(error.value) == (
             f"the vocabulary size must be from {smallest} ({smallest - 4} different characters "
-            f"and 4 special pieces) to 1,000,000, got {wrong:,}"
+            f"and 4 special tokens) to 1,000,000, got {wrong:,}"
         )
     assert path.read_bytes() == saved
 

@@ -1,0 +1,30 @@
+"""Tasks: what a model learns, for the training loop."""
+
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+from common.learner import AnyModel, Batch, Loss
+
+
+class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
+    """What a model learns, and how it is validated.
+
+    Attributes:
+        unit: The name of the targets, such as "tokens".
+    """
+
+    unit: str
+
+    def batches(self, epoch: int) -> Sequence[Batch]:
+        """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
+        ...
+
+    def validate(self, model: AnyModel) -> dict[str, float]:
+        """Compute figures of a model in evaluation mode; the lowest ``validation_loss`` is best."""
+        ...
+
+
+def random_generator(seed: int, *purpose: object) -> random.Random:
+    """Make a generator of random numbers that depend only on a seed and a purpose."""
+    return random.Random(" ".join(map(str, (seed, *purpose))))
