@@ -686,7 +686,7 @@ def test_where_every_checkpoint_is_damaged_an_error_says_so(folder: Path, whole:
     for path in (whole, newest):
         (path / "model.safetensors").unlink()
     before = snapshot(folder)
-    with pytest.raises(DamagedCheckpointError, match=f"{newest}: .*no older .*{folder} is whole"):
+    with pytest.raises(DamagedCheckpointError, match=f"{newest}: .*no older .*{folder} is intact"):
         latest_checkpoint(folder)
     assert snapshot(folder) == before
 
@@ -711,7 +711,7 @@ def test_the_last_checkpoints_are_averaged(folder: Path) -> None:
     torch.testing.assert_close(mean["a"], torch.full((2,), 3.0))
     assert mean["b"].dtype == torch.int64
     assert average_last(folder, 1, group="model")["a"].tolist() == [6.0, 6.0]
-    with pytest.raises(UserError, match="holds 4 checkpoints, and 5 are to be averaged"):
+    with pytest.raises(UserError, match="holds 4 checkpoints, but --average-last 5 needs 5"):
         average_last(folder, 5, group="model")
 
 
