@@ -30,7 +30,8 @@ nitpicky = True
 nitpick_ignore_regex = [
     (
         "py:class",
-        r"transformer_blocks\.inference\.prepare\.Model|common\.distributed\.Value",
+        r"transformer_blocks\.inference\.prepare\.Model|common\.distributed\.Value"
+        r"|common\.(learner|task)\.(AnyModel|AnyBatch|Model|Batch)",
     ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
     # named, not linked: other projects, whose lists of names lie on the network ...

@@ -38,7 +38,10 @@ class Chapter(SphinxDirective):
         has_closing = paragraphs and paragraphs[-1].startswith("Next chapter:")
         closing = paragraphs.pop() if has_closing else ""
         lead = opening.partition(": ")[2] or opening
-        inside = PACKAGE if module.__name__.startswith(PACKAGE) else module.__name__
+        exported = vars(import_module(PACKAGE))
+        are_exported = all(name in exported for name in public_names(module))
+        is_ours = module.__name__.startswith(PACKAGE)
+        inside = PACKAGE if is_ours and are_exported else module.__name__
         text = "\n\n".join(
             (
                 f".. py:module:: {module.__name__}\n.. py:currentmodule:: {inside}",
@@ -60,20 +63,22 @@ def listing(module: ModuleType) -> Iterator[str]:
         if defined.__module__ not in introduced:
             introduced.add(defined.__module__)
             text = inspect.cleandoc(import_module(defined.__module__).__doc__ or "")
-            heading, _, body = text.partition(": ")
-            yield f".. rubric:: {heading}\n   :heading-level: 2\n\n{body[:1].upper()}{body[1:]}"
+            first, _, body = text.partition("\n")
+            heading, _, lead = first.rstrip(".").partition(": ")
+            body = f"{lead[:1].upper()}{lead[1:]}.\n{body}" if lead else body
+            yield f".. rubric:: {heading}\n   :heading-level: 2\n\n{body}"
         exported = getattr(import_module(PACKAGE), name, None) is defined
         yield describe(f"{PACKAGE if exported else module.__name__}.{name}", defined)
 
 
 def public_names(module: ModuleType) -> list[str]:
     """List the public names of a module in the order in which they are defined or imported."""
-    exported = {*vars(import_module(PACKAGE)), *getattr(module, "__all__", ())}
+    public = getattr(module, "__all__", vars(import_module(PACKAGE)))
     return [
         name
         for name in vars(module)
         if not name.startswith("_")
-        and (name in exported or not module.__name__.startswith(PACKAGE))
+        and (name in public or not module.__name__.startswith(PACKAGE))
         and inspect.getmodule(defined := getattr(module, name, None))
         and callable(defined)
         and f"{defined.__module__}.".startswith(f"{module.__name__}.")

@@ -20,7 +20,7 @@ The paper smooths with :math:`\varepsilon = 0.1`, which makes the perplexity wor
 score better.
 
 The logits are the largest tensor of a training step: V numbers per token. What trains a model here
-is :func:`~transformer_blocks.fast.cross_entropy.linear_cross_entropy`, which computes the same loss
+is :func:`~transformer_blocks.linear_cross_entropy`, which computes the same loss
 from the hidden vectors in chunks and never holds all logits.
 
 Next chapter: :mod:`transformer_blocks.schedule`, the learning rate of the training.
@@ -30,6 +30,8 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._checks import check_choice, check_probability, check_tensor
+
+__all__ = ["cross_entropy"]
 
 
 def cross_entropy(

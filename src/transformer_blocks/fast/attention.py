@@ -30,6 +30,8 @@ from transformer_blocks.attention import (
 # two cores.
 MANY_MATRICES, SMALL_MATRIX, SMALL_MATRIX_WITH_GRADIENTS, FEW_QUERIES = 64, 400, 1024, 8
 
+__all__ = ["fused_attention"]
+
 FEW_KEYS = 16  # with fewer, torch's CPU kernel loses NaN: as many as its vector registers hold
 # Torch's kernel copies a mask into the dtype of the scores: 256 MB of float32 for so many elements.
 # A larger mask is built for some of the queries at a time.

@@ -9,6 +9,8 @@ Equals ``torch.cat((cached, new), dim=-2)``.
 import torch
 from torch import Tensor
 
+__all__ = ["append", "drop_empty_mask", "grow"]
+
 MIN_CAPACITY = 16  # positions that a buffer has room for when it first grows
 
 

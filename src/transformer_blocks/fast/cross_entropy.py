@@ -27,6 +27,8 @@ from transformer_blocks._checks import (
     is_autocast,
 )
 
+__all__ = ["linear_cross_entropy"]
+
 CHUNK = 512
 """Number of tokens whose logits exist at the same time on a CPU; a GPU takes 16 times as many."""
 

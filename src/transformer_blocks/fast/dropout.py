@@ -26,6 +26,8 @@ from torch import Tensor, nn
 
 from transformer_blocks._checks import check_flag, check_number, check_tensor
 
+__all__ = ["Dropout", "apply_dropout"]
+
 LEVELS = 2**16
 """How many values 16 random bits have; the dropout probability is rounded to one of them."""
 
@@ -107,7 +109,8 @@ class _MaskAndScale(torch.autograd.Function):
 
 
 class Dropout(nn.Dropout):
-    """``torch.nn.Dropout`` with the faster random numbers of :func:`apply_dropout`.
+    """``torch.nn.Dropout`` with the faster random numbers of
+    :func:`~transformer_blocks.fast.dropout.apply_dropout`.
 
     Args:
         p: Probability of an element to be set to zero during training.

@@ -12,6 +12,8 @@ Equals ``torch.topk(scores, count)`` up to the order of equal numbers.
 import torch
 from torch import Tensor
 
+__all__ = ["top_k"]
+
 BLOCK_SIZE = 128  # numbers whose maximum is taken at once
 MIN_NUMBERS = 2**15  # a smaller tensor is given to torch.topk as a whole
 

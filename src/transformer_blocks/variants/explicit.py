@@ -11,6 +11,8 @@ from transformer_blocks.attention import (
 )
 from transformer_blocks.fast.dropout import apply_dropout
 
+__all__ = ["ExplicitAttention"]
+
 
 class ExplicitAttention(nn.Module):
     """An attention function that stores its weights; a subclass computes the scores.

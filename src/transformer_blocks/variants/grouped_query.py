@@ -35,8 +35,8 @@ class GroupedQueryAttention(MultiHeadAttention):
         d_model: Size of the query and output vectors.
         num_heads: Number of query heads H, which divides ``d_model``.
         num_key_value_heads: Number of key and value heads G, which divides ``num_heads``.
-        key_width: Size of the key vectors that :meth:`forward` receives; ``d_model`` if not given.
-        value_width: Size of the value vectors that :meth:`forward` receives; ``d_model`` if not
+        key_width: Size of the key vectors that ``forward`` receives; ``d_model`` if not given.
+        value_width: Size of the value vectors that ``forward`` receives; ``d_model`` if not
             given.
         bias: Whether the projections have a bias.
         dropout: Probability of setting an attention weight to zero during training.
