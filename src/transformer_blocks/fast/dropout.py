@@ -109,8 +109,9 @@ class _MaskAndScale(torch.autograd.Function):
 
 
 class Dropout(nn.Dropout):
-    """``torch.nn.Dropout`` with the faster random numbers of
-    :func:`~transformer_blocks.fast.dropout.apply_dropout`.
+    """``torch.nn.Dropout`` with faster random numbers on a CPU.
+
+    It applies :func:`~transformer_blocks.fast.dropout.apply_dropout` in training mode.
 
     Args:
         p: Probability of an element to be set to zero during training.
