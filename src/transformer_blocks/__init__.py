@@ -1,13 +1,13 @@
 """The Transformer, one readable block at a time.
 
-Every idea of "Attention Is All You Need" (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) is
-one file, and every file is a chapter: its docstring explains the idea with the equation and the
-section of the paper, its code is the equation, and its examples show a property that you can check.
-The code that you read is the code that you train and run.
+Each idea of "Attention Is All You Need" (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) has
+one file, which is a chapter: its docstring explains the idea with the equation and the section of
+the paper, its code computes the equation, and its examples show a property that you can check. The
+code that you read is the code that you train and run.
 
 Three rules hold everywhere. Sequences are batch first, of shape (B, L, d_model). A mask is boolean,
-and ``True`` hides a key from a query. Modules return one tensor; :func:`record_attention` collects
-attention weights.
+and ``True`` hides a key from a query. Layers and stacks return one tensor;
+:func:`record_attention` collects their attention weights.
 
 The reading order:
 
@@ -20,25 +20,25 @@ The reading order:
 7. :mod:`~transformer_blocks.encoder`: the encoder
 8. :mod:`~transformer_blocks.decoder`: the decoder
 9. :mod:`~transformer_blocks.encoder_decoder`: the whole Transformer
-10. :mod:`~transformer_blocks.builders`: whole stacks from a few sizes
+10. :mod:`~transformer_blocks.builders`: whole stacks built from a few sizes
 11. :mod:`~transformer_blocks.loss`: cross-entropy with label smoothing
 12. :mod:`~transformer_blocks.schedule`: the learning-rate schedule
 13. :mod:`~transformer_blocks.cache`: keys and values cached for decoding
-14. :mod:`~transformer_blocks.variants`: parts that take the place of the paper's
+14. :mod:`~transformer_blocks.variants`: parts that replace those of the paper
 15. :mod:`~transformer_blocks.variants.additive`: additive attention
 16. :mod:`~transformer_blocks.variants.rotary`: rotary positional encoding
-17. :mod:`~transformer_blocks.variants.alibi`: linear biases for distance
+17. :mod:`~transformer_blocks.variants.alibi`: score biases proportional to the distance
 18. :mod:`~transformer_blocks.variants.query_key_norm`: normalised queries and keys
 19. :mod:`~transformer_blocks.variants.grouped_query`: heads that share keys and values
 20. :mod:`~transformer_blocks.variants.gated_feed_forward`: the feed-forward network with a gate
 21. :mod:`~transformer_blocks.generation`: greedy decoding, sampling and beam search
 22. :mod:`~transformer_blocks.inspection`: attention weights, checks and ablations
-23. :mod:`~transformer_blocks.interop`: weights from torch's modules and back
+23. :mod:`~transformer_blocks.interop`: conversion from and to torch's modules
 24. :mod:`~transformer_blocks.fast`: faster forms of standard operations
 25. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
 26. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
 
-The names of daily use are exported here; tools are imported from their sub-packages, for example
+The most frequent names are exported here; tools are imported from their sub-packages, for example
 ``from transformer_blocks.inspection import check_causal``. The examples assume ``import torch``,
 ``import torch.nn.functional as F``, ``from torch import nn``, and the names of this package and of
 its sub-packages.
