@@ -13,8 +13,8 @@ encodings are sines and cosines of geometrically increasing wavelengths, from :m
    PE_{(pos, 2i+1)} &= \cos(pos / 10000^{2i/d_{model}})
 
 A shift by k positions rotates each (sine, cosine) pair by a fixed angle, whatever the position:
-:math:`PE_{pos+k}` is a linear function of :math:`PE_{pos}`, so a head can learn to attend by
-relative position, for example "three tokens back".
+:math:`PE_{pos+k}` is a linear function of :math:`PE_{pos}`, so an attention head can learn to
+attend by relative position, for example to the token three positions earlier.
 
 Next chapter: :mod:`transformer_blocks.masks`, which positions must not be attended to.
 """
@@ -39,17 +39,18 @@ from transformer_blocks._checks import (
 class TokenEmbedding(nn.Module):
     r"""Embed token ids as learned vectors, scaled by :math:`\sqrt{d_{model}}` (section 3.4).
 
-    The embeddings are initialised with a standard deviation of :math:`1/\sqrt{d_{model}}`, so that
-    the scaled embeddings are as large as the positional encodings added to them. This also suits an
-    output projection that shares the matrix (section 3.4, *tied embeddings*):
-    ``projection.weight = embedding.weight``.
+    The embeddings are initialised with a standard deviation of :math:`1/\sqrt{d_{model}}`. Scaled,
+    they have a standard deviation of 1, the order of magnitude of the positional encodings that are
+    added to them; unscaled, the matrix is a suitable initialisation of an output projection that
+    shares it (section 3.4, *tied embeddings*): ``projection.weight = embedding.weight``.
 
     Args:
         vocabulary_size: V, the number of token ids.
         d_model: Size of an embedding vector.
-        check_ids: Whether to check that all ids are below ``vocabulary_size`` first. On a CPU an
-            unknown id always raises an error. On CUDA it aborts the process unless checked, and the
-            check waits for the GPU.
+        check_ids: Whether to check first that all ids are in the vocabulary. On a CPU an unknown id
+            raises an error in any case. On CUDA it triggers a device-side assertion, after which
+            the process can no longer use the GPU; the check prevents that, but synchronises with
+            the GPU.
 
     Raises:
         ValueError: If a size is not positive.
@@ -120,14 +121,15 @@ class TokenEmbedding(nn.Module):
 
 
 def sinusoidal_table(length: int, d_model: int) -> Tensor:
-    """Compute the paper's positional encodings in float64: sines and cosines alternate in a row.
+    """Compute the sinusoidal positional encodings of the paper, in float64.
 
     Args:
         length: Number of positions, starting at 0.
         d_model: Size of an encoding; if it is odd, the last sine has no cosine.
 
     Returns:
-        Encodings between -1 and 1, on the CPU, of shape (length, d_model).
+        Encodings between -1 and 1, on the CPU, of shape (length, d_model); sines are in the even
+        columns, cosines in the odd ones.
 
     Raises:
         ValueError: If a size is not positive.
@@ -143,9 +145,9 @@ def sinusoidal_table(length: int, d_model: int) -> Tensor:
 class SinusoidalPositionalEncoding(nn.Module):
     """Add the paper's sinusoidal positional encoding to each vector; it has no parameters.
 
-    The encodings are stored in float32 or float64 whatever the model's dtype is (bfloat16 cannot
-    represent the position 257) and rounded once, when they are added. They are never on the meta
-    device: they are not in the state dict, so loading one could not restore them.
+    The encodings are stored in float32 or float64, whatever the dtype of the model, and rounded
+    only once, when they are added to ``x``. They are never on the meta device: they are not in the
+    state dict, so that loading a state dict could not restore them.
 
     Args:
         d_model: Size of the vectors; may be odd.
@@ -178,7 +180,7 @@ class SinusoidalPositionalEncoding(nn.Module):
     def _apply(
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
     ) -> "SinusoidalPositionalEncoding":
-        """Recompute the constants after a conversion: rounding or ``to_empty`` would lose them."""
+        """Convert the module, then recompute the table, which a conversion may round or discard."""
         previous_device = self.table.device
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = previous_device if self.table.is_meta else self.table.device
