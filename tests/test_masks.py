@@ -178,8 +178,8 @@ def test_queries_and_keys_match_by_their_document_numbers() -> None:
 
 
 @pytest.mark.parametrize("documents", [torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)])
-def test_document_numbers_must_be_integers(documents: torch.Tensor) -> None:
-    with pytest.raises(TypeError, match=r"documents must be integer numbers, got dtype=torch\."):
+def test_document_ids_must_be_integers(documents: torch.Tensor) -> None:
+    with pytest.raises(TypeError, match=r"documents must be integer ids, got dtype=torch\."):
         document_mask(documents)
 
 

@@ -1,15 +1,15 @@
 """Masks: which keys a query must not attend to.
 
-Without a mask, every position attends to every other one. Two kinds of positions must be masked.
-The sequences of a batch have different lengths and are filled up with padding, which carries no
+Without a mask, every query attends to every key. Two kinds of keys must be masked. The sequences of
+a batch have different lengths, and the shorter ones are filled up with padding, which carries no
 meaning. And a decoder that is trained to predict the next token must not attend to that token,
 which is part of its input (section 3.2.3 of the paper).
 
 **The mask rule of this package: a mask is boolean, and True hides.** ``True`` marks a *masked*
 position, a key that the query must not attend to, as in ``Tensor.masked_fill`` and
 ``torch.nn.MultiheadAttention``. (``F.scaled_dot_product_attention`` has the opposite rule; the mask
-is inverted in one line, where that function is called.) Because ``True`` hides, masks combine with
-``|``: masked by one *or* by the other.
+is inverted in one line, where that function is called.) Because ``True`` hides, masks are combined
+with ``|``: a position is masked if one mask *or* the other masks it.
 
 The rows of a mask are queries, its columns are keys. Its shape is (L, S), the same for the whole
 batch and all heads, or (B, H, L, S), where B, H and L may be 1 to broadcast.
@@ -19,11 +19,12 @@ output (before the output projection) are zero, not NaN, and the gradients are f
 every implementation, dtype and mode.
 
 **NaN is not masked.** A masked key has the weight zero, and zero times NaN is NaN, so masked
-positions must hold finite numbers too. On every path, a non-finite query makes its own output
-non-finite, and a non-finite key or value does so for every query that attends to it. At a masked
-position, it may affect other outputs of its sequence as well; which ones depends on the path. (An
-encoder prepared by :func:`~transformer_blocks.inference.prepare` removes padding where there is
-enough of it, and the removed positions affect nothing.)
+positions must hold finite numbers too. In every implementation, a non-finite query makes its own
+output non-finite, and a non-finite key or value does so for every query that attends to it. A
+non-finite key or value at a masked position may affect other outputs of its sequence as well; which
+ones depends on the implementation. (An encoder prepared by
+:func:`~transformer_blocks.inference.prepare` removes padding where there is enough of it, and the
+removed positions affect nothing.)
 
 Next chapter: :mod:`transformer_blocks.attention`, where masks are applied.
 """
@@ -67,6 +68,10 @@ def causal_mask(
     Returns:
         Boolean mask of shape (L, S); True hides.
 
+    Raises:
+        TypeError: If a length is not an integer.
+        ValueError: If a length is not positive.
+
     Example:
         >>> print(format_mask(causal_mask(3)))
            0 1 2
@@ -87,7 +92,7 @@ def build_causal_mask(
 ) -> Tensor:
     """Build a causal mask without checks, for callers whose sizes may be zero or symbolic."""
     mask = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
-    return mask.triu_(key_length - query_length + 1)  # in place: a mask may take gigabytes
+    return mask.triu_(key_length - query_length + 1)  # in place, as a mask may take gigabytes
 
 
 def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
@@ -135,10 +140,11 @@ def sliding_window_mask(
     """Build a sliding-window mask: attend to positions less than ``window`` away, on both sides.
 
     With a window, the cost of attention can grow linearly with the length instead of
-    quadratically, and information still crosses longer distances, window by window through a stack
-    of layers ("Longformer", Beltagy et al. 2020, https://arxiv.org/abs/2004.05150, section 3.1;
-    "Mistral 7B", Jiang et al. 2023, https://arxiv.org/abs/2310.06825, section 2). These blocks do
-    not save that cost: they compute all scores and mask some.
+    quadratically, and information still crosses longer distances, since each layer of a stack
+    carries it one window further ("Longformer", Beltagy et al. 2020,
+    https://arxiv.org/abs/2004.05150, section 3.1; "Mistral 7B", Jiang et al. 2023,
+    https://arxiv.org/abs/2310.06825, section 2). The layers of this package do not reduce the cost:
+    they compute all scores and then mask some of them.
 
     With causal attention, by ``causal=True`` or ``| causal_mask(L)``, a position attends to the
     last ``window`` positions, itself included. The last query has the position of the last key: a
@@ -147,12 +153,16 @@ def sliding_window_mask(
     Args:
         query_length: L, the number of queries.
         key_length: S, the number of keys; L by default.
-        window: Distance from which on keys are masked, in positions; with 1, a position attends
-            only to itself.
+        window: Window size, in positions: keys at a distance of ``window`` or more are masked. With
+            1, a position attends only to itself.
         device: Device of the mask.
 
     Returns:
         Boolean mask of shape (L, S); True hides.
+
+    Raises:
+        TypeError: If a length or the window is not an integer.
+        ValueError: If a length or the window is not positive.
 
     Example:
         >>> print(format_mask(sliding_window_mask(4, window=2)))
@@ -182,8 +192,8 @@ def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Ten
     Several short documents can then share one sequence of the batch, without padding.
 
     Args:
-        documents: Number of the document that each query belongs to, of shape (B, L).
-        key_documents: Number of the document that each key belongs to, of shape (B, S); the same as
+        documents: Id of the document that each query belongs to, of shape (B, L).
+        key_documents: Id of the document that each key belongs to, of shape (B, S); the same as
             ``documents`` by default, for self-attention.
 
     Returns:
@@ -205,11 +215,11 @@ def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Ten
         4  x x . . .
     """
     key_documents = documents if key_documents is None else key_documents
-    for name, numbers in (("documents", documents), ("key_documents", key_documents)):
-        check_tensor(name, numbers)
-        if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
-            raise TypeError(f"{name} must be integer numbers, got dtype={numbers.dtype}")
-        if numbers.dim() != 2 or numbers.shape[0] != documents.shape[0]:
+    for name, ids in (("documents", documents), ("key_documents", key_documents)):
+        check_tensor(name, ids)
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise TypeError(f"{name} must be integer ids, got dtype={ids.dtype}")
+        if ids.dim() != 2 or ids.shape[0] != documents.shape[0]:
             raise ValueError(
                 "documents and key_documents must have shapes (B, L) and (B, S), "
                 f"got {tuple(documents.shape)} and {tuple(key_documents.shape)}"
