@@ -2,8 +2,8 @@ r"""Scaled dot-product attention: each query takes a weighted sum of the values.
 
 A dictionary lookup compares a *query* with every *key* and returns the *value* of the key that is
 equal to it. Attention is the differentiable form of a lookup: every key matches the query to some
-degree, and the output is the sum of all values, weighted by how well their keys match. No choice is
-all or nothing, so gradient descent can learn what matches what.
+degree, and the output is the sum of all values, weighted by how well their keys match. The weights
+vary continuously with queries and keys, so gradient descent can learn which of them match.
 
 The attention score of a query and a key is their dot product. A softmax turns the scores of one
 query into attention weights, which are positive and sum to one (section 3.2.1, equation 1 of the
@@ -11,13 +11,14 @@ paper):
 
 .. math:: \mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^T}{\sqrt{d_k}}\right) V
 
-Why divide by :math:`\sqrt{d_k}`? The dot product of two random vectors of size :math:`d_k` has a
-standard deviation of :math:`\sqrt{d_k}`. Without the factor, the scores of large heads lie far
-apart, the softmax saturates, and its gradient vanishes (the paper's footnote 4).
+Why divide by :math:`\sqrt{d_k}`? If the elements of a query and of a key are independent random
+numbers with mean 0 and variance 1, their dot product has a standard deviation of :math:`\sqrt{d_k}`
+(the paper's footnote 4). Without the factor, the scores of large heads lie far apart, the softmax
+saturates, and its gradient vanishes.
 
-This chapter is the explicit implementation: :func:`scaled_dot_product_attention` computes the
-equation term by term and also returns the attention weights. A layer takes any function with the
-same arguments, an :class:`AttentionFunction`. Its default is
+This chapter is the *explicit implementation*: :func:`scaled_dot_product_attention` computes the
+equation term by term and also returns the attention weights. An attention layer accepts any
+function with the same arguments, an :class:`AttentionFunction`. By default it uses
 :func:`~transformer_blocks.fused_attention`, which computes the same equation faster.
 
 Shapes: B batch size, H heads, L query length, S key length, d_k size of a query or key of one head,
@@ -85,25 +86,26 @@ def scaled_dot_product_attention(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute attention from ``query`` to ``key`` and ``value``, and its weights.
+    """Compute scaled dot-product attention, and return its output and its attention weights.
 
     This is equation 1 of the paper as it is printed. It is differentiable twice, and it stores the
-    L x S weights of every head.
+    L x S attention weights of every head.
 
     Args:
         query: Query vectors, of shape (B, H, L, d_k).
-        key: Key vectors, of shape (B, H, S, d_k). There may be fewer heads of keys and values: if
-            their number G divides H, each serves H / G consecutive heads of the query
+        key: Key vectors, of shape (B, H, S, d_k). There may be fewer key and value heads: if their
+            number G divides H, each is shared by H / G consecutive query heads
             (:mod:`transformer_blocks.variants.grouped_query`).
         value: Value vectors, of shape (B, H, S, d_v), with as many heads as ``key``.
         mask: Boolean mask; True hides a key from a query. Shape (L, S) or (B|1, H|1, L|1, S).
         causal: Also mask future positions. With L < S the last query attends to every key.
-        dropout: Probability of setting a weight to zero, in [0, 1). The function has no evaluation
-            mode: pass 0 to evaluate.
+        dropout: Probability of setting an attention weight to zero, in [0, 1). The function has no
+            evaluation mode: pass 0 to evaluate.
         scale: Factor of the scores; 1 / sqrt(d_k) if not given.
 
     Returns:
-        The output, of shape (B, H, L, d_v), and the weights before dropout, of shape (B, H, L, S).
+        The output, of shape (B, H, L, d_v), and the attention weights before dropout, of shape
+        (B, H, L, S).
 
     Raises:
         TypeError: If the dtypes differ, or ``mask`` is not boolean.
@@ -122,7 +124,7 @@ def scaled_dot_product_attention(
 
 
 class AttentionFunction(Protocol):
-    """What a layer requires of its attention function; any such function can be passed to it.
+    """Protocol of the functions that an attention layer can be given as ``attention_function``.
 
     The function returns the output, of shape (B, H, L, d_v), or a pair of it and the attention
     weights before dropout, of shape (B, H, L, S). Keys and values may have fewer heads than
@@ -149,7 +151,10 @@ class AttentionFunction(Protocol):
 
 
 def weights_of(attention_function: AttentionFunction) -> Callable[..., Tensor]:
-    """Return what computes the weights of an attention function: its own method, or equation 1."""
+    """Return the function that computes the attention weights of an attention function.
+
+    It is the method ``attention_weights`` if there is one, and equation 1 of the paper otherwise.
+    """
     return getattr(attention_function, "attention_weights", attention_weights)
 
 
@@ -162,7 +167,7 @@ def explicit_attention(
     dropout: float,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute :func:`scaled_dot_product_attention` of inputs that are checked."""
+    """Compute :func:`scaled_dot_product_attention` without checking the arguments."""
     weights = explicit_weights(query, key, mask, causal, scale)
     return matmul_by_head(apply_dropout(weights, dropout), value), weights
 
@@ -170,7 +175,7 @@ def explicit_attention(
 def explicit_weights(
     query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float | None
 ) -> Tensor:
-    """Compute :func:`attention_weights` of inputs that are checked."""
+    """Compute :func:`attention_weights` without checking the arguments."""
     scores = attention_scores(query, key, scale)
     return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
 
@@ -178,8 +183,9 @@ def explicit_weights(
 def attention_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
     r"""Compute the attention scores :math:`QK^T / \sqrt{d_k}`, in float32 or float64.
 
-    A score near 100 that is rounded to bfloat16 is off by up to 0.25, and its weight by a quarter.
-    Fused kernels keep half precision out of the scores and of the softmax, and so does this.
+    Rounding a score near 100 to bfloat16 changes it by up to 0.25, and its weight by about a
+    quarter. Inputs in half precision are therefore converted first; fused kernels, too, compute
+    scores and softmax in at least float32.
 
     Args:
         query: Query vectors, of shape (B, H, L, d_k).
@@ -196,15 +202,17 @@ def attention_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
 
 
 def matmul_by_head(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply the matrices of each head, where consecutive heads of ``x`` may share one of ``y``.
+    """Multiply the matrices of each head; consecutive heads of ``x`` may share a head of ``y``.
+
+    The matrices that share a head of ``y`` are multiplied by it together, as one matrix of
+    H / G * L rows, so that ``y`` need not be repeated.
 
     Args:
         x: Matrices of H heads, of shape (B, H, L, N).
-        y: Matrices of as many heads or of G, which divides H. Shape (B, G, N, M).
+        y: Matrices of G heads, where G divides H, of shape (B, G, N, M).
 
     Returns:
-        The products, of shape (B, H, L, M). Nothing of ``y`` is copied: the matrices of the heads
-        that share one are multiplied by it together, as one matrix of H / G * L rows.
+        The products, of shape (B, H, L, M).
     """
     batch, heads, length, size = x.shape
     groups = y.shape[1]
@@ -226,7 +234,7 @@ def to_full_precision(x: Tensor) -> Tensor:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Disable autocast inside the block; it would compute products in half precision."""
+    """Disable autocast inside the ``with`` block: it would multiply in half precision."""
     kind = device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)
@@ -238,7 +246,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
     Args:
         scores: Attention scores, of shape (B, H, L, S).
-        mask: What :func:`combine_masks` returned; None if no key is masked.
+        mask: Boolean mask, broadcastable to (B, H, L, S); None if no key is masked.
 
     Returns:
         Weights, of shape (B, H, L, S); those of a fully masked row are all zero.
@@ -255,7 +263,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
     """Combine the given mask and the causal mask; return None if no key is masked."""
     length, key_length = query.shape[-2], key.shape[-2]
-    if not causal or length == 1:  # the last query attends to every key, and so does a single one
+    if not causal or length == 1:  # a single query is the last one, which attends to every key
         return mask
     future = build_causal_mask(length, key_length, query.device)
     return future if mask is None else mask | future
@@ -271,7 +279,7 @@ def check_inputs(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> None:
-    """Check the arguments of an attention function, once, before anything is computed.
+    """Check the arguments of an attention function.
 
     Raises:
         TypeError: If an input is not a floating-point tensor, if the dtypes differ, or if an option
@@ -315,7 +323,7 @@ def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None
     elif query[0] != key[0] or key[:2] != value[:2]:
         rule = "agree in batch and heads"
     elif query[1] != key[1] and (not key[1] or query[1] % key[1]):
-        rule = "agree in heads, or have a multiple of the key's heads for the query"
+        rule = "agree in heads, or the query's heads must be a multiple of the key's"
     elif query[3] != key[3]:
         rule = "agree in size d_k (query and key)"
     elif key[2] != value[2]:
