@@ -1,8 +1,8 @@
 r"""Multi-head attention: attention with learned projections and several heads.
 
-Equation 1 has no parameters. As a layer, attention learns four linear projections: :math:`W^Q`,
-:math:`W^K` and :math:`W^V` make queries, keys and values of the input vectors, and :math:`W^O`
-projects the output. :class:`SingleHeadAttention` is this and nothing more.
+Equation 1 has no parameters. An attention layer learns four linear projections: :math:`W^Q`,
+:math:`W^K` and :math:`W^V` project the input vectors to queries, keys and values, and :math:`W^O`
+projects the output. :class:`SingleHeadAttention` computes just this.
 
 The softmax of a single head averages over all positions that it attends to.
 :class:`MultiHeadAttention` splits the vectors into H heads, each of which can attend to different
@@ -13,11 +13,12 @@ positions (section 3.2.2):
    \mathrm{MultiHead}(Q, K, V) &= \mathrm{Concat}(head_1, \ldots, head_H) W^O \\
    head_i &= \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
 
-The cost is that of one head with all d_model dimensions, since each head has only d_model / H.
+Each head has only d_k = d_model / H dimensions, so the cost is similar to that of one head with all
+d_model dimensions.
 
-Both layers serve the three uses of section 3.2.3. Self-attention passes one sequence three times.
-Cross-attention takes its queries from the decoder, its keys and values from the encoder's output.
-The decoder's self-attention also masks future positions.
+Both layers serve the three uses of section 3.2.3. In self-attention, queries, keys and values are
+projections of the same sequence. In cross-attention, the queries come from the decoder, the keys
+and values from the encoder's output. The decoder's self-attention also masks future positions.
 
 Next chapter: :mod:`transformer_blocks.feed_forward`, the other half of every layer.
 """
@@ -132,7 +133,10 @@ class SingleHeadAttention(nn.Module):
     def attention_weights(
         self, query: Tensor, key: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Compute the attention weights of :meth:`forward`, of shape (B, 1, L, S)."""
+        """Compute the attention weights of :meth:`forward`, of shape (B, 1, L, S).
+
+        The arguments are those of :meth:`forward`.
+        """
         _check_vectors(self, "query", query)
         _check_vectors(self, "key", key)
         return attention_weights(
@@ -145,7 +149,7 @@ class SingleHeadAttention(nn.Module):
 
 
 class QueryKeyTransform(nn.Module):
-    """Base class of transforms of queries and keys; this one changes nothing.
+    """Base class of transforms of queries and keys, which returns both unchanged.
 
     :class:`MultiHeadAttention` applies its transforms before attention, and to keys before they
     enter the cache: each key is transformed once, not at every decoding step. Examples are
@@ -185,7 +189,7 @@ class QueryKeyTransform(nn.Module):
 
         Args:
             keys: Key vectors, of shape (B, H, S, d_k), or of fewer heads.
-            start: Position of the first key, counted from 0: the number of keys in the cache.
+            start: Position of the first key, counted from 0, which is the number of cached keys.
 
         Returns:
             The transformed keys, of the same shape.
@@ -194,7 +198,7 @@ class QueryKeyTransform(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention with several heads, each of which can attend to different positions.
+    """Multi-head attention: several heads, each of which can attend to different positions.
 
     Args:
         d_model: Size of the query and output vectors.
@@ -204,18 +208,19 @@ class MultiHeadAttention(nn.Module):
         value_width: Size of the value vectors that :meth:`forward` receives; ``d_model`` if not
             given.
         bias: Whether the projections have a bias; those of the paper have none.
-        dropout: Probability of setting an attention weight to zero during training. Off by default:
+        dropout: Probability of setting an attention weight to zero in training mode. 0 by default:
             the paper has no dropout here, and with it the fused kernel loses its speed and its low
             memory use.
-        attention_function: What computes attention of queries, keys and values; for example
+        attention_function: An :class:`~transformer_blocks.AttentionFunction`, which computes
+            attention from the queries, keys and values of all heads; for example
             :func:`~transformer_blocks.scaled_dot_product_attention`, the explicit implementation,
             or an :class:`~transformer_blocks.AdditiveAttention`.
         transforms: Transforms of queries and keys, applied in this order; for example a
-            :class:`~transformer_blocks.RotaryPositionalEncoding`. Make new ones for every layer.
+            :class:`~transformer_blocks.RotaryPositionalEncoding`. Pass new ones to every layer.
 
     Raises:
-        TypeError: If an argument is of the wrong type: a size not an integer,
-            ``attention_function`` a class.
+        TypeError: If an argument is of the wrong type, for example a size that is not an integer,
+            or a class as ``attention_function``.
         ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
             ``dropout`` is out of range.
 
@@ -294,10 +299,11 @@ class MultiHeadAttention(nn.Module):
             value: Value sequence, of shape (B, S, value_width).
             mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
                 (B, H, L, S).
-            causal: Also mask future positions, so that a token cannot attend to its own future.
+            causal: Also mask future positions, so that no position attends to a later one.
             cache: Keys and values of earlier decoding steps (:mod:`transformer_blocks.cache`; skip
-                it at first reading). The new ones are appended, and all are attended to; S counts
-                all of them. Without ``key`` and ``value``, nothing is appended.
+                it at first reading). The new keys and values are appended, and the queries attend
+                to all of them; in the shape of ``mask``, S counts all of them. Without ``key`` and
+                ``value``, nothing is appended.
 
         Returns:
             One output vector per query, of shape (B, L, d_model).
@@ -319,7 +325,7 @@ class MultiHeadAttention(nn.Module):
         return f"num_heads={self.num_heads}"
 
     def project(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the keys and values of all heads, as a cache stores them.
+        """Project to the keys and values of all heads, in the form in which a cache stores them.
 
         Args:
             key: Key sequence, of shape (B, S, key_width).
@@ -402,8 +408,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, before dropout.
 
-        To record those of a whole model, use :func:`~transformer_blocks.record_attention`. A cache
-        is read and not changed.
+        The arguments are those of :meth:`forward`; a cache is read and not changed. To record the
+        weights of a whole model, use :func:`~transformer_blocks.record_attention`.
 
         Returns:
             Weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero if every
@@ -424,7 +430,7 @@ class MultiHeadAttention(nn.Module):
     def _project_heads(
         self, query: Tensor, key: Tensor | None, value: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Compute the queries, and the new keys and values if there are any, of all heads."""
+        """Project to the queries of all heads, and to the new keys and values if there are any."""
         queries = self._split_heads(self.query_projection(query))
         if key is None or value is None:
             return queries, None, None
@@ -502,7 +508,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def initialise_projections(layer: SingleHeadAttention | MultiHeadAttention) -> None:
-    """Initialise the projections with Xavier's uniform weights and biases of zero."""
+    """Initialise the projections with Xavier uniform weights and zero biases."""
     for projection in (
         layer.query_projection,
         layer.key_projection,
@@ -523,7 +529,7 @@ def _check_vectors(layer: SingleHeadAttention | MultiHeadAttention, name: str, x
 def _check_output(output: object, shape: tuple[int, ...]) -> None:
     """Check the output of an attention function."""
     if not isinstance(output, Tensor):
-        rule = "a function that returns an output, or a pair of it and weights"
+        rule = "a function that returns an output, or an output and its attention weights"
         refuse("attention_function", rule, output)
     if output.shape != shape:
         raise ValueError(
@@ -533,7 +539,7 @@ def _check_output(output: object, shape: tuple[int, ...]) -> None:
 
 
 def _check_weights(weights: Tensor, shape: tuple[int, ...]) -> None:
-    """Check the weights that an attention function returns beside its output."""
+    """Check the attention weights that an attention function returns with its output."""
     check_tensor("weights of attention_function", weights)
     if weights.shape != shape:
         raise ValueError(
