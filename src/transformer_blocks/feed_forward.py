@@ -1,4 +1,4 @@
-r"""Feed-forward network: the same two linear layers at every position.
+r"""Feed-forward network: two linear layers, applied to each position separately.
 
 Attention exchanges information between positions. The position-wise feed-forward network then
 transforms each position separately, with the same weights for all: expand to ``d_ff``, apply a
@@ -8,20 +8,21 @@ nonlinearity, project back to ``d_model`` (section 3.3, equation 2 of the paper)
 
 With ``d_ff = 4 * d_model``, as in the paper, two thirds of an encoder layer's parameters are here.
 
-**Dropout** regularises this network and every other sublayer. In training mode, each number is set
-to zero with probability :math:`p`, by a new random mask in each forward pass, and the others are
-divided by the keep probability :math:`1 - p`, so that the expected value does not change:
+**Dropout** regularises this network and every other sublayer. In training mode, each element of a
+tensor is set to zero with probability :math:`p`, by a new random mask in each forward pass, and the
+others are divided by the keep probability :math:`1 - p`, so that the expected value does not
+change:
 
 .. math:: \mathrm{dropout}(x)_i = \frac{m_i\,x_i}{1 - p}, \qquad m_i = 0 \text{ with probability } p
 
 No unit can rely on the presence of another one, which reduces overfitting ("Dropout: A Simple Way
 to Prevent Neural Networks from Overfitting", Srivastava et al. 2014,
-https://jmlr.org/papers/v15/srivastava14a.html). The paper drops 10 % of each sublayer's output and
-of the embeddings with their positional encodings (section 5.4). In evaluation mode
-(``model.eval()``), dropout is the identity. :class:`~transformer_blocks.Dropout` computes what
-``torch.nn.Dropout`` does, faster on a CPU.
+https://jmlr.org/papers/v15/srivastava14a.html). The paper applies dropout with :math:`p = 0.1` to
+the output of each sublayer and to the sums of embeddings and positional encodings (section 5.4). In
+evaluation mode (``model.eval()``), dropout is the identity. :class:`~transformer_blocks.Dropout`
+computes what ``torch.nn.Dropout`` does, faster on a CPU.
 
-Next chapter: :mod:`transformer_blocks.residual`, which connects a layer's parts.
+Next chapter: :mod:`transformer_blocks.residual`, residual connections and layer normalisation.
 """
 
 from collections.abc import Callable
@@ -47,8 +48,9 @@ class FeedForward(nn.Module):
         d_ff: Inner size, between the two linear layers; the paper uses 4 * d_model.
         activation: The nonlinearity, any function from tensor to tensor of the same shape; the
             paper uses ReLU.
-        dropout: Probability of setting a number of the inner vectors to zero in training mode. The
-            paper has no dropout here; ``torch.nn.TransformerEncoderLayer`` has.
+        dropout: Probability of setting an element of the inner vectors, of size ``d_ff``, to zero
+            in training mode. The paper has no dropout here; ``torch.nn.TransformerEncoderLayer``
+            has.
         bias: Whether the linear layers have the biases :math:`b_1` and :math:`b_2`.
 
     Raises:
@@ -108,14 +110,14 @@ class FeedForward(nn.Module):
 
 
 def initialise_linear(projection: nn.Linear) -> None:
-    """Initialise a linear layer with Xavier's uniform weights and a zero bias."""
+    """Initialise a linear layer with Xavier uniform weights and a zero bias."""
     nn.init.xavier_uniform_(projection.weight)
     if projection.bias is not None:
         nn.init.zeros_(projection.bias)
 
 
 def activation_name(activation: Callable[[Tensor], Tensor]) -> str:
-    """Name an activation function; a module needs no name, as torch prints submodules itself."""
+    """Describe an activation function; a module needs no text, as torch prints submodules."""
     if isinstance(activation, nn.Module):
         return ""
     return f"activation={getattr(activation, '__name__', activation)}"
