@@ -1,15 +1,16 @@
 r"""Residual connections: each sublayer's output is added to its input.
 
-A deep stack trains only if gradients reach its lower layers. Every sublayer (attention or
-feed-forward network) :math:`f` is therefore wrapped in a residual connection, :math:`x + f(x)`
-("Deep Residual Learning", He et al. 2015, https://arxiv.org/abs/1512.03385): the gradient flows
-through the sum undiminished, whatever the sublayer does. The vector that all sublayers of a stack
-read from and add to is called the *residual stream*. Layer normalisation keeps the scale of the
-activations constant ("Layer Normalization", Ba et al. 2016, https://arxiv.org/abs/1607.06450). The
-two classes differ in where they normalise:
+A deep stack can be trained only if gradients reach its lower layers. Every sublayer :math:`f`
+(attention or feed-forward network) is therefore wrapped in a residual connection, :math:`x + f(x)`
+("Deep Residual Learning for Image Recognition", He et al. 2015, https://arxiv.org/abs/1512.03385):
+the gradient flows through the sum undiminished, whatever the sublayer does. The vectors that all
+sublayers of a stack read from and add to are called the *residual stream*. Layer normalisation
+keeps the scale of the activations constant ("Layer Normalization", Ba et al. 2016,
+https://arxiv.org/abs/1607.06450). The two classes differ in where they normalise:
 
-- :class:`PostNorm`, the paper's order (section 5.4 and figure 1):
-  :math:`\mathrm{LayerNorm}(x + \mathrm{dropout}(f(x)))`. Needs a warm-up of the learning rate.
+- :class:`PostNorm`, the paper's order (sections 3.1 and 5.4):
+  :math:`\mathrm{LayerNorm}(x + \mathrm{dropout}(f(x)))`. It needs a warm-up of the learning rate
+  (:mod:`transformer_blocks.schedule`).
 - :class:`PreNorm`: :math:`x + \mathrm{dropout}(f(\mathrm{LayerNorm}(x)))`. The residual stream
   passes from the first layer to the last without normalisation, which makes training easier ("On
   Layer Normalization in the Transformer Architecture", Xiong et al. 2020,
@@ -41,10 +42,10 @@ class Residual(nn.Module):
 
     Args:
         d_model: Size of the vectors of the residual stream.
-        dropout: Probability of setting a number of the sublayer's output to zero in training mode
+        dropout: Probability of setting an element of the sublayer's output to zero in training mode
             (section 5.4).
-        norm: Normalisation module, ``nn.LayerNorm(d_model)`` by default. Pass a new module to each
-            residual connection, as its parameters would be shared.
+        norm: Normalisation layer, ``nn.LayerNorm(d_model)`` by default. Pass a new one to each
+            residual connection; otherwise the connections share its parameters.
 
     Raises:
         TypeError: If ``norm`` is not a module, or another argument is of the wrong type.
@@ -52,7 +53,7 @@ class Residual(nn.Module):
     """
 
     needs_final_norm: ClassVar[bool]
-    """Whether the output of a stack of these is not normalised."""
+    """Whether a stack of these connections needs one more normalisation after its last layer."""
 
     def __init__(
         self, d_model: int, *, dropout: float = 0.1, norm: nn.Module | None = None
@@ -84,11 +85,11 @@ class Residual(nn.Module):
         raise NotImplementedError
 
     def _apply_sublayer(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Compute a sublayer's output with dropout.
+        """Compute a sublayer's output and apply dropout to it.
 
         Raises:
             TypeError: If ``sublayer`` is not callable, or does not return a tensor.
-            ValueError: If its output has another shape, which the sum would broadcast.
+            ValueError: If its output does not have the shape of ``x``: the sum could broadcast it.
         """
         if not callable(sublayer) or isinstance(sublayer, type):
             check_callable(sublayer=sublayer)
