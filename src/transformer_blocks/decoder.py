@@ -2,16 +2,17 @@
 
 A decoder layer has one sublayer more than an encoder layer (section 3.1). The first is
 self-attention with a causal mask: each position of the target attends to itself and to earlier
-ones. The second is cross-attention: each position of the target attends to the encoder's output,
-the *memory*, which is where words of the translation meet words of the original. The third is the
+ones. The second is cross-attention: each position of the target attends to all positions of the
+encoder's output, the *memory*; only here does the target depend on the source. The third is the
 position-wise feed-forward network.
 
-In training, the whole target is known, and the outputs of all its positions are computed in one
-pass; the causal mask ensures that each is computed from earlier tokens only (*teacher forcing*).
-During generation there is one new position at a time; the argument ``cache`` is for that, and can
-be ignored until then.
+In training, the whole target is known. The decoder is given the target's own tokens as its input
+(*teacher forcing*), so that the outputs of all positions are computed in one pass; the causal mask
+ensures that each depends on no later token. In autoregressive decoding, there is one new position
+at a time. The argument ``cache`` is for that (:mod:`transformer_blocks.cache`; skip it at first
+reading).
 
-Next chapter: :mod:`transformer_blocks.encoder_decoder`, the two together.
+Next chapter: :mod:`transformer_blocks.encoder_decoder`, encoder and decoder together.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,10 +39,10 @@ class DecoderLayer(nn.Module):
     """One decoder layer: causal self-attention, cross-attention, then a feed-forward network.
 
     Args:
-        self_attention: Attention of the target to itself.
-        cross_attention: Attention of the target to the memory.
-        feed_forward: Network that is applied to each position; maps (B, L, d_model) to the same
-            shape.
+        self_attention: Attention layer of the self-attention of the target.
+        cross_attention: Attention layer of the cross-attention from the target to the memory.
+        feed_forward: Network that is applied to each position; its input and output have the shape
+            (B, L, d_model).
         residual: Function without arguments that returns a new residual connection, for example
             ``lambda: PostNorm(512)``. It is called once for each sublayer.
 
@@ -99,8 +100,8 @@ class DecoderLayer(nn.Module):
 
         Args:
             x: Target sequence, of shape (B, L, d_model).
-            memory: The encoder's output, of shape (B, S, key width of the cross-attention); or a
-                cache that holds its keys and values, projected by this layer's cross-attention.
+            memory: The encoder's output, of shape (B, S, ``key_width`` of the cross-attention); or
+                a cache that holds its keys and values, projected by this layer's cross-attention.
             mask: Boolean mask of the self-attention; **True hides** a key from a query.
                 Broadcastable to (B, H, L, L'), where L' counts the positions in the cache and those
                 of ``x``.
@@ -132,8 +133,8 @@ class DecoderLayer(nn.Module):
         """Attend from the target to the memory, or to its cached keys and values."""
         if isinstance(memory, Tensor):
             return self.cross_attention(x, memory, memory, mask=memory_mask)
-        # Rows that decode the same source share its keys and values: the queries of all these rows,
-        # whose order does not matter here, are laid out along the sequence dimension.
+        # Rows of the batch that decode the same source share its keys and values: their queries are
+        # laid out along the sequence dimension, where their order does not matter.
         rows = memory.rows
         queries = x if x.shape[0] == rows else x.reshape(rows, -1, x.shape[-1])
         return self.cross_attention(queries, mask=memory_mask, cache=memory).view_as(x)
@@ -145,7 +146,7 @@ class DecoderLayer(nn.Module):
         memory_mask: Tensor | None,
         cache: KeyValueCache | None,
     ) -> None:
-        """Raise unless memory, mask and cache are what the attentions take."""
+        """Raise unless memory, mask and cache fit the attention layers."""
         if cache is not None:
             check_instance(KeyValueCache, cache=cache)
         if isinstance(memory, KeyValueCache):
@@ -165,9 +166,9 @@ class Decoder(nn.Module):
 
     Args:
         layers: The layers, from the first to the last, each with parameters of its own.
-        norm: Normalisation of the last layer's output. A stack of :class:`PreNorm` layers needs
-            one, since its residual stream is never normalised; one of :class:`PostNorm` layers does
-            not.
+        norm: Normalisation of the last layer's output; none if not given. A stack of layers with
+            :class:`PreNorm` needs one, since its residual stream is never normalised; a stack of
+            layers with :class:`PostNorm` does not.
 
     Raises:
         TypeError: If a layer or the norm is not a module.
@@ -242,7 +243,7 @@ class Decoder(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
-        """Project the memory to the keys and values of each layer, for decoding step by step.
+        """Create a cache that holds the keys and values of the memory, projected for each layer.
 
         Args:
             memory: The encoder's output, of shape (B, S, d_model).
@@ -250,7 +251,7 @@ class Decoder(nn.Module):
                 (B, H, 1, S).
 
         Returns:
-            A cache for one search, with a batch of B rows; it belongs to the caller.
+            A cache for decoding one batch of B sequences; the caller passes it to each call.
 
         Raises:
             RuntimeError: If gradients are recorded.
@@ -275,7 +276,7 @@ class Decoder(nn.Module):
         memory_mask: Tensor | None,
         cache: DecoderCache | None,
     ) -> None:
-        """Raise unless there is either a memory or a cache, and the cache fits the stack and x."""
+        """Raise unless either a memory or a cache is given, and the cache fits the stack and x."""
         if cache is not None:
             check_instance(DecoderCache, cache=cache)
         if (memory is None) == (cache is None) or (cache is not None and memory_mask is not None):
@@ -299,7 +300,7 @@ class Decoder(nn.Module):
 def _check_memory(
     attention: MultiHeadAttention, memory: Tensor, memory_mask: Tensor | None, *, queries: int
 ) -> None:
-    """Raise unless memory and mask are what a cross-attention takes for so many queries."""
+    """Raise unless memory and mask fit a cross-attention with this number of queries."""
     projection = attention.key_projection
     width = getattr(projection, "in_features", None)
     check_vectors("memory", memory, width, attention, projection, leading="BS")

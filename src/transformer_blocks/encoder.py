@@ -1,14 +1,14 @@
 """The encoder: self-attention and a feed-forward network, N times (left half of figure 1).
 
-A layer has two sublayers. Self-attention lets every position attend to all positions of the
-sequence; the position-wise feed-forward network then transforms each position by itself. Around
+A layer has two sublayers. In self-attention, every position attends to all positions of the
+sequence; the position-wise feed-forward network then transforms each position separately. Around
 each of the two is a residual connection with layer normalisation (section 3.1). After a few layers,
 the vector of a word represents the word in its context: "bank" by a river is no longer the "bank"
 that lends money.
 
 The encoder is a stack of such layers. With ``causal=True`` the same stack is a *decoder-only*
 model: no position attends to a later one, as in a language model. The argument ``cache`` is for
-generating text with it, and can be ignored until then.
+autoregressive decoding (:mod:`transformer_blocks.cache`; skip it at first reading).
 
 Next chapter: :mod:`transformer_blocks.decoder`, which also attends to the encoder's output.
 """
@@ -33,9 +33,9 @@ class EncoderLayer(nn.Module):
     """One encoder layer: self-attention, then a position-wise feed-forward network.
 
     Args:
-        self_attention: Attention of the sequence to itself.
-        feed_forward: Network that is applied to each position; maps (B, L, d_model) to the same
-            shape.
+        self_attention: Attention layer of the self-attention.
+        feed_forward: Network that is applied to each position; its input and output have the shape
+            (B, L, d_model).
         residual: Function without arguments that returns a new residual connection, for example
             ``lambda: PostNorm(512)``. It is called once for each sublayer. The class of the
             connection determines whether normalisation comes after the sublayer or before it.
@@ -104,13 +104,13 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers: of an encoder, or of a decoder-only model.
+    """A stack of encoder layers, for an encoder or for a decoder-only model.
 
     Args:
         layers: The layers, from the first to the last, each with parameters of its own.
-        norm: Normalisation of the last layer's output. A stack of :class:`PreNorm` layers needs
-            one, since its residual stream is never normalised; one of :class:`PostNorm` layers does
-            not.
+        norm: Normalisation of the last layer's output; none if not given. A stack of layers with
+            :class:`PreNorm` needs one, since its residual stream is never normalised; a stack of
+            layers with :class:`PostNorm` does not.
 
     Raises:
         TypeError: If a layer or the norm is not a module.
@@ -169,7 +169,7 @@ class Encoder(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def new_cache(self) -> SelfAttentionCache:
-        """Create an empty cache for one search; it belongs to the caller."""
+        """Create an empty cache, for decoding one batch; the caller passes it to each call."""
         return SelfAttentionCache(len(self.layers))
 
     def _layer_caches(

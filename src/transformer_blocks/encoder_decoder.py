@@ -2,10 +2,10 @@
 
 The encoder maps the source to the memory, once. The decoder maps the target to hidden states, and
 each of its layers attends to that memory (section 3.1). Embeddings and output layer belong to the
-model around them: a translator embeds the tokens of both languages before, and projects the hidden
-states to the logits of its vocabulary after.
+model that contains these two: a translator first embeds the tokens of both languages, and finally
+projects the hidden states to the logits of its vocabulary.
 
-Next chapter: :mod:`transformer_blocks.builders`, whole stacks from a few sizes.
+Next chapter: :mod:`transformer_blocks.builders`, whole stacks built from a few sizes.
 """
 
 from torch import Tensor, nn
@@ -90,7 +90,7 @@ class EncoderDecoder(nn.Module):
         target_mask: Tensor | None,
         memory_mask: Tensor | None,
     ) -> None:
-        """Raise unless the sequences and masks are what the two stacks take."""
+        """Raise unless the sequences and masks fit the two stacks."""
         self._check_input("source", source, self.encoder)
         self._check_input("target", target, self.decoder)
         masks = {"source_mask": source_mask, "target_mask": target_mask, "memory_mask": memory_mask}
@@ -106,7 +106,7 @@ class EncoderDecoder(nn.Module):
             )
 
     def _check_input(self, name: str, x: Tensor, stack: Encoder | Decoder) -> None:
-        """Raise unless a sequence is what the first layer of its stack takes."""
+        """Raise unless a sequence fits the first layer of its stack."""
         check_tensor(name, x)
         for layer in list(stack.layers)[:1]:
             if isinstance(layer, EncoderLayer | DecoderLayer):
