@@ -1,9 +1,9 @@
-"""Builders: whole stacks from a few sizes.
+"""Builders: whole stacks built from a few sizes.
 
-The classes of this package take finished parts, so that any part can be replaced. The builders
-compose the parts of the paper, with its base model as defaults (table 3: 6 layers, d_model 512, 8
-heads, d_ff 2048, dropout 0.1, post-norm). Other parts are passed as factories, functions without
-arguments that make a new part for every layer.
+The classes of this package receive their parts as arguments, so that any part can be replaced. The
+builders compose the parts of the paper; their defaults are the base model (table 3: 6 layers,
+d_model 512, 8 heads, d_ff 2048, dropout 0.1; post-norm). Other parts are passed as factories, which
+are functions that return a new part for every layer.
 
 Next chapter: :mod:`transformer_blocks.loss`, which training minimises.
 """
@@ -57,12 +57,14 @@ def build_encoder(
         activation: Activation function of the feed-forward networks, a function or a module without
             parameters.
         residual: Class of the residual connections, :class:`PostNorm` or :class:`PreNorm`, or a
-            function that makes one; called with ``d_model`` and ``dropout=``. A stack of
-            :class:`PreNorm` ends with one more norm of its kind.
-        attention: Makes the self-attention of one layer, in place of the default, which has
-            ``num_heads`` and ``attention_dropout``; called once per layer.
-        feed_forward: Makes the feed-forward network of one layer, in place of the default, which
-            has ``d_ff`` and ``activation``; called once per layer.
+            function that returns one; it is called as ``residual(d_model, dropout=dropout)``. A
+            stack with :class:`PreNorm` ends with one more normalisation layer of the same kind.
+        attention: Function without arguments that returns the self-attention of one layer; it is
+            called once per layer. By default, it builds a :class:`MultiHeadAttention` with
+            ``num_heads`` and ``attention_dropout``.
+        feed_forward: Function without arguments that returns the feed-forward network of one layer;
+            it is called once per layer. By default, it builds a :class:`FeedForward` with ``d_ff``
+            and ``activation``.
 
     Returns:
         The composed stack.
@@ -71,7 +73,7 @@ def build_encoder(
         TypeError: If an argument is of the wrong type, for example a module where a factory is
             needed.
         ValueError: If a size or probability is out of range, ``num_heads`` does not divide
-            ``d_model``, ``attention`` makes layers of another ``d_model``, or layers share
+            ``d_model``, ``attention`` returns layers of another ``d_model``, or layers share
             parameters.
 
     Example:
@@ -123,9 +125,10 @@ def build_decoder(
 ) -> Decoder:
     """Build a decoder from its sizes, or from factories of its parts.
 
-    The arguments are those of :func:`build_encoder`; ``cross_attention`` makes the cross-attention
-    of one layer. Transforms and attention functions that depend on the distance of positions belong
-    to the self-attention only: source and target positions have no distance.
+    The arguments are those of :func:`build_encoder`, and ``cross_attention``, a function without
+    arguments that returns the cross-attention of one layer. Transforms and attention functions that
+    depend on the distance between positions, such as rotary positional encoding and ALiBi, belong
+    to the self-attention only: between source and target positions, distance is not defined.
 
     Returns:
         The composed stack.
@@ -134,12 +137,13 @@ def build_decoder(
         TypeError: If an argument is of the wrong type, for example a module where a factory is
             needed.
         ValueError: If a size or probability is out of range, ``num_heads`` does not divide
-            ``d_model``, a factory makes layers of another ``d_model``, or layers share parameters.
+            ``d_model``, a factory returns layers of another ``d_model``, or layers share
+            parameters.
 
     Example:
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
         >>> first, second = (layer.feed_forward.up_projection.weight for layer in decoder.layers)
-        >>> torch.equal(first, second)  # every layer is made anew, none is a copy
+        >>> torch.equal(first, second)  # each layer has its own initial weights
         False
     """
     layers, norm = _compose(
@@ -174,10 +178,11 @@ def _compose(
     activation: Callable[[Tensor], Tensor],
     residual: Callable[..., Residual],
 ) -> tuple[list[Layer], nn.Module | None]:
-    """Compose layers of new parts, and make the norm after the last layer if there is one.
+    """Build the layers of a stack, and its final normalisation layer if it needs one.
 
-    A layer is called with one part from each factory, in this order; where a factory is None, with
-    the paper's part. The other arguments are those of :func:`build_encoder`.
+    ``layer`` is the class of the layers. Its positional arguments are one part from each factory,
+    in this order; a factory of None stands for the part of the paper. The other arguments are those
+    of :func:`build_encoder`.
     """
     check_size(num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
     check_dropout(dropout=dropout, attention_dropout=attention_dropout)
@@ -203,7 +208,7 @@ def _compose(
 
 
 def _make(name: str, factory: Callable[[], nn.Module], d_model: int) -> nn.Module:
-    """Make one part and check that it fits between the layers."""
+    """Build one part and check its ``d_model``."""
     part = factory()
     if not isinstance(part, nn.Module):
         refuse(name, "a function that makes modules", part)
