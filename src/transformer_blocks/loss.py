@@ -1,15 +1,15 @@
 r"""Loss: the cross-entropy of the next token, with label smoothing.
 
-The decoder's last hidden vector is projected to one logit per token of the vocabulary. The softmax
-turns logits into probabilities, and the loss is minus the log-probability of the target token, the
-*cross-entropy*. Its gradient with respect to the logits is the softmax minus the target
-distribution: as long as the model gives the target token a probability below one, its logit is
-pushed up, without an end.
+At each position, the decoder's last hidden vector is projected to one logit per token of the
+vocabulary. The softmax turns the logits into probabilities, and the loss is minus the
+log-probability of the target token, the *cross-entropy*. Its gradient with respect to the logits is
+the softmax minus the target distribution. As long as the probability of the target token is below
+one, gradient descent increases its logit, without bound.
 
-*Label smoothing* sets that end (section 5.4 of the paper; "Rethinking the Inception Architecture",
-Szegedy et al. 2015, https://arxiv.org/abs/1512.00567). The target distribution :math:`t` gives the
-target token :math:`y` only :math:`1 - \varepsilon` and spreads :math:`\varepsilon` evenly over all
-V tokens:
+*Label smoothing* bounds it (section 5.4 of the paper; "Rethinking the Inception Architecture for
+Computer Vision", Szegedy et al. 2015, https://arxiv.org/abs/1512.00567, section 7). The target
+distribution :math:`t` spreads the probability :math:`\varepsilon` evenly over all V tokens and
+leaves only the rest to the target token :math:`y`:
 
 .. math::
 
@@ -19,11 +19,11 @@ V tokens:
 The paper smooths with :math:`\varepsilon = 0.1`, which makes the perplexity worse and the BLEU
 score better.
 
-The logits are the largest tensor of a training step: V numbers per token. What trains a model here
-is :func:`~transformer_blocks.linear_cross_entropy`, which computes the same loss
-from the hidden vectors in chunks and never holds all logits.
+The logits are the largest tensor of a training step: V numbers per token. The examples are
+therefore trained with :func:`~transformer_blocks.fast.cross_entropy.linear_cross_entropy`, which
+computes the same loss from the hidden vectors in chunks and never stores all logits.
 
-Next chapter: :mod:`transformer_blocks.schedule`, the learning rate of the training.
+Next chapter: :mod:`transformer_blocks.schedule`, the learning-rate schedule.
 """
 
 import torch
@@ -49,11 +49,11 @@ def cross_entropy(
         target: Ids of the target tokens, int64, of shape (N,).
         label_smoothing: :math:`\varepsilon`, the probability that is spread evenly over the
             vocabulary, from 0 to 1. The paper uses 0.1.
-        reduction: ``"mean"`` of the losses of all tokens, their ``"sum"``, or ``"none"`` for one
-            loss per token.
+        reduction: ``"mean"`` or ``"sum"`` of the losses of all tokens, or ``"none"`` for one loss
+            per token.
 
     Returns:
-        A scalar, or the losses of shape (N,) if ``reduction="none"``.
+        The loss: a scalar, or of shape (N,) if ``reduction="none"``.
 
     Raises:
         TypeError: If an argument is of the wrong type, or ``target`` does not hold int64 ids.

@@ -2,9 +2,9 @@ r"""Learning-rate schedule: linear warm-up, then inverse square root decay.
 
 At the start of training, the gradients of a post-norm Transformer are large in its upper layers
 (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), and Adam estimates their moments from few
-updates. A full learning rate then makes training diverge. The paper's schedule, known as the *Noam
-schedule*, therefore increases the rate linearly from almost zero for ``warmup_steps`` updates and
-then decreases it with the inverse square root of the step (section 5.3, equation 3):
+updates. With the full learning rate, training can diverge there. The paper's schedule, known as the
+*Noam schedule*, therefore increases the rate linearly from almost zero for ``warmup_steps`` updates
+and then decreases it with the inverse square root of the step (section 5.3, equation 3):
 
 .. math:: rate = d_{model}^{-0.5} \cdot \min(step^{-0.5},\; step \cdot warmup\_steps^{-1.5})
 
@@ -52,7 +52,7 @@ def noam_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 400
         warmup_steps: Number of updates during which the rate increases; the paper uses 4000.
 
     Returns:
-        A scheduler that has set the rate of step 1.
+        The scheduler; the optimizer's learning rate is already that of step 1.
 
     Raises:
         TypeError: If ``optimizer`` is not a torch optimizer, or a size is not an integer.
