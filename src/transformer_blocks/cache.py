@@ -1,25 +1,28 @@
 """Caches: the keys and values of earlier positions, computed once and reused at every step.
 
 A decoder generates one token at a time, and each new token attends to all earlier ones. Without a
-cache, every step would run the whole prefix through the model again. But with a causal mask no
-position attends to a later one, so the key and the value of a position do not change when tokens
-follow it. A :class:`KeyValueCache` stores them for one attention layer. A step then projects one
-new position only; the cost of attention itself still grows with the length of the prefix.
+cache, every decoding step would run the whole prefix through the model again. But with a causal
+mask no position attends to a later one, so the key and the value of a position do not change when
+tokens follow it. A :class:`KeyValueCache` stores them for one attention layer. A decoding step then
+projects the new position only; the cost of attention itself still grows with the length of the
+prefix.
 
 A stack has one such cache for each layer. A :class:`SelfAttentionCache` holds those of a stack with
-self-attention only, as in a decoder-only language model. The layers of an encoder-decoder model
-also attend to the encoder's output, the memory, whose keys and values never change during decoding.
-A :class:`DecoderCache` therefore holds two caches for each layer: that of self-attention, which
-grows, and that of cross-attention, which is computed once and shared by all hypotheses of the same
-source.
+self-attention only, as in a decoder-only language model. The decoder layers of an encoder-decoder
+model also attend to the encoder's output, the memory, whose keys and values never change during
+decoding. A :class:`DecoderCache` therefore holds two caches for each layer: that of self-attention,
+which grows, and that of cross-attention, which is computed once and shared by all hypotheses of the
+same source.
 
-State belongs to the caller: a cache is made for one search, passed to the modules at each step, and
-discarded afterwards. The modules themselves hold no state. A step that raises an exception or is
-interrupted leaves the caches of all layers at the length that they had, and can be repeated.
-Reordering is done in place and cannot be undone; if it is interrupted, the cache refuses further
-use.
+The modules hold no state. The caller creates a cache to decode one batch, passes it to the modules
+at each step, and discards it afterwards. A step that raises an exception or is interrupted leaves
+the caches of all layers at the length that they had, and can be repeated. Reordering is done in
+place and cannot be undone; if it is interrupted, each later use of the cache raises an error.
 
-Next chapter: :mod:`transformer_blocks.variants`, parts that take the place of the paper's.
+In this chapter, N is the batch size during decoding. A *row* is an index along this dimension; in
+beam search, there is one row for each hypothesis.
+
+Next chapter: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +63,7 @@ class KeyValueCache:
     def __init__(self) -> None:
         self._length = 0
         self._buffer: Tensor | None = None  # keys and values: (N, 2, H, capacity, d_k)
-        self._is_consistent = True  # False while it is reordered
+        self._is_consistent = True  # False while the rows are reordered
 
     @property
     def length(self) -> int:
@@ -73,7 +76,7 @@ class KeyValueCache:
         return 0 if self._buffer is None else self._buffer.shape[0]
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the keys and values of new positions to those of the earlier ones.
+        """Append the keys and values of new positions to those of earlier positions.
 
         Args:
             keys: Projected keys of the new positions, of shape (N, H, L, d_k).
@@ -83,7 +86,7 @@ class KeyValueCache:
             All cached keys and values, including the new ones, as :meth:`read` returns them.
 
         Raises:
-            RuntimeError: If they require gradients, which a cache does not store.
+            RuntimeError: If they require gradients, which cannot flow through a cache.
             TypeError: If they are not tensors, or differ in dtype.
             ValueError: If they differ in shape or device, or do not fit the cached ones.
         """
@@ -138,17 +141,19 @@ class KeyValueCache:
         return self._buffer
 
     def reserve(self, count: int) -> Tensor:
-        """Make the cache longer by uninitialised positions, which the caller fills in.
+        """Append uninitialised positions, into which the caller writes keys and values.
 
         Args:
-            count: The number of positions to add.
+            count: The number of positions to append.
 
         Returns:
-            The :attr:`buffer`, in which they are the last ones before :attr:`length`. Its capacity
-            exceeds the length: a full buffer would be a special case to a compiler.
+            The :attr:`buffer`, in which the new positions are the last ones below :attr:`length`.
+            Its capacity exceeds the length, as a full buffer would be a special case in a compiled
+            program.
 
         Raises:
-            ValueError: If the cache is empty.
+            TypeError: If ``count`` is not an integer.
+            ValueError: If ``count`` is not positive, or the cache is empty.
         """
         check_size(count=count)
         if self._buffer is None:
@@ -210,10 +215,10 @@ class KeyValueCache:
         self._buffer = self._buffer[: len(rows)]
 
     def _check_consistent(self) -> None:
-        """Raise if the cache was interrupted while its rows were reordered."""
+        """Raise if the last reordering of the rows was interrupted."""
         if not self._is_consistent:
             raise RuntimeError(
-                "the cache was interrupted while its rows were reordered; begin the search again"
+                "the cache was interrupted while its rows were reordered; decode with a new cache"
             )
 
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
@@ -229,10 +234,9 @@ class KeyValueCache:
 class SelfAttentionCache:
     """Caches of a stack with self-attention only, one per layer, for autoregressive decoding.
 
-    It is the cache of a *decoder-only model*, as the field calls a language model like GPT. The
-    layers of such a model have self-attention and a feed-forward network, but no cross-attention:
-    they are an :class:`Encoder` that is run with ``causal=True``. The class is named after what it
-    holds: keys and values of self-attention. :meth:`Encoder.new_cache` makes one.
+    It is the cache of a *decoder-only model*, such as GPT. The layers of such a model have
+    self-attention and a feed-forward network, but no cross-attention: they are an :class:`Encoder`
+    that is called with ``causal=True``. :meth:`Encoder.new_cache` creates one.
 
     Args:
         num_layers: The number of layers of the stack.
@@ -286,11 +290,12 @@ class SelfAttentionCache:
 
 
 class DecoderCache:
-    """Caches of a decoder, two per layer; :meth:`Decoder.new_cache` makes one.
+    """Caches of a decoder, two per layer; :meth:`Decoder.new_cache` creates one.
 
-    The batch begins with one row for each source. Where :meth:`reorder` repeats a row, several rows
-    decode the same source, as the beams of a beam search do. They share one copy of its keys and
-    values, as long as each source has equally many rows and these are adjacent.
+    At first, the batch has one row for each source. Where :meth:`reorder` repeats a row, several
+    rows decode the same source, as the hypotheses of a beam search do. They share one copy of the
+    source's keys and values, as long as each source has the same number of rows, and these are
+    adjacent.
 
     Args:
         memory: For each layer, a cache with the keys and values of the memory, the encoder's
@@ -301,7 +306,7 @@ class DecoderCache:
     Attributes:
         layers: The cache of each layer's self-attention, from the first layer to the last.
         memory: The cache of each layer's cross-attention, which decoding does not change.
-        memory_mask: The mask; None if it hides nothing.
+        memory_mask: The mask of the memory; None if no position is masked.
 
     Raises:
         TypeError: If ``memory`` holds anything but caches, or ``memory_mask`` is not boolean.
@@ -344,7 +349,7 @@ class DecoderCache:
     def reorder(self, rows: Tensor) -> None:
         """Reorder all caches along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
-        Beam search does so after each step, and when finished sequences leave the batch.
+        Beam search does so after each step, and to remove finished sequences from the batch.
 
         Args:
             rows: Indices into the batch, int64, of shape (M,). An index may occur several times, or
@@ -416,10 +421,10 @@ def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]
 
 @contextmanager
 def _reordering(caches: Sequence[KeyValueCache]) -> Iterator[None]:
-    """Mark caches as inconsistent while the block runs, and for good if it raises an exception.
+    """Mark caches as inconsistent inside the ``with`` block; if it raises, they remain so.
 
-    Rows are reordered in place, which cannot be undone; a cache that was reordered in some of the
-    layers only must not be used.
+    Rows are reordered in place, which cannot be undone. If only some of the layers were reordered,
+    the cache must not be used any more.
     """
     for cache in caches:
         cache._check_consistent()
@@ -440,7 +445,7 @@ def _check_rows(rows: Tensor) -> None:
 
 
 def _check_range(rows: Tensor, count: int) -> None:
-    """Raise unless all indices are below ``count``; they are read on the CPU only."""
+    """Raise unless all indices are in 0..count-1; on a GPU, they are not checked."""
     if rows.device.type == "cpu" and rows.numel():
         low, high = rows.min().item(), rows.max().item()
         if low < 0 or high >= count:
@@ -449,7 +454,15 @@ def _check_range(rows: Tensor, count: int) -> None:
 
 
 def _group(sources: Tensor) -> tuple[Tensor, int]:
-    """Group adjacent equal indices if all groups have one size: [2, 2, 5, 5] is [2, 5] and 2."""
+    """Group adjacent equal indices if all groups have the same size.
+
+    Args:
+        sources: Indices of sources, one per row, of shape (N,).
+
+    Returns:
+        One index per group and the size of a group, for example [2, 5] and 2 for [2, 2, 5, 5]; or
+        all indices and 1, if the groups differ in size.
+    """
     groups, sizes = sources.unique_consecutive(return_counts=True)
     if len(groups) and bool((sizes == sizes[0]).all()):
         return groups, int(sizes[0])
