@@ -3,20 +3,21 @@ r"""Additive attention: scores from a small network instead of a dot product.
 Attention was introduced for recurrent translation models, three years before the Transformer
 ("Neural Machine Translation by Jointly Learning to Align and Translate", Bahdanau, Cho and Bengio
 2014, https://arxiv.org/abs/1409.0473, section 3.1 and appendix A.1.2). The score of a query and a
-key came from a feed-forward network with one hidden layer: add the two, apply tanh, and multiply by
-a learned vector:
+key is computed by a feed-forward network with one hidden layer: it adds a projection of each,
+applies tanh, and takes the dot product with a learned vector:
 
 .. math:: e_{ij} = v^T \tanh(W s_{i-1} + U h_j)
 
 The query is the decoder's state :math:`s_{i-1}`, the keys are the encoder's states :math:`h_j`. The
-matrices W and U are what a layer's query and key projections are, so what remains is
-:math:`v^T \tanh(q_i + k_j)`. The softmax, the weighted sum and the mask rule are those of
-:mod:`transformer_blocks.attention`.
+matrices W and U correspond to the query and key projections of a multi-head attention layer, whose
+attention function therefore computes the scores :math:`v^T \tanh(q_i + k_j)` only. The softmax, the
+weighted sum and the mask rule are those of :mod:`transformer_blocks.attention`.
 
-The Transformer paper compares the two (section 3.2.1): they are similar in theoretical complexity,
-but the dot products of all queries with all keys are one matrix multiplication, while the sum needs
-a vector of size d_k for every pair. That is why the dot product prevailed. The sum needs no scale,
-though, as tanh keeps every element between -1 and 1.
+The Transformer paper compares additive and dot-product attention (section 3.2.1). They are similar
+in theoretical complexity, but the dot products of all queries with all keys are one matrix
+multiplication, whereas additive attention needs a vector of size d_k for every pair. This is why
+the dot product prevailed. Additive attention needs no scale, however, as tanh keeps every element
+between -1 and 1.
 
 Next chapter: :mod:`transformer_blocks.variants.rotary`, positions as rotations of queries and keys.
 """
@@ -40,7 +41,7 @@ class AdditiveAttention(ExplicitAttention):
 
     Args:
         d_k: Size of the queries and keys of one head.
-        num_heads: Number of heads H, each with its own vector.
+        num_heads: Number of heads H, each with its own vector v.
 
     Raises:
         ValueError: If a size is not positive.

@@ -1,17 +1,18 @@
 r"""ALiBi: positions as biases of the attention scores.
 
-The simplest way to make attention depend on distance is to subtract the distance from the scores.
-ALiBi ("attention with linear biases", from "Train Short, Test Long", Press et al. 2021,
+A simple way to make attention depend on distance is to subtract the distance from the scores. ALiBi
+("attention with linear biases", from "Train Short, Test Long", Press et al. 2021,
 https://arxiv.org/abs/2108.12409, section 3) adds no positional encoding to the embeddings; it
-subtracts from each score an amount that grows linearly with the distance of query and key:
+subtracts from each score a bias that is proportional to the distance between query and key:
 
-.. math:: \mathrm{softmax}\left(\frac{q_i k_j}{\sqrt{d_k}} - m_h\,|i - j|\right),
+.. math:: \mathrm{softmax}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_k}} - m_h\,|i - j|\right),
           \qquad m_h = 2^{-8h/H}, \quad h = 1, \ldots, H
 
-The slope m differs between heads: those with a steep slope attend to near positions only, those
-with a flat slope to distant ones too. The slopes are not learned. The bias is as well defined at
-distance 5,000 as at 5, so a model that was trained on short sequences extrapolates to longer ones;
-with added positional encodings, positions that never occurred in training stay unknown to it.
+The slope :math:`m_h` differs between heads: those with a steep slope attend to near positions only,
+those with a flat slope to distant ones too. The slopes are not learned. The bias is as well defined
+at distance 5,000 as at 5, so a model that was trained on short sequences extrapolates to longer
+ones. With positional encodings that are added to the embeddings, a model cannot use positions that
+never occurred in training.
 
 Next chapter: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
 """
@@ -31,7 +32,7 @@ def alibi_slopes(num_heads: int) -> Tensor:
 
     If H is a power of two, the slopes are those of the equation above. Otherwise, the slopes for
     the next lower power of two come first, then every other slope of the next higher one, as in the
-    authors' program.
+    authors' implementation.
 
     Args:
         num_heads: Number of heads H.
@@ -47,18 +48,18 @@ def alibi_slopes(num_heads: int) -> Tensor:
         [0.25, 0.0625, 0.015625, 0.00390625]
     """
     check_size(num_heads=num_heads)
-    lower = 2 ** int(math.log2(num_heads))  # the next power of two
+    lower = 2 ** int(math.log2(num_heads))  # the largest power of two up to H
     slopes = [2.0 ** (-8.0 * h / lower) for h in range(1, lower + 1)]
     slopes += [2.0 ** (-4.0 * h / lower) for h in range(1, 2 * lower, 2)]
     return torch.tensor(slopes[:num_heads], dtype=torch.float64, device="cpu")
 
 
 class ALiBi(ExplicitAttention):
-    """Scaled dot-product attention with a bias for the distance of query and key.
+    """Scaled dot-product attention with a bias for the distance between query and key.
 
     The last query has the position of the last key, so ALiBi works for self-attention, causal or
-    not, and for decoding with a cache. It does not work for cross-attention, where the positions of
-    two sequences have no distance. It stores the L x S weights of every head.
+    not, and for decoding with a cache. It does not suit cross-attention, as the distance between
+    positions of two sequences is not defined. It stores the L x S attention weights of every head.
 
     Args:
         num_heads: Number of heads H, each with its own slope.
@@ -91,7 +92,7 @@ class ALiBi(ExplicitAttention):
             Scores, of shape (B, H, L, S).
 
         Raises:
-            ValueError: If the number of heads is another, or there are more queries than keys.
+            ValueError: If the number of heads does not fit, or there are more queries than keys.
         """
         if query.shape[1] != self.num_heads:
             raise ValueError(
@@ -106,7 +107,7 @@ class ALiBi(ExplicitAttention):
         return scores - self._bias(scores)
 
     def _bias(self, scores: Tensor) -> Tensor:
-        """Compute slope times distance, for every query and key. Shape (H, L, S)."""
+        """Compute slope times distance for every query and key, of shape (H, L, S)."""
         length, key_length = scores.shape[-2:]
         positions = torch.arange(key_length, device=scores.device)
         distance = (positions[key_length - length :, None] - positions).abs()  # (L, S)

@@ -1,4 +1,4 @@
-"""Base class of attention functions that compute other scores than the dot product."""
+"""Base class of attention functions whose scores are not the scaled dot products alone."""
 
 from torch import Tensor, nn
 
@@ -15,7 +15,10 @@ __all__ = ["ExplicitAttention"]
 
 
 class ExplicitAttention(nn.Module):
-    """An attention function that stores its weights; a subclass computes the scores.
+    """Base class of attention functions whose subclasses compute the attention scores.
+
+    This class masks the scores, applies the softmax and computes the weighted sum of the values. It
+    stores the L x S attention weights of every head, and returns them with the output.
 
     Example:
         >>> class UniformAttention(ExplicitAttention):
@@ -25,7 +28,7 @@ class ExplicitAttention(nn.Module):
         ...         return torch.zeros(*query.shape[:3], key.shape[2])
         >>> value = torch.tensor([1.0, 2.0, 6.0]).view(1, 1, 3, 1)
         >>> output, weights = UniformAttention()(value, value, value, causal=True)
-        >>> output.flatten()  # the mean of the values so far
+        >>> output.flatten()  # each output is the mean of the values up to its position
         tensor([1.0000, 1.5000, 3.0000])
     """
 
@@ -34,8 +37,8 @@ class ExplicitAttention(nn.Module):
 
         Args:
             query: Query vectors, of shape (B, H, L, d_k).
-            key: Key vectors, of shape (B, H, S, d_k). Heads that several query heads share are
-                repeated.
+            key: Key vectors, of shape (B, H, S, d_k). A key head that several query heads share is
+                repeated for each of them.
             scale: Factor of the scores; the default of the subclass if None.
 
         Returns:
@@ -83,12 +86,13 @@ class ExplicitAttention(nn.Module):
         dropout: float = 0.0,
         scale: float | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Compute attention with these scores.
+        """Compute attention with the scores of :meth:`attention_scores`.
 
         The arguments are those of :func:`~transformer_blocks.scaled_dot_product_attention`.
 
         Returns:
-            The output, of shape (B, H, L, d_v), and the weights before dropout, (B, H, L, S).
+            The output, of shape (B, H, L, d_v), and the attention weights before dropout, of shape
+            (B, H, L, S).
 
         Raises:
             TypeError: If the dtypes differ, or ``mask`` is not boolean.

@@ -1,14 +1,13 @@
-r"""Gated feed-forward network: a third linear layer scales each inner number.
+r"""Gated feed-forward network: a gated linear unit in place of the nonlinearity.
 
 Most later models replace the nonlinearity of :class:`~transformer_blocks.FeedForward` by a gated
-linear unit: a second linear layer projects the same input, and its activation is multiplied
-elementwise with the first projection ("GLU Variants Improve Transformer", Shazeer 2020,
-https://arxiv.org/abs/2002.05202, section 2):
+linear unit (GLU): two linear layers project the same input, and the activation of one projection,
+the *gate*, is multiplied elementwise with the other ("GLU Variants Improve Transformer", Shazeer
+2020, https://arxiv.org/abs/2002.05202, section 2):
 
 .. math:: \mathrm{FFN}_{SwiGLU}(x) = (\mathrm{Swish}(x W) \odot x V)\, W_2
 
-The gate :math:`\mathrm{Swish}(x W)` thus decides, number by number, how much of :math:`x V` passes
-through.
+The gate :math:`\mathrm{Swish}(x W)` thus scales each element of :math:`x V`.
 
 Next chapter: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
 """
@@ -32,15 +31,15 @@ from transformer_blocks.feed_forward import activation_name, initialise_linear
 class GatedFeedForward(nn.Module):
     """Position-wise feed-forward network with a gated linear unit, as in SwiGLU and GEGLU.
 
-    It has three linear layers where :class:`~transformer_blocks.FeedForward` has two; with two
-    thirds of the inner size ``d_ff``, it has the same number of weights.
+    It has three linear layers, whereas :class:`~transformer_blocks.FeedForward` has two. With two
+    thirds of the inner size ``d_ff``, both have the same number of weights.
 
     Args:
         d_model: Size of the input and output vectors.
-        d_ff: Inner size, of the gate and of what it scales.
+        d_ff: Inner size, which is the size of the gate and of the projection that it scales.
         activation: Activation function of the gate: ``F.silu`` makes it SwiGLU, ``F.gelu`` GEGLU,
             ``torch.sigmoid`` the first GLU (Dauphin et al. 2016, https://arxiv.org/abs/1612.08083).
-        dropout: Probability of setting a number of the inner vectors to zero in training mode.
+        dropout: Probability of setting an element of the inner vectors to zero in training mode.
         bias: Whether the linear layers have biases; those of the GLU paper have none.
 
     Raises:
@@ -50,7 +49,7 @@ class GatedFeedForward(nn.Module):
     Example:
         >>> feed_forward = GatedFeedForward(d_model=16, d_ff=64)
         >>> _ = nn.init.zeros_(feed_forward.gate_projection.weight)  # Swish(0) = 0 ...
-        >>> bool(feed_forward(torch.randn(2, 5, 16)).any())  # ... so nothing passes the gate
+        >>> bool(feed_forward(torch.randn(2, 5, 16)).any())  # ... so every output is zero
         False
     """
 

@@ -1,7 +1,7 @@
 r"""Grouped-query attention: several query heads share one head of keys and values.
 
-Autoregressive decoding is limited by memory bandwidth: each step reads all cached keys and values,
-of every head. Heads with different queries can share the same keys and values. In grouped-query
+Autoregressive decoding is limited by memory bandwidth: each step reads all cached keys and values
+of every head. But heads with different queries can share keys and values. In grouped-query
 attention (GQA, Ainslie et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) the H query
 heads form G groups, and each group has one key head and one value head:
 
@@ -39,15 +39,16 @@ class GroupedQueryAttention(MultiHeadAttention):
         value_width: Size of the value vectors that ``forward`` receives; ``d_model`` if not
             given.
         bias: Whether the projections have a bias.
-        dropout: Probability of setting an attention weight to zero during training.
-        attention_function: What computes attention of H heads of queries and G heads of keys and
-            values.
-        transforms: Transforms of queries and keys, applied in this order. Make new ones for every
+        dropout: Probability of setting an attention weight to zero in training mode.
+        attention_function: An :class:`~transformer_blocks.AttentionFunction`, which computes
+            attention from H query heads, G key heads and G value heads.
+        transforms: Transforms of queries and keys, applied in this order. Pass new ones to every
             layer.
 
     Raises:
-        ValueError: If a size is not positive or does not divide the other, or ``dropout`` is out of
-            range.
+        TypeError: If an argument is of the wrong type.
+        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``,
+            ``num_key_value_heads`` does not divide ``num_heads``, or ``dropout`` is out of range.
 
     Example:
         >>> attention = GroupedQueryAttention(16, num_heads=4, num_key_value_heads=2)

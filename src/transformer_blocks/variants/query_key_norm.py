@@ -1,10 +1,10 @@
 r"""Query-key normalisation: bound the attention scores.
 
 A score is a dot product, and nothing in training bounds the norms of queries and keys. In large
-models they grow until every softmax saturates and its gradient vanishes; some training runs diverge
-there ("Scaling Vision Transformers to 22 Billion Parameters", Dehghani et al. 2023,
-https://arxiv.org/abs/2302.05442, section 2). If queries and keys are normalised first, the learned
-gains bound the scores:
+models they can grow until the softmax saturates and its gradient vanishes, so that training
+diverges ("Scaling Vision Transformers to 22 Billion Parameters", Dehghani et al. 2023,
+https://arxiv.org/abs/2302.05442, section 2). If queries and keys are normalised first, only the
+learned gains of the normalisation scale the scores:
 
 .. math:: \mathrm{softmax}\left(\frac{\mathrm{norm}(q)\,\mathrm{norm}(k)^T}{\sqrt{d_k}}\right)
 
@@ -12,7 +12,7 @@ The idea is from "Query-Key Normalization for Transformers" (Henry et al. 2020,
 https://arxiv.org/abs/2010.04245), which divides by the Euclidean norm. Later models use RMSNorm,
 which divides by the root mean square and learns a gain for each of the d_k elements.
 
-Next chapter: :mod:`transformer_blocks.variants.grouped_query`, which shrinks the cache.
+Next chapter: :mod:`transformer_blocks.variants.grouped_query`, which makes the cache smaller.
 """
 
 from collections.abc import Callable
@@ -32,16 +32,16 @@ from transformer_blocks.multi_head import QueryKeyTransform
 class QueryKeyNorm(QueryKeyTransform):
     """A transform that normalises queries and keys.
 
-    All heads of a layer share the gains. To combine it with rotary positions, normalise first:
-    ``transforms=[QueryKeyNorm(d_k), RotaryPositionalEncoding(d_k)]``.
+    All heads of a layer share the gains. To combine it with rotary positional encoding, normalise
+    first: ``transforms=[QueryKeyNorm(d_k), RotaryPositionalEncoding(d_k)]``.
 
     Args:
         d_k: Size of the queries and keys of one head.
-        norm: Makes a normalisation layer of a size; called once for the queries and once for the
-            keys.
+        norm: Class of the normalisation layers, or a function that returns one; it is called as
+            ``norm(d_k)``, once for the queries and once for the keys.
 
     Raises:
-        TypeError: If ``norm`` does not make modules.
+        TypeError: If ``norm`` does not return modules.
         ValueError: If ``d_k`` is not positive.
 
     Example:
@@ -67,14 +67,14 @@ class QueryKeyNorm(QueryKeyTransform):
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
-            start: Position of the first query, which makes no difference.
+            start: Position of the first query; not used.
 
         Returns:
             The normalised queries, of the same shape.
 
         Raises:
             TypeError: If ``queries`` is not a tensor or differs from the weights in dtype.
-            ValueError: If the shape is another.
+            ValueError: If the shape does not fit.
         """
         check_integer(start=start)
         check_vectors("queries", queries, self.d_k, self.query_norm, leading=("B", "H", "L"))
@@ -85,14 +85,14 @@ class QueryKeyNorm(QueryKeyTransform):
 
         Args:
             keys: Key vectors, of shape (B, H, S, d_k).
-            start: Position of the first key, which makes no difference.
+            start: Position of the first key; not used.
 
         Returns:
             The normalised keys, of the same shape.
 
         Raises:
             TypeError: If ``keys`` is not a tensor or differs from the weights in dtype.
-            ValueError: If the shape is another.
+            ValueError: If the shape does not fit.
         """
         check_integer(start=start)
         check_vectors("keys", keys, self.d_k, self.key_norm, leading=("B", "H", "S"))

@@ -14,10 +14,11 @@ by an angle proportional to the position m; and likewise the keys:
    \qquad \theta_i = 10000^{-2i/d_k}
 
 The dot product of two rotated vectors depends on the *difference* of their angles only. So a score
-depends on the distance of query and key, not on where they are; the first plane distinguishes
-neighbouring positions, the last one distant parts of a text.
+depends on the distance between query and key, not on their absolute positions. The first pair of
+elements rotates fastest and distinguishes neighbouring positions; the last pair rotates slowest and
+distinguishes distant parts of a text.
 
-Values are not rotated: they carry the content, which is the same at every position.
+Values are not rotated: they carry content, not positions.
 
 Next chapter: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
 """
@@ -34,12 +35,13 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
     It has no parameters and no maximum length. The last query has the position of the last key, so
     it works for self-attention, and for decoding with a cache, which stores the rotated keys. It
-    does not work for cross-attention, where the positions of two sequences have no distance.
+    does not suit cross-attention, as the distance between positions of two sequences is not
+    defined.
 
     Args:
         d_k: Size of the queries and keys of one head; even.
         base: The base of the frequencies, 10000 in the equation above. The larger it is, the slower
-            the slowest plane rotates.
+            the last pairs of elements rotate.
 
     Raises:
         TypeError: If ``base`` is not a number.
@@ -77,8 +79,8 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
         Raises:
             TypeError: If ``queries`` is not a floating-point tensor, or ``start`` not an integer.
-            ValueError: If the shape is another, or ``start`` is negative, as the position of the
-                first of more queries than keys is.
+            ValueError: If the shape does not fit, or ``start`` is negative, which it is if there
+                are more queries than keys.
         """
         check_vectors("queries", queries, self.d_k, leading=("B", "H", "L"))
         return self._rotate(queries, start)
@@ -95,20 +97,20 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
         Raises:
             TypeError: If ``keys`` is not a floating-point tensor, or ``start`` not an integer.
-            ValueError: If the shape is another, or ``start`` is negative.
+            ValueError: If the shape does not fit, or ``start`` is negative.
         """
         check_vectors("keys", keys, self.d_k, leading=("B", "H", "S"))
         return self._rotate(keys, start)
 
     def _rotate(self, x: Tensor, start: int) -> Tensor:
-        """Rotate the points (x[2i], x[2i + 1]) of the planes. Shape (B, H, L, d_k)."""
+        """Rotate the pairs (x[2i], x[2i + 1]) of vectors of shape (B, H, L, d_k)."""
         check_integer(start=start)
         if start < 0:
             raise ValueError(
                 f"start must be at least 0, got start={start}; "
                 "there must be no more queries than keys"
             )
-        dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot count to 257
+        dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
         position = torch.arange(start, start + x.shape[2], dtype=dtype, device=x.device)
         even = torch.arange(0, self.d_k, 2, dtype=dtype, device=x.device)  # 2i
         angle = position[:, None] * self.base ** (-even / self.d_k)  # (L, d_k / 2)
