@@ -844,7 +844,7 @@ def test_an_end_id_outside_the_vocabulary_is_refused_at_the_first_step() -> None
     ]
     for search, options in searches:
         model, start = CountsSteps(), torch.tensor([1, 2])
-        message = r"^end_id must be below the vocabulary's 10, got end_id=10$"
+        message = r"^end_id must be below the vocabulary size 10, got end_id=10$"
         with pytest.raises(ValueError, match=message):
             search(model, start, end_id=10, max_length=5, **options)
         assert model.steps == 1

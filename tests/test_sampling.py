@@ -152,8 +152,8 @@ def test_a_token_of_probability_0_is_never_drawn() -> None:
 def test_wrong_arguments_are_refused() -> None:
     start = torch.zeros(1, dtype=torch.int64)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"temperature": 0.0}, ValueError, r"^temperature must be above 0, finite, got temperat"),
-        ({"temperature": math.inf}, ValueError, r"^temperature must be above 0, finite"),
+        ({"temperature": 0.0}, ValueError, r"^temperature must be above 0 and finite, got"),
+        ({"temperature": math.inf}, ValueError, r"^temperature must be above 0 and finite"),
         ({"top_k": 0}, ValueError, r"^top_k must be positive, got top_k=0$"),
         ({"top_p": 0.0}, ValueError, r"^top_p must be in \(0, 1\], got top_p=0.0$"),
         ({"top_p": 1.5}, ValueError, r"^top_p must be in \(0, 1\], got top_p=1.5$"),

@@ -1,12 +1,13 @@
-"""Generation: sequences, one token at a time, from a model of the next token.
+"""Generation: autoregressive decoding of sequences, one token at a time.
 
-A search algorithm knows no model. It drives a :class:`StepModel`: a step takes the newest token of
-each sequence in the batch and returns the logits of the next one, and between steps the batch can
-be reordered. A recurrent network can be such a model, and so can a Transformer:
-:class:`IncrementalDecoder` makes one of any decoder, or decoder-only model, with its cache.
+A decoding algorithm depends on no particular model. It calls a :class:`StepModel`: a decoding step
+takes the newest token of each sequence in the batch and returns the logits of the next one, and
+between steps the batch can be reordered. A recurrent network can be a step model, and so can a
+Transformer: :class:`IncrementalDecoder` combines a decoder, or a decoder-only model, with its
+cache.
 
 Three algorithms choose the tokens. :func:`greedy_search` takes the most probable token at each
-step, :func:`beam_search` follows several hypotheses at once, and :func:`sample` draws tokens at
+step, :func:`beam_search` extends several hypotheses at once, and :func:`sample` draws tokens at
 random from the model's distribution.
 
 Next chapter: :mod:`transformer_blocks.inspection`, which shows what a model attends to.

@@ -1,15 +1,14 @@
-r"""Beam search: several hypotheses at once, and the best finished ones at the end.
+r"""Beam search: several hypotheses are extended at once, and the best finished ones returned.
 
-Greedy decoding commits itself to the most probable token of each step, but the most probable
-sequence need not begin with the most probable token. Beam search keeps the K most probable
-*hypotheses* of a sequence, its *beams*. At each step it extends every hypothesis by every token of
-the vocabulary, and of these candidates keeps the K most probable. A candidate that ends with the
-end token is a *finished hypothesis*; it is no longer extended. The search is over once K hypotheses
-are finished.
+Greedy decoding keeps only the most probable token of each step, but the most probable sequence need
+not begin with the most probable token. Beam search keeps the K most probable *hypotheses* of a
+sequence, its *beams*. At each step it extends every hypothesis by every token of the vocabulary,
+and of these candidates keeps the K most probable. A candidate that ends with the end token is a
+*finished hypothesis*; it is no longer extended. The search is over once K hypotheses are finished.
 
 Every further token lowers the log-probability, which therefore favours short sequences. Hypotheses
-are compared by their log-probability divided by a *length penalty* ("Google's Neural Machine
-Translation System", Wu et al. 2016, https://arxiv.org/abs/1609.08144, equation 14):
+of different lengths are compared by their log-probability divided by a *length penalty* ("Google's
+Neural Machine Translation System", Wu et al. 2016, https://arxiv.org/abs/1609.08144, equation 14):
 
 .. math:: lp(Y) = \left(\frac{5 + |Y|}{6}\right)^\alpha
 
@@ -17,10 +16,10 @@ where :math:`|Y|` is the length of the hypothesis, including the end token. With
 the log-probabilities are compared as they are. "Attention Is All You Need" uses 4 beams and
 :math:`\alpha = 0.6` (section 6.1).
 
-Once K hypotheses are finished, an unfinished one may still reach a better score than theirs.
-Implementations differ in whether they stop all the same, as this one does by default, or continue
-("A Call for Clarity in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares
-both); the argument ``lookahead`` of :func:`beam_search` decides.
+Once K hypotheses are finished, an unfinished one may still reach a better score than theirs. Some
+implementations stop nevertheless, as this one does by default; others continue ("A Call for Clarity
+in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares both). The argument
+``lookahead`` of :func:`beam_search` selects the rule.
 """
 
 import math
@@ -34,8 +33,8 @@ from transformer_blocks._checks import check_callable, check_integer, check_numb
 from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
-    check_end,
-    check_numbers,
+    check_end_id,
+    check_not_nan,
     check_search,
     compact_rows,
     to_log_probabilities,
@@ -54,14 +53,15 @@ def beam_search(
     lookahead: int | None = None,
     n_best: int = 1,
 ) -> list[list[Generation]]:
-    """Generate the best sequences that a beam search finds.
+    """Generate sequences by beam search.
 
-    The sequences of a batch do not affect each other; one whose search is over is removed from it.
+    The sequences of a batch do not affect each other. A sequence whose search is over is removed
+    from the batch.
 
     Args:
-        model: Computes the logits of the next token. Its state must hold everything that precedes
-            ``start``: the source or the prompt. Its batch grows to ``beam_size`` rows per sequence,
-            which are adjacent.
+        model: Model that computes the logits of the next token. Its state must hold everything that
+            precedes ``start``: the source or the prompt. Its batch grows to ``beam_size`` rows per
+            sequence, which are adjacent.
         start: First token of each sequence, of shape (N,).
         beam_size: K, the number of hypotheses per sequence. With 1 and without ``lookahead``, the
             search is greedy decoding, up to ties between equally probable tokens.
@@ -71,18 +71,19 @@ def beam_search(
         length_penalty: The exponent alpha above, in [0, 10]; larger values favour longer sequences.
             Or a function from the length of a hypothesis, including the end token, to the positive
             number by which its log-probability is divided.
-        lookahead: When the search of a sequence stops. If None, as soon as ``beam_size`` hypotheses
-            are finished. If a number, once the best unfinished hypothesis would score no better
-            than the worst of the best ``beam_size`` finished ones, even if it grew by that many
-            tokens (at most to ``max_length``) without losing log-probability. None, 0 and
-            ``max_length`` are what Hugging Face transformers calls ``early_stopping=True``,
-            ``False`` and ``"never"``; with the last, no better hypothesis can be missed.
+        lookahead: The rule by which the search of a sequence stops. If None, it stops as soon as
+            ``beam_size`` hypotheses are finished. If a number, it stops once the best unfinished
+            hypothesis, even if it grew by that number of tokens (at most to ``max_length``) without
+            losing log-probability, would score no better than the worst of the best ``beam_size``
+            finished ones. None, 0 and ``max_length`` correspond to ``early_stopping=True``,
+            ``False`` and ``"never"`` in Hugging Face transformers; with the last, no better
+            hypothesis can be missed.
         n_best: Number of sequences to return for each start; at most ``beam_size``.
 
     Returns:
-        For each start, the best sequences, best first: finished ones before those that were cut at
-        ``max_length``, and both by log-probability over length penalty. Fewer than ``n_best`` if
-        the search found no more.
+        For each start token, the best sequences, best first: finished ones before those that were
+        cut at ``max_length``, each in order of log-probability divided by length penalty. There are
+        fewer than ``n_best`` if the search found no more.
 
     Raises:
         TypeError: If ``start`` does not hold ids, or an argument is of the wrong type.
@@ -122,10 +123,10 @@ def beam_search(
             break
         log_probabilities = to_log_probabilities(model.step(tokens), len(tokens))  # (N, V)
         rows, vocabulary_size = log_probabilities.shape
-        check_end(end_id, vocabulary_size)
+        check_end_id(end_id, vocabulary_size)
         if beam_size > vocabulary_size:
             raise ValueError(
-                f"beam_size must not exceed the vocabulary, got beam_size={beam_size} "
+                f"beam_size must not exceed the vocabulary size, got beam_size={beam_size} "
                 f"and {vocabulary_size} tokens"
             )
         scores = [score for search in unfinished for score in search.scores]
@@ -135,7 +136,7 @@ def beam_search(
         best, indices = top_k(candidates, min(2 * beam_size, candidates.shape[1]))
         parents, next_tokens = indices // vocabulary_size, indices % vocabulary_size
         columns = best.tolist(), parents.tolist(), next_tokens.tolist()
-        check_numbers([scores[0] for scores in columns[0]], step)  # NaN is the largest of a row
+        check_not_nan([scores[0] for scores in columns[0]], step)  # top_k returns NaN first
         for search, *found in zip(unfinished, *columns, strict=True):
             search.extend(*found, end_id=end_id)
         beams = rows // len(unfinished)  # 1 in the first step, then K
@@ -177,7 +178,7 @@ class _Search:
         hypotheses: The unfinished hypotheses, one per beam, each a linked list (prefix, last
             token), whose prefix is None or again such a pair.
         scores: The log-probability of each.
-        parents: For each, the beam in which its prefix was, one step before.
+        parents: The index of the beam that held the prefix of each, one step before.
         length: The number of tokens of each; at most ``max_length``.
         finished: The best finished hypotheses, at most ``beam_size``, best first.
     """
@@ -199,7 +200,7 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether no hypothesis will be extended any more."""
+        """Whether the search is over, so that no hypothesis will be extended."""
         return self.length == self.max_length or self.is_decided
 
     @property
@@ -221,9 +222,9 @@ class _Search:
 
         Args:
             scores: The log-probability of each candidate.
-            parents: The beam of the hypothesis that each one extends.
-            tokens: The token that it adds.
-            end_id: The token that finishes a hypothesis; None if there is none.
+            parents: The index of the beam whose hypothesis each candidate extends.
+            tokens: The id of the token that each candidate adds.
+            end_id: The id of the end token; None if there is none.
         """
         candidates = list(zip(scores, parents, tokens, strict=True))
         if scores[-1] == -math.inf:
@@ -252,7 +253,7 @@ class _Search:
         )
 
     def rank(self, hypothesis: Generation) -> tuple[bool, float]:
-        """Return the sort key of a hypothesis: finished ones are larger, then the score counts."""
+        """Return the sort key of a hypothesis: whether it is finished, then its penalised score."""
         length = len(hypothesis.tokens) + hypothesis.finished
         return hypothesis.finished, hypothesis.score / self.penalty(length)
 
@@ -269,9 +270,10 @@ def _backtrack(hypothesis: Any) -> list[int]:
 def _assign_beams(
     candidates: list[tuple[float, int, int]], beam_size: int
 ) -> list[tuple[float, int, int]]:
-    """Put one child of each parent into the parent's beam, whose cache need then not be copied.
+    """Assign each candidate to a beam; the first of each parent stays in its parent's beam.
 
-    If there are fewer candidates than beams, the best one is repeated with a probability of 0.
+    The cache of such a beam need not be copied. If there are fewer candidates than beams, the best
+    one is repeated with a probability of 0.
     """
     beams: list[tuple[float, int, int] | None] = [None] * beam_size
     others = []

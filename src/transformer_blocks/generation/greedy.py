@@ -19,8 +19,8 @@ def greedy_search(
     A finished sequence is removed from the batch, so that no step is computed for it.
 
     Args:
-        model: Computes the logits of the next token. Its state must hold everything that precedes
-            ``start``: the source or the prompt.
+        model: Model that computes the logits of the next token. Its state must hold everything that
+            precedes ``start``: the source or the prompt.
         start: First token of each sequence, usually the begin-of-sequence token, of shape (N,).
         end_id: Id of the end token, which finishes a sequence; None if there is none.
         max_length: Maximum number of tokens to generate, including the end token; or a list with

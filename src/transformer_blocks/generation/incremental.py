@@ -1,4 +1,4 @@
-"""Incremental decoding: a Transformer as a step model, with the cache that it decodes with."""
+"""Incremental decoding: a Transformer and its cache as a step model."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from transformer_blocks.encoder import Encoder
 
 
 class IncrementalDecoder:
-    """A :class:`StepModel` made of a stack, its cache, an embedding and an output layer.
+    """A :class:`StepModel` that consists of a stack, its cache, an embedding and an output layer.
 
     Each step embeds the newest tokens, runs the stack on that one position with the cache of the
     earlier ones, and computes the logits. The stack is a :class:`~transformer_blocks.Decoder`, or
@@ -20,11 +20,12 @@ class IncrementalDecoder:
     mask.
 
     Args:
-        stack: The decoder, or the layers of a decoder-only model. In evaluation mode.
+        stack: The decoder, or the layers of a decoder-only model, in evaluation mode.
         cache: What ``stack.new_cache`` returned. Each step appends to it.
-        embed: Function of token ids, of shape (N, L), and of the position of the first of them.
-            Returns their embeddings with positions, of shape (N, L, d_model).
-        output: Output layer: maps hidden states, of shape (N, d_model), to logits, of shape (N, V).
+        embed: Function that receives token ids, of shape (N, L), and the position of the first of
+            them. It returns their embeddings with positional encodings, of shape (N, L, d_model).
+        output: Function from hidden states, of shape (N, d_model), to logits, of shape (N, V);
+            usually the output layer.
 
     Raises:
         TypeError: If an argument is of the wrong type, or the cache is of the other stack's type.
@@ -66,8 +67,8 @@ class IncrementalDecoder:
     def prefill(self, tokens: Tensor) -> None:
         """Append a prompt to the cache in one pass.
 
-        The last token of a prompt is usually left out: it is the ``start`` of a search, whose first
-        step appends it.
+        The last token of a prompt is usually left out: it is passed as ``start`` to the decoding
+        algorithm, whose first step appends it.
 
         Args:
             tokens: Token ids, of shape (N, L); L may be 0.
@@ -84,9 +85,9 @@ class IncrementalDecoder:
             self.stack(x, causal=True, cache=self.cache)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append the newest tokens, of shape (N,); return the logits of the next, (N, V).
+        """Append the newest tokens, of shape (N,); return the logits of the next, of shape (N, V).
 
-        Searches call it in inference mode; other callers need ``torch.no_grad()``.
+        The decoding algorithms call it in inference mode; other callers need ``torch.no_grad()``.
         """
         x = self.embed(tokens[:, None], self.cache.length)  # (N, 1, d_model)
         return self.output(self.stack(x, causal=True, cache=self.cache)[:, 0])

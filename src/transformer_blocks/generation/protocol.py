@@ -1,4 +1,4 @@
-"""The interface between a model and a search: what a decoding step takes and returns."""
+"""The interface between a model and a decoding algorithm: what a step takes and returns."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +10,7 @@ class StepModel(Protocol):
     """A model that decodes a batch of N sequences step by step.
 
     It holds the state of the prefixes decoded so far, such as a cache or the state of a recurrent
-    network; a step is given the newest tokens only.
+    network; a step receives the newest tokens only.
     """
 
     def step(self, tokens: Tensor) -> Tensor:

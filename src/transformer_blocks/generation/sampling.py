@@ -2,8 +2,8 @@
 
 The most probable text is often a dull one, and a story has no single right continuation. Drawing
 each token with the probability that the model gives it keeps the variety of the language, but also
-the model's mistakes: thousands of improbable tokens are probable together. Three parameters reduce
-their share:
+the model's mistakes: the probabilities of thousands of improbable tokens add up, so that one of
+them is drawn now and then. Three parameters make that rarer:
 
 - *temperature* T divides the logits: T < 1 sharpens the distribution, T > 1 flattens it;
 - *top-k* draws from the k most probable tokens only ("Hierarchical Neural Story Generation", Fan et
@@ -38,13 +38,13 @@ def sample(
 ) -> list[Generation]:
     """Generate sequences by drawing each token at random.
 
-    All random numbers are drawn beforehand, one for each sequence and step. So the same generator
-    state gives the same sequences, and a sequence does not depend on when others in its batch
-    finish.
+    All random numbers are drawn beforehand, one for each sequence and step. The same generator
+    state therefore gives the same sequences, and a sequence does not depend on when others in its
+    batch finish.
 
     Args:
-        model: Computes the logits of the next token. Its state must hold everything that precedes
-            ``start``: the source or the prompt.
+        model: Model that computes the logits of the next token. Its state must hold everything that
+            precedes ``start``: the source or the prompt.
         start: First token of each sequence, of shape (N,).
         end_id: Id of the end token, which finishes a sequence; None if there is none.
         max_length: Maximum number of tokens to generate, including the end token; or a list with
@@ -86,7 +86,7 @@ def sample(
     if top_k is not None:
         check_size(top_k=top_k)
     if not 0.0 < temperature < math.inf:
-        raise ValueError(f"temperature must be above 0, finite, got temperature={temperature}")
+        raise ValueError(f"temperature must be above 0 and finite, got temperature={temperature}")
     if top_p is not None and not 0.0 < top_p <= 1.0:
         raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
     uniform = torch.rand(
@@ -108,7 +108,7 @@ def sample(
             probabilities = probabilities.masked_fill(more_probable >= top_p * total, 0.0)
         cumulative = probabilities.cumsum(dim=-1)
         drawn = uniform[step][unfinished][:, None] * cumulative[:, -1:]
-        # NaN is found beyond the last place; `generate` raises for it.
+        # In a row of NaN, searchsorted returns V, beyond the last index; `generate` raises for it.
         places = torch.searchsorted(cumulative, drawn).clamp(max=tokens.shape[1] - 1)
         return tokens.gather(1, places)[:, 0]
 

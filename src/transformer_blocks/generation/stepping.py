@@ -1,4 +1,4 @@
-"""The decoding loop of greedy decoding and of sampling, and what beam search shares with it."""
+"""The loop of greedy decoding and sampling, and the functions that beam search shares with it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ def generate(
     """Generate sequences token by token; a finished sequence is removed from the batch.
 
     Args:
-        model: Computes the logits of the next token.
+        model: Model that computes the logits of the next token.
         start: First token of each sequence, of shape (N,).
-        choose: Function that chooses the next tokens, of shape (M,). It is given the
-            log-probabilities (M, V) of the M unfinished sequences, the indices of these sequences,
-            and the number of the step, from 0.
+        choose: Function that chooses the next tokens, of shape (M,). It receives the
+            log-probabilities of the M unfinished sequences, of shape (M, V), the indices of these
+            sequences, and the number of the step, from 0.
         end_id: Id of the end token; None if there is none.
         max_length: Maximum number of tokens to generate, including the end token; or a list with
             one such number for each sequence.
@@ -43,10 +43,10 @@ def generate(
         if not unfinished:
             break
         log_probabilities = to_log_probabilities(model.step(tokens), len(unfinished))  # (M, V)
-        check_end(end_id, log_probabilities.shape[1])
+        check_end_id(end_id, log_probabilities.shape[1])
         tokens = choose(log_probabilities, unfinished, step)
         chosen = log_probabilities.gather(1, tokens[:, None])[:, 0].tolist()
-        check_numbers(chosen, step)
+        check_not_nan(chosen, step)
         for sequence, token, score in zip(unfinished, tokens.tolist(), chosen, strict=True):
             scores[sequence] += score
             if token == end_id:
@@ -65,7 +65,7 @@ def generate(
 def check_search(
     model: StepModel, start: Tensor, end_id: int | None, max_length: int | Sequence[int]
 ) -> list[int]:
-    """Raise unless the arguments that all searches share are valid.
+    """Raise unless the arguments that all decoding algorithms share are valid.
 
     Returns:
         The maximum number of tokens of each sequence.
@@ -99,7 +99,7 @@ def check_search(
     return list(lengths)
 
 
-def check_end(end_id: int | None, vocabulary_size: int) -> None:
+def check_end_id(end_id: int | None, vocabulary_size: int) -> None:
     """Raise unless the end token is in the model's vocabulary.
 
     Raises:
@@ -107,12 +107,12 @@ def check_end(end_id: int | None, vocabulary_size: int) -> None:
     """
     if end_id is not None and end_id >= vocabulary_size:
         raise ValueError(
-            f"end_id must be below the vocabulary's {vocabulary_size}, got end_id={end_id}"
+            f"end_id must be below the vocabulary size {vocabulary_size}, got end_id={end_id}"
         )
 
 
-def check_numbers(scores: Sequence[float], step: int) -> None:
-    """Raise if a log-probability is NaN: the argmax of NaN is not a prediction.
+def check_not_nan(scores: Sequence[float], step: int) -> None:
+    """Raise if a log-probability is NaN: no token can be chosen by comparing NaN.
 
     Raises:
         ValueError: If one is NaN.
@@ -122,9 +122,10 @@ def check_numbers(scores: Sequence[float], step: int) -> None:
 
 
 def to_log_probabilities(logits: Tensor, rows: int) -> Tensor:
-    """Compute log-softmax of the logits (N, V), in float32 or a wider dtype.
+    """Compute the log-softmax of logits of shape (N, V), in float32 or a wider dtype.
 
-    A row that holds NaN or positive infinity becomes NaN; negative infinity is a probability of 0.
+    A row that holds NaN or positive infinity becomes NaN; a logit of negative infinity is a
+    probability of 0.
 
     Raises:
         TypeError: If the model returned no tensor.
@@ -139,13 +140,13 @@ def to_log_probabilities(logits: Tensor, rows: int) -> Tensor:
 def compact_rows(is_unfinished: Sequence[bool]) -> list[int]:
     """Choose an order of the unfinished rows in which as few as possible change their index.
 
-    The last rows take the places of the finished ones; the others need not be copied.
+    The last unfinished rows replace the finished ones; the others need not be copied.
 
     Args:
         is_unfinished: For each row of the batch, whether it remains.
 
     Returns:
-        The index of the row that each row of the smaller batch is taken from.
+        For each row of the smaller batch, its index in the larger one.
 
     Example:
         >>> from transformer_blocks.generation.stepping import compact_rows
