@@ -213,12 +213,12 @@ def test_models_without_a_scale_and_prepared_models_are_refused() -> None:
     ):
         pass
     with (
-        pytest.raises(ValueError, match=r"^model must not be prepared; ablate the one that was"),
+        pytest.raises(ValueError, match=r"^model must not be prepared for inference; ablate"),
         ablate(prepare(build_encoder(**SIZES)), scale=True),
     ):
         pass
     with (
-        pytest.raises(ValueError, match=r"^model must not be prepared; ablate the one that was"),
+        pytest.raises(ValueError, match=r"^model must not be prepared for inference; ablate"),
         ablate(prepare(build_decoder(**SIZES), linear=lambda part: part), scale=True),
     ):
         pass
@@ -255,7 +255,7 @@ def test_a_copy_made_inside_the_block_computes_with_its_own_weights() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"heads": [1.5]}, r"^heads must map names of attention layers to collections of head num"),
+        ({"heads": [1.5]}, r"^heads must map names of attention layers to collections of head ind"),
         ({"heads": {"": [1.5]}}, r"^heads of '' must be integers, got 1\.5$"),
         ({"heads": {"": [True]}}, r"^heads of '' must be integers, got True$"),
         ({"heads": {"": 1}}, r"^heads of '' must be a collection, got 1$"),

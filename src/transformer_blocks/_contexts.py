@@ -10,7 +10,7 @@ class SharedContext:
 
     Its ``with`` blocks may end in any order and in any thread: the first block to begin enters the
     setting, and the last block to end leaves it. If each block restored the value that it found
-    instead, two blocks that do not end innermost first would leave the setting on forever.
+    instead, two overlapping blocks could leave the setting on forever.
 
     Args:
         make: Function that returns the context manager to enter. The default enters nothing, so

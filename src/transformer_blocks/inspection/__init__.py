@@ -5,9 +5,9 @@ each query attends to. :func:`record_attention` collects them for any model made
 :func:`explain_mask` shows which positions a mask hides and why. :func:`trace_shapes` lists the
 shapes in a forward pass and finds the module that fails. :func:`ablate` removes parts of a trained
 model, to measure what they contribute. :func:`check_causal`, :func:`check_padding` and
-:func:`check_cache` find the mistakes that raise no error, in any model.
+:func:`check_cache` find mistakes that raise no error, in any model.
 
-Next chapter: :mod:`transformer_blocks.interop`, weights from and for torch's modules.
+Next chapter: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
 
 # ruff: noqa: I001  (in teaching order)

@@ -37,16 +37,16 @@ def ablate(
 ) -> Iterator[None]:
     """Remove parts of a model inside the ``with`` block.
 
-    Parts have the names of ``model.named_modules()``. After the block the model is restored
-    exactly, also if the block ends with an error. Several blocks may ablate one model: each takes
-    effect while it lasts, for every thread that runs the model, and they may end in any order.
-    Inside, a compiled model is executed eagerly. A model that is prepared for inference cannot be
-    ablated; ablate the trained model, and do not prepare it inside the block.
+    Parts have the names of ``model.named_modules()``. After the ``with`` block the model is
+    restored exactly, also if the block raises an exception. Several ``with`` blocks may ablate one
+    model: each takes effect until it ends, for every thread that runs the model, and they may end
+    in any order. Inside, a compiled model is executed eagerly. A model that is prepared for
+    inference cannot be ablated; ablate the trained model, and do not prepare it inside the block.
 
     Args:
         model: Any module that is made of these blocks.
-        heads: For each attention layer by name, the numbers of the heads whose outputs are replaced
-            by zeros before the output projection.
+        heads: A dictionary from names of attention layers to the indices, from 0, of the heads
+            whose outputs are replaced by zeros before the output projection.
         modules: Names of modules whose output is replaced by zeros, for example a cross-attention
             or a feed-forward network.
         residuals: Names of residual connections that no longer add their input to the sublayer's
@@ -72,7 +72,7 @@ def ablate(
     check_module(model=model)
     _check_arguments(heads, modules, residuals, positions=positions, scale=scale)
     if any(getattr(part, "is_prepared_for_inference", False) for part in model.modules()):
-        raise ValueError("model must not be prepared; ablate the one that was trained")
+        raise ValueError("model must not be prepared for inference; ablate the trained model")
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
         for name, numbers in (heads or {}).items():
@@ -112,14 +112,14 @@ def ablate(
 
 
 def _check_arguments(heads: object, modules: object, residuals: object, **flags: object) -> None:
-    """Raise unless every argument of :func:`ablate` has the annotated type.
+    """Raise unless every argument of :func:`ablate` has its annotated type.
 
     Raises:
-        TypeError: If one has not.
+        TypeError: If an argument is of another type.
     """
     if heads is not None and not isinstance(heads, Mapping):
         raise TypeError(
-            "heads must map names of attention layers to collections of head numbers, "
+            "heads must map names of attention layers to collections of head indices, "
             f"got {heads!r}"
         )
     for layer, numbers in (heads or {}).items():
@@ -189,7 +189,7 @@ def _identity(x: Tensor, **options: object) -> Tensor:
 def _forward_without_input(
     residual: PreNorm | PostNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Return what the sublayer computes, without the input that the residual would add."""
+    """Compute the output of a residual connection without adding the input."""
     if isinstance(residual, PreNorm):
         return residual.dropout(sublayer(residual.norm(x)))
     return residual.norm(residual.dropout(sublayer(x)))
@@ -200,7 +200,7 @@ def _replace_by(value: object, _: object) -> object:
 
 
 class _Attribute:
-    """An attribute of a module (also a submodule or a method), and the active changes to it."""
+    """An attribute of a module (a value, a submodule or a method) and the active changes to it."""
 
     def __init__(self, module: nn.Module, name: str) -> None:
         self.values, self.name = vars(module), name
@@ -242,7 +242,7 @@ def _changed(module: nn.Module, name: str, change: Callable[[Any], object]) -> I
 
 
 def _find(model: nn.Module, name: str, kind: Any) -> Any:
-    """Return the module of a name."""
+    """Return the module that has a name; raise unless it is of a class."""
     modules = dict(model.named_modules())
     if name not in modules:
         raise ValueError(f"model must have a module of this name, got {name!r}")

@@ -2,9 +2,9 @@
 
 Three properties of a Transformer are violated most often: no output depends on later positions
 (causality), padding does not change any output, and cached decoding steps give the same logits as
-one full forward pass. Each check takes any model or function, made of these blocks or not, tests
-the property by experiment, and reports every violation. A report is true if there is none, so a
-test may read ``assert check_causal(...)``.
+one full forward pass. Each check takes any model or function, made of these blocks or not, calls it
+with changed inputs, and reports every violation of the property. A report is true if there is none,
+so a test may read ``assert check_causal(...)``.
 """
 
 from collections.abc import Callable, Sequence
@@ -300,7 +300,7 @@ def _perturb(x: Tensor, position: int) -> Tensor:
 
 
 def _check_arguments(function: object, tolerance: float | None, **tensors: Tensor) -> None:
-    """Raise unless the function is callable, tensors are tensors and the tolerance is a bound."""
+    """Raise unless the function can be called, and tensors and tolerance are valid."""
     check_callable(function=function)  # type: ignore[arg-type]
     for name, tensor in tensors.items():
         check_tensor(name, tensor)

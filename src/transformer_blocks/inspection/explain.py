@@ -1,9 +1,9 @@
 """Explained masks: why each position is masked, and what looks like a mistake.
 
-A mask is a boolean matrix, and once several masks are combined the reasons are lost: a key may be
-padding, a future position, or outside of a sliding window. :func:`explain_mask` shows the reason of
-each masked position, as text or as a coloured table in a notebook. It also recognises the most
-common mistakes by their patterns.
+A mask is a boolean matrix, and once several masks are combined, it no longer shows why a key is
+masked: the key may be padding, a future position, or outside of a sliding window.
+:func:`explain_mask` shows the reason for each masked position, as text or as a coloured table in a
+notebook. It also recognises the most common mistakes by their patterns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -131,7 +131,7 @@ def explain_mask(
         sleeps  .   .   .      +
         <pad>   .   .   .      p
         masked as: f future, p padding, + several of them
-        >>> print(explain_mask(~causal_mask(3)))  # elsewhere, False may hide
+        >>> print(explain_mask(~causal_mask(3)))  # a mask of the opposite rule, where False hides
            0 1 2
         0  a . .
         1  a a .
@@ -204,7 +204,7 @@ def _recognise(table: Tensor) -> dict[str, Tensor]:
     if not table.numel():
         return {}
     future = build_causal_mask(length, key_length, None)
-    # Distance from a query back to a key; the last query has the position of the last key.
+    # Position of the query minus that of the key; the last query has the last key's position.
     distance = (
         torch.arange(length)[:, None] + key_length - length - torch.arange(key_length)[None, :]
     )

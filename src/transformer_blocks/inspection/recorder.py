@@ -42,8 +42,8 @@ def record_attention(
         TypeError: If ``model`` is not a module, or ``only`` is not callable.
 
     Yields:
-        A dictionary from module names to the weights of each call in order, each of shape
-        (B, H, L, S).
+        A dictionary from module names to lists that hold the attention weights of each call, in
+        order, each of shape (B, H, L, S).
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
@@ -86,7 +86,7 @@ def _recorder(
         if kwargs is None:  # removed by another thread during this call: torch passes none then
             return
         inputs = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-        inputs.pop("value", None)  # weights do not depend on values
+        inputs.pop("value", None)  # attention weights do not depend on values
         weights = layer.attention_weights(**inputs)
         record.append(weights if device is None else weights.to(device))
 

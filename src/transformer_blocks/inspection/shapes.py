@@ -1,6 +1,6 @@
 """Shapes: one forward pass as a table, with names for the sizes.
 
-Shapes that do not fit are the most common error of beginners, and a frequent one of experts else.
+Shapes that do not fit are among the most common errors of beginners and experts alike.
 :func:`trace_shapes` runs a model once and lists the shapes of each module's inputs and outputs,
 with its parameters and floating-point operations. Sizes are shown by name (batch size B, lengths L
 and S, d_model, ...), so that a dimension can be followed through the model. If the forward pass
@@ -48,8 +48,8 @@ class Call:
         outputs: Shapes of the tensors among the results.
         completed: Whether the call returned.
         parameters: Number of parameters of the module and its submodules.
-        flops: Floating-point operations of the module and its submodules: 2 for each multiplication
-            and addition in matrix products. Other operations are not counted.
+        flops: Number of floating-point operations in the matrix products of the module and its
+            submodules; a multiplication and an addition count as 2. Others are not counted.
         in_features: Input size of a linear layer; None for other modules.
     """
 
@@ -154,9 +154,10 @@ def trace_shapes(
         model: Any module. Its mode is not changed, and no gradients are computed.
         inputs: Positional arguments of the call.
         keywords: Keyword arguments of the call.
-        sizes: Names for sizes, for example ``{"B": 2, "S": 7}``. The sizes of these blocks are read
-            from the model by default (d_model, d_ff, d_k, H and V), and those of the inputs from
-            their shapes (B, and the lengths L of queries or targets and S of keys or sources).
+        sizes: Names for sizes, for example ``{"B": 2, "S": 7}``, which take precedence. By default,
+            the sizes of the blocks (d_model, d_ff, d_k, H and V) are read from the model, and those
+            of the inputs (B, and the lengths L of queries or targets and S of keys or sources) from
+            their shapes.
         depth: Number of levels of nested modules to show; all by default.
 
     Returns:
@@ -301,7 +302,7 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
 
 
 def name_sizes(shape: Sequence[int], sizes: Mapping[str, int]) -> list[str]:
-    """Name each size of a shape, by the names that may occur at its place, or print the number.
+    """Name each size of a shape, among the names that its dimension may have, or use the number.
 
     Example:
         >>> from transformer_blocks.inspection.shapes import name_sizes
