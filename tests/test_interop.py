@@ -310,7 +310,7 @@ class Tied(nn.Module):
         ),
         (
             lambda w: w.update({"embedding.weight": torch.ones(3, 2)}),
-            "^'embedding.weight' and 'output.weight' are one in the module but differ in weights$",
+            "^'embedding.weight' and 'output.weight' are tied in the module but differ in weights$",
         ),
     ],
 )

@@ -724,7 +724,7 @@ def test_the_last_checkpoints_are_averaged(folder: Path) -> None:
         (lambda w: w.update({WEIGHT: w[WEIGHT].double()}), r"torch\.float32 .* torch\.float64"),
         (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], float("nan"))}), "NaN or infinity"),
         (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], -float("inf"))}), "NaN or infinity"),
-        (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], 9.0)}), "are one in the module but differ"),
+        (lambda w: w.update({WEIGHT: spoil(w[WEIGHT], 9.0)}), "are tied in the module but differ"),
     ],
 )
 def test_weights_that_do_not_fit_are_named_and_leave_the_model_untouched(

@@ -2,9 +2,10 @@
 
 These blocks compute what ``torch.nn``'s Transformer computes; only the names of the parameters and
 their layout differ. :func:`from_torch` converts a module of torch, trained or not, to these blocks,
-and :func:`to_torch` converts blocks to torch's modules. A part without an equivalent on the other
-side is refused by name. :func:`assert_equivalent` compares any two models, outputs and gradients,
-and prints the differences. :func:`load_weights` loads a whole state dict or nothing of it.
+and :func:`to_torch` converts blocks to torch's modules. For a part without an equivalent on the
+other side, they raise an error that names it. :func:`assert_equivalent` compares the outputs and
+gradients of any two models and prints the differences. :func:`load_weights` loads a whole state
+dict or nothing of it.
 
 Next chapter: :mod:`transformer_blocks.fast`, faster forms of standard operations.
 """

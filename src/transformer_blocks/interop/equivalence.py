@@ -10,7 +10,7 @@ PARAMETERS = "gradients of all parameters"
 
 
 class _Comparison(NamedTuple):
-    """The largest difference between two tensors."""
+    """The largest difference between two tensors, and the largest absolute value in them."""
 
     name: str
     difference: float
@@ -28,15 +28,15 @@ def assert_equivalent(
 
     Both models are called with copies of ``inputs``, in evaluation mode (set it yourself for a
     module inside a ``lambda``), once with gradients and once without, as a model may compute
-    differently then. The same upstream gradient is passed back through both. Gradients of the
-    inputs are compared elementwise. The gradients of all parameters of two modules are compared as
-    sorted lists of numbers: the modules may name and lay out their weights differently, but if they
-    compute the same, they have the same numbers. The parameters of a function are unknown and not
-    compared.
+    differently without gradients. The same upstream gradient is backpropagated through both.
+    Gradients of the inputs are compared elementwise. The gradients of all parameters of two modules
+    are compared as sorted lists of numbers: the modules may name and lay out their weights
+    differently, but if they compute the same, the sorted lists are equal. The parameters of a
+    function are unknown and not compared.
 
     Args:
-        a: A module or a function that returns a tensor; of a tuple or list, the first item counts.
-        b: The model to compare with. If it is called differently, pass a ``lambda``.
+        a: A module or a function that returns a tensor, or a tuple or list whose first item is one.
+        b: The model to compare with. If its arguments are others, pass a ``lambda``.
         inputs: Positional arguments of both models. The gradients of floating-point tensors among
             them are compared.
         tolerance: Largest accepted difference, relative to the largest absolute value in the
@@ -94,7 +94,7 @@ def assert_equivalent(
 def _run(
     model: Callable[..., Any], inputs: Sequence[Any]
 ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-    """Compute the output, the gradients by name, and the output in a forward pass without them."""
+    """Compute the output, the gradients by name, and the output without gradients."""
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
     modes = [module.training for module in modules]
     if isinstance(model, nn.Module):

@@ -35,11 +35,11 @@ def from_torch(module: nn.Transformer) -> EncoderDecoder: ...
 def from_torch(module: nn.Module) -> nn.Module:
     """Convert a Transformer module of torch to the block that computes the same.
 
-    The weights are copied; a layer that occurs in a stack several times does so in the block. The
-    block has the module's dtype, device, dropout and training mode. It is called as all blocks are:
-    masks are boolean and True hides, as in torch's modules (a key padding mask of shape (B, S)
-    becomes ``mask[:, None, None]``), and a decoder is causal by default, where torch's needs a
-    ``tgt_mask``.
+    The weights are copied; a layer that occurs several times in a stack also does so in the
+    converted stack. The block has the module's dtype, device, dropout and training mode. It is
+    called like all blocks: masks are boolean and True hides, as in torch's modules (a key padding
+    mask of shape (B, S) becomes ``mask[:, None, None]``), and a decoder is causal by default,
+    whereas torch's needs a ``tgt_mask``.
 
     Args:
         module: An ``nn.MultiheadAttention``, ``nn.TransformerEncoderLayer``,
@@ -50,8 +50,8 @@ def from_torch(module: nn.Module) -> nn.Module:
         A new block with copies of the weights.
 
     Raises:
-        TypeError: If the module or a part of it is of another class, which may compute something
-            else.
+        TypeError: If the module or a part of it is of another class, also of a subclass, which may
+            compute something else.
         ValueError: If the module was built with an option that has no equivalent here, has hooks,
             or has parts that share weights, other than whole layers.
 
@@ -111,7 +111,7 @@ def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
 
 
 def _copy_weights(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
-    """Give a linear layer copies of these weights, in their dtype and on their device."""
+    """Replace the parameters of a linear layer by copies, in their dtype and on their device."""
     linear.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
     copied: Any = None
     if bias is not None:

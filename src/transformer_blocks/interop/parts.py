@@ -41,7 +41,7 @@ def check_no_ties(module: nn.Module, *layers: type[nn.Module]) -> None:
         layers: Classes of layers that may be shared.
 
     Raises:
-        ValueError: If two parts share a parameter, or one part occurs at two places.
+        ValueError: If two parts share a parameter, or one part occurs in two places.
     """
     seen: set[nn.Module] = set()
     names: dict[nn.Parameter, str] = {}

@@ -39,14 +39,14 @@ def to_torch(block: EncoderDecoder) -> nn.Transformer: ...
 def to_torch(block: nn.Module) -> nn.Module:
     """Convert a block to the Transformer module of torch that computes the same.
 
-    The weights are copied; a layer that occurs in a stack several times does so in the module. The
-    module has the block's dtype, device, dropout and training mode, and ``batch_first=True``. Two
-    rules of torch's modules differ: a decoder attends to future positions unless ``tgt_mask`` masks
-    them, and the output of a fully masked query is NaN.
+    The weights are copied; a layer that occurs several times in a stack also does so in the
+    converted stack. The module has the block's dtype, device, dropout and training mode, and
+    ``batch_first=True``. Two rules of torch's modules differ: a decoder attends to future positions
+    unless ``tgt_mask`` masks them, and the output of a query whose keys are all masked is NaN.
 
     Args:
         block: A :class:`~transformer_blocks.MultiHeadAttention`, an encoder, a decoder, a layer of
-            one, or an :class:`~transformer_blocks.EncoderDecoder`, all with parts that torch has.
+            either, or an :class:`~transformer_blocks.EncoderDecoder`, whose parts torch has too.
 
     Returns:
         A new module with copies of the weights.

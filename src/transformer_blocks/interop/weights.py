@@ -18,18 +18,18 @@ RENAMED = {
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a module, and leave the module untouched if any of them does not fit.
 
-    ``module.load_state_dict(weights)`` copies what fits before it reports what does not, and
-    accepts NaN and other dtypes without a word. Parameter names of earlier versions of this package
-    (``widen`` for ``up_projection``, see ``RENAMED``) are accepted for the parameters that the
-    module calls by their new names.
+    ``module.load_state_dict(weights)`` copies the tensors that fit before it reports those that do
+    not, and accepts NaN and other dtypes without a warning. Parameter names of earlier versions of
+    this package (for example ``widen`` for ``up_projection``, see ``RENAMED``) are accepted too.
 
     Args:
         module: The module that receives the weights.
         weights: One tensor for each name in ``module.state_dict()``.
 
     Raises:
-        ValueError: If a tensor is missing, unknown, of another shape or dtype, NaN, infinite or on
-            the meta device, or if two tensors differ that the module shares.
+        ValueError: If a tensor is missing, unknown, of another shape or dtype, holds NaN or
+            infinity, or is on the meta device; or if two parameters are tied in the module, and
+            their given tensors differ.
 
     Example:
         >>> layer = nn.Linear(2, 2)
@@ -64,13 +64,13 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
         storage = (target.data_ptr(), target.shape, target.stride()) if target.numel() else name
         first = first_names.setdefault(storage, name)
         if not weights[name].equal(weights[first]):
-            raise ValueError(f"{first!r} and {name!r} are one in the module but differ in weights")
+            raise ValueError(f"{first!r} and {name!r} are tied in the module but differ in weights")
     # Copy first: the weights that were passed may be views of the module's own.
     module.load_state_dict({name: tensor.detach().clone() for name, tensor in weights.items()})
 
 
 def _rename(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give the module's names to weights that have names of earlier versions."""
+    """Rename weights that have names of earlier versions to the names of the module."""
     new_names = {}
     for name in wanted:
         old_name = f".{name}."
