@@ -1,12 +1,12 @@
 """Faster forms of standard operations.
 
 The chapters before this one are written to be read. A few of their operations have a faster form
-that computes the same; each of these files names the torch call that it equals, and where the two
-differ. All that exists only for speed is here: measured thresholds, custom backward passes, and
-special cases for compiled code.
+that computes the same. Each file of this package names the torch call that its function equals, and
+the cases in which the two differ. Code that exists only for speed is here: measured thresholds,
+custom backward passes, and special cases for compiled code.
 
 - :mod:`~transformer_blocks.fast.attention`: attention by a fused kernel, without storing the
-  weights. It is the default of :class:`~transformer_blocks.MultiHeadAttention`.
+  attention weights. It is the default of :class:`~transformer_blocks.MultiHeadAttention`.
 - :mod:`~transformer_blocks.fast.dropout`: dropout with faster random numbers on a CPU.
 - :mod:`~transformer_blocks.fast.cross_entropy`: the loss of a linear layer's logits, in chunks.
 - :mod:`~transformer_blocks.fast.top_k`: the largest elements of long rows, block by block.

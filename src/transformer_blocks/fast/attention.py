@@ -7,8 +7,9 @@ aligned to the bottom right, and NaN in the inputs is never lost.
 Torch's fused kernel computes attention block by block ("FlashAttention", Dao et al. 2022,
 https://arxiv.org/abs/2205.14135). The L x S weights of a head are never stored, which saves memory,
 and time where L and S are large. On a CPU the explicit implementation is faster in two cases: for
-many small matrices of weights, which it multiplies all at once, and with dropout of the weights,
-for which torch stores them after all. :func:`fused_attention` chooses.
+many small matrices of attention weights, which it multiplies all at once, and with dropout of the
+attention weights, for which torch stores them after all. :func:`fused_attention` selects the faster
+one.
 """
 
 import math
@@ -25,16 +26,15 @@ from transformer_blocks.attention import (
     repeat_heads,
 )
 
-# The explicit implementation is faster for at least so many matrices of weights, each of at most so
-# many weights (while gradients are recorded), and compiled for at most so many queries. Measured on
-# two cores.
+# On a CPU, the explicit implementation is faster if there are at least MANY_MATRICES matrices of
+# attention weights, each with at most SMALL_MATRIX elements (SMALL_MATRIX_WITH_GRADIENTS while
+# gradients are recorded). In exported code, it is faster up to FEW_QUERIES queries. Measured on two
+# cores.
 MANY_MATRICES, SMALL_MATRIX, SMALL_MATRIX_WITH_GRADIENTS, FEW_QUERIES = 64, 400, 1024, 8
 
-__all__ = ["fused_attention"]
-
-FEW_KEYS = 16  # with fewer, torch's CPU kernel loses NaN: as many as its vector registers hold
-# Torch's kernel copies a mask into the dtype of the scores: 256 MB of float32 for so many elements.
-# A larger mask is built for some of the queries at a time.
+FEW_KEYS = 16  # with fewer than a vector register holds, torch's CPU kernel loses NaN
+# Torch's kernel converts a mask to the dtype of the scores, which takes 256 MB in float32 for this
+# number of elements. Instead of a larger mask, masks of some of the queries are built in turn.
 LARGE_MASK = 2**26
 
 
@@ -50,9 +50,9 @@ def fused_attention(
 ) -> Tensor:
     """Compute attention by torch's fused kernel, or explicitly where that is faster.
 
-    The arguments are those of :func:`~transformer_blocks.scaled_dot_product_attention`. Dropout of
-    the weights removes the advantage on a CPU, where the weights are then stored. If a query, or a
-    key or value that it attends to, is not finite, its output is not finite either.
+    The arguments are those of :func:`~transformer_blocks.scaled_dot_product_attention`. With
+    ``dropout``, there is no advantage on a CPU, where the attention weights are then stored. If a
+    query, or a key or value that it attends to, is not finite, its output is not finite either.
 
     Returns:
         The output, of shape (B, H, L, d_v).
@@ -81,13 +81,13 @@ def _attend(
     dropout: float,
     scale: float | None,
 ) -> Tensor:
-    """Compute :func:`fused_attention` of inputs that are checked."""
+    """Compute :func:`fused_attention` without checking the arguments."""
     batch, heads, length, d_k = query.shape
     groups, key_length = key.shape[1], key.shape[2]
     is_grouped = heads != groups
     if is_grouped and length == 1 and (mask is None or mask.dim() == 2 or mask.shape[1] == 1):
-        # The single queries of heads that share keys and values are as many queries of one head.
-        # This takes half the time of torch's enable_gqa, which repeats keys and values.
+        # The single queries of heads that share keys and values are treated as several queries of
+        # one head. This takes half the time of torch's enable_gqa, which repeats keys and values.
         together = query.reshape(batch, groups, heads // groups, d_k)
         output = _attend(together, key, value, mask, False, dropout, scale)
         return output.reshape(batch, heads, 1, value.shape[3])
@@ -122,22 +122,24 @@ def _attend(
 def _explicit_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
     """Return whether the explicit implementation is faster on a CPU.
 
-    Torch's kernel takes one matrix of weights after another; the explicit implementation multiplies
-    all of them at once, up to four times faster where they are many and small, as in beam search.
-    A single query is the kernel's best case, and so is causal attention without a mask. With
-    dropout, torch stores the weights as the explicit implementation does, but draws its random
-    numbers more slowly. Compiled, the explicit implementation of few queries becomes one loop.
+    Torch's kernel computes one matrix of attention weights after another; the explicit
+    implementation multiplies all of them at once, up to four times faster where they are many and
+    small, as in beam search. A single query is the kernel's best case, and so is causal attention
+    without a mask. With dropout, torch stores the attention weights as the explicit implementation
+    does, but draws its random numbers more slowly. Compiled, the explicit implementation of few
+    queries becomes one loop.
     """
-    in_full_precision = query.dtype in (torch.float32, torch.float64)  # its sums stay exact
+    in_full_precision = query.dtype in (torch.float32, torch.float64)
     if query.device.type != "cpu" or not in_full_precision:
         return False
     records = torch.is_grad_enabled()
     if torch.compiler.is_compiling():
         length = query.shape[2]
         if records or torch.compiler.is_dynamo_compiling():
-            # One graph serves all lengths: a comparison would make two. 1 is a graph of its own.
+            # One graph serves all lengths but 1, which torch.compile specialises anyway. Any other
+            # comparison of the length would split it into two graphs.
             return not records and length == 1
-        return isinstance(length, int) and length <= FEW_QUERIES  # not a symbol
+        return isinstance(length, int) and length <= FEW_QUERIES  # an int is no symbolic length
     if dropout > 0.0:
         return True
     if mask_free or query.shape[2] == 1:
@@ -150,13 +152,14 @@ def _explicit_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout:
 def _restore_nan(
     output: Tensor, query: Tensor, key: Tensor, *, nothing_masked: bool = False
 ) -> Tensor:
-    """Set outputs to NaN where torch's CPU kernel returns zero for a query or key not finite.
+    """Set outputs to NaN where torch's CPU kernel returns zero for a non-finite query or key.
 
     The kernel returns zero for a row whose largest score is -inf, as for a fully masked one. With
     fewer than :data:`FEW_KEYS` keys its maximum ignores NaN, and in half precision its exponential
     turns NaN into zero. In full precision and with more keys, only rows whose scores are all -inf
-    are left. An infinite query has them if it attends to few keys, such as the first ones of causal
-    attention; if every query attends to all keys, or there is only one query, no row is searched.
+    need to be corrected. An infinite query has such scores if it attends to few keys, as the first
+    queries of causal attention do. If every query attends to all keys, or there is only one query,
+    no row is searched.
     """
     if query.device.type != "cpu":
         return output
@@ -165,7 +168,7 @@ def _restore_nan(
         if (exact and (nothing_masked or query.shape[2] == 1)) or not _has_zero_row(output):
             return output
     query, key = query.detach(), key.detach()
-    # 0 * NaN and 0 * inf are NaN, all else is 0.
+    # 0 * NaN and 0 * inf are NaN; 0 times a finite number is 0.
     of_keys = repeat_heads((0.0 * key).sum((-2, -1), keepdim=True), query.shape[1])
     faults = (0.0 * query).sum(-1, keepdim=True) + of_keys
     return output.masked_fill((output == 0.0) & faults.isnan(), math.nan)
@@ -174,7 +177,7 @@ def _restore_nan(
 def _has_zero_row(output: Tensor) -> bool:
     """Return whether an output may have a row of zeros, judged by its first column.
 
-    Where there are no values to read (in ``vmap``, with fake tensors), it may.
+    Where values cannot be read (in ``vmap``, with fake tensors), it returns True.
     """
     try:
         return not output.detach()[..., 0].all()
@@ -183,9 +186,9 @@ def _has_zero_row(output: Tensor) -> bool:
 
 
 def _queries_per_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> int:
-    """Compute for how many queries at a time a mask is not too large.
+    """Compute the number of queries whose mask has at most :data:`LARGE_MASK` elements.
 
-    Compiled code takes all queries at once: there, lengths may be symbols.
+    Compiled code computes all queries at once, since its lengths may be symbols.
     """
     length, size = query.shape[-2], key.shape[-2]
     if torch.compiler.is_compiling() or not (causal or mask is not None):
@@ -215,7 +218,7 @@ def _attend_in_chunks(
     """
     length, key_length = query.shape[-2], key.shape[-2]
     records = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
-    # Within the transforms of torch.func, nothing can be computed again: they allow no such hooks.
+    # The transforms of torch.func do not allow the hooks by which checkpoint recomputes.
     records = records and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
     version = mask._version if records and mask is not None and not mask.is_inference() else None
 

@@ -1,7 +1,7 @@
 """Caching: the buffer of a key-value cache, which grows without a copy at each step.
 
 A decoding step appends one position to the keys and values of all earlier ones. Concatenation
-copies all of them; a buffer with spare capacity takes the new position only.
+copies all of them; in a buffer with spare capacity, only the new position is written.
 
 Equals ``torch.cat((cached, new), dim=-2)``.
 """
@@ -15,7 +15,7 @@ MIN_CAPACITY = 16  # positions that a buffer has room for when it first grows
 
 
 def append(buffer: Tensor, length: int, new: Tensor) -> Tensor:
-    """Append new positions behind the first ``length`` positions of a buffer.
+    """Append new positions after the first ``length`` positions of a buffer.
 
     The first ``length + L`` positions of the result equal
     ``torch.cat((buffer[..., :length, :], new), dim=-2)``, which would copy all of them at each
@@ -27,7 +27,7 @@ def append(buffer: Tensor, length: int, new: Tensor) -> Tensor:
         new: Positions to append, of shape (..., L, d_k).
 
     Returns:
-        The buffer, or its larger copy. What follows its first ``length + L`` positions is
+        The buffer, or its larger copy. All but its first ``length + L`` positions are
         uninitialised.
 
     Example:
@@ -65,7 +65,7 @@ def grow(buffer: Tensor, length: int, capacity: int) -> Tensor:
 
 
 def drop_empty_mask(mask: Tensor | None) -> Tensor | None:
-    """Return None in place of a mask that hides nothing: attention without a mask is faster.
+    """Return None for a mask that masks no position: attention without a mask is faster.
 
     A mask whose values cannot be read (on the meta device, of a tensor subclass, or while a
     compiler traces) is returned as it is.

@@ -1,17 +1,18 @@
-r"""Cross-entropy in chunks: from hidden vectors to the loss without holding all logits.
+r"""Cross-entropy in chunks: from hidden vectors to the loss without storing all logits.
 
 With a large vocabulary, the logits are the largest tensor of a training step: V numbers per token,
-and as many again for their gradient. But the gradient of a token's loss with respect to its logits
-is known as soon as the logits are, softmax minus target distribution, and then neither is needed
-any more. :func:`linear_cross_entropy` therefore projects a few hundred tokens at a time and
-computes their loss and their gradients together, in the forward pass.
+and as many again for their gradient. But the gradient of a token's loss with respect to its logits,
+the softmax minus the target distribution, can be computed as soon as the logits are known. Once the
+gradients of hidden vectors and weight are computed from it, neither is needed any more.
+:func:`linear_cross_entropy` therefore projects a few hundred tokens at a time and computes their
+loss and their gradients together, in the forward pass.
 
 Equals ``torch.nn.functional.cross_entropy(hidden @ weight.T, target, ...)``, where ``weight`` is
-that of the output projection; :func:`transformer_blocks.loss.cross_entropy` writes it out. Since
-version 2.13, torch has ``torch.nn.functional.linear_cross_entropy(input, linear_weight, target,
-...)`` too. It does not serve here: by default it computes all logits, and its chunked path, chosen
-by ``options=``, is ignored with a warning if ``label_smoothing`` is not zero. The paper trains with
-0.1.
+that of the output projection; :func:`transformer_blocks.loss.cross_entropy` is the same loss,
+written out. Since version 2.13, torch has ``torch.nn.functional.linear_cross_entropy(input,
+linear_weight, target, ...)`` too. It is not used here: by default it computes all logits, and its
+chunked path, selected by ``options=``, is ignored with a warning if ``label_smoothing`` is not
+zero. The paper trains with 0.1.
 """
 
 from typing import Any
@@ -44,7 +45,7 @@ def linear_cross_entropy(
     """Compute the cross-entropy of the tokens that a linear layer predicts, in chunks.
 
     The same as ``F.cross_entropy(hidden @ weight.T, target, ...)``, in 0.7 to 0.9 of its time on a
-    CPU and without holding the (N, V) logits. Padding must not contribute to the loss: select the
+    CPU and without storing the (N, V) logits. Padding must not contribute to the loss: select the
     real tokens before the call. In distributed training, use ``reduction="sum"`` and divide by the
     number of target tokens of all processes, so that every token has the same weight.
 
@@ -53,12 +54,12 @@ def linear_cross_entropy(
         weight: Weight of the output projection, which has no bias, of shape (V, d_model).
         target: Ids of the target tokens, int64, of shape (N,).
         label_smoothing: Probability that is spread evenly over the vocabulary, from 0 to 1.
-        reduction: ``"mean"`` of the losses of all tokens, or their ``"sum"``. One loss per token
-            (``"none"``) is refused: the weight's gradient is summed chunk by chunk, before the
-            gradients of single losses are known.
+        reduction: ``"mean"`` or ``"sum"`` of the losses of all tokens. ``"none"``, one loss per
+            token, is not supported: the gradient of the weight is summed over the tokens in the
+            forward pass, before the upstream gradients of single losses are known.
 
     Returns:
-        A scalar. Without any token the sum is zero, and the mean NaN as in torch.
+        The loss, a scalar. If there are no tokens, the sum is zero, and the mean NaN, as in torch.
 
     Raises:
         RuntimeError: If a second derivative is requested; only the first exists.
@@ -72,7 +73,7 @@ def linear_cross_entropy(
         >>> hidden, weight = torch.randn(5, 16), torch.randn(100, 16)
         >>> target = torch.tensor([3, 1, 4, 1, 5])
         >>> loss = linear_cross_entropy(hidden, weight, target, label_smoothing=0.1)
-        >>> logits = hidden @ weight.T  # (5, 100), which the line above never holds
+        >>> logits = hidden @ weight.T  # (5, 100), which the line above never stores as a whole
         >>> torch.allclose(loss, F.cross_entropy(logits, target, label_smoothing=0.1))
         True
     """
@@ -132,7 +133,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _check(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, reduction: str
 ) -> None:
-    """Raise unless the arguments are hidden vectors, a weight that fits, and one id for each."""
+    """Raise unless hidden vectors, weight and target ids fit each other."""
     for name, x in (("hidden", hidden), ("weight", weight), ("target", target)):
         check_tensor(name, x)
     check_probability(label_smoothing=label_smoothing)

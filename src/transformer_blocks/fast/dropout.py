@@ -1,21 +1,10 @@
-r"""Dropout: random elements set to zero, so that no unit is relied on alone.
+r"""Dropout with faster random numbers on a CPU.
 
-Equals ``torch.nn.functional.dropout(x, p)``, with faster random numbers on a CPU.
+Equals ``torch.nn.functional.dropout(x, p)``; :mod:`transformer_blocks.feed_forward` explains it.
 
-During training, the units of a network soon adapt to each other and to the training data. Dropout
-sets each element to zero with probability :math:`p`, with a new random mask at every call, and
-scales the others so that the mean stays the same:
-
-.. math:: \mathrm{dropout}(x)_i = \frac{m_i\,x_i}{1 - p}, \qquad m_i = 0 \text{ with probability } p
-
-The paper applies dropout with :math:`p = 0.1` to the output of every sublayer, and to the sums of
-embeddings and positional encodings (section 5.4; the idea is from Srivastava et al. 2014,
-https://jmlr.org/papers/v15/srivastava14a.html). In evaluation mode (``model.eval()``) dropout does
-nothing.
-
-On a CPU, generating the random numbers dominates the cost: torch draws one for each element, an
-eighth of the time of a training step. :func:`apply_dropout` draws 64 random bits at once and uses
-them for four elements, 16 bits each, which takes a third of the time.
+On a CPU, generating the random numbers dominates the cost of dropout: torch draws one for each
+element, which takes an eighth of the time of a training step. :func:`apply_dropout` draws 64 random
+bits at once and uses them for four elements, 16 bits each, which takes a third of the time.
 """
 
 from typing import Any
@@ -29,19 +18,19 @@ from transformer_blocks._checks import check_flag, check_number, check_tensor
 __all__ = ["Dropout", "apply_dropout"]
 
 LEVELS = 2**16
-"""How many values 16 random bits have; the dropout probability is rounded to one of them."""
+"""Number of values of 16 random bits; probabilities are rounded to multiples of 1 / LEVELS."""
 
 
 def apply_dropout(x: Tensor, p: float) -> Tensor:
     """Set random elements to zero and scale the others by 1 / (1 - p), as in training.
 
-    On a CPU, ``p`` is rounded to a multiple of 1 / 65,536, and the scale fits the rounded value.
+    On a CPU, ``p`` is rounded to a multiple of 1 / 65,536; the scale uses the rounded value.
     The random numbers are torch's: ``torch.manual_seed`` makes them reproducible. On a GPU and in
     compiled code this is ``torch.nn.functional.dropout``.
 
     Args:
         x: Tensor of real or complex numbers, of any shape.
-        p: Probability of an element to be set to zero, from 0 to 1.
+        p: Probability of setting an element to zero, from 0 to 1.
 
     Returns:
         Tensor of the shape and dtype of ``x``.
@@ -114,8 +103,8 @@ class Dropout(nn.Dropout):
     It applies :func:`~transformer_blocks.fast.dropout.apply_dropout` in training mode.
 
     Args:
-        p: Probability of an element to be set to zero during training.
-        inplace: Whether to change the input tensor itself, which ``torch.nn.Dropout`` does.
+        p: Probability of setting an element to zero in training mode.
+        inplace: Whether to change the input tensor in place; torch's own dropout is used then.
 
     Raises:
         TypeError: If an argument is of the wrong type.
@@ -135,7 +124,7 @@ class Dropout(nn.Dropout):
         check_flag(inplace=inplace)
         super().__init__(p, inplace)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: D102  (the name torch gave it)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: D102  (torch's name of the argument)
         check_tensor("input", input)
         if not self.training:
             return input

@@ -1,8 +1,8 @@
 """Top-k: the largest numbers of each row, found block by block.
 
-A search needs the most probable of tens of thousands of tokens at every step. On a CPU,
-``torch.topk`` compares one number at a time, whereas ``torch.amax`` takes the maximum of many at
-once with vector instructions. The ``count`` largest numbers lie in the ``count`` blocks with the
+Greedy decoding and beam search select the most probable of tens of thousands of tokens at every
+step. On a CPU, ``torch.topk`` compares one number at a time, whereas ``torch.amax`` compares many
+at once with vector instructions. The ``count`` largest numbers lie in the ``count`` blocks with the
 largest maxima, so :func:`top_k` first finds those blocks by their maxima, and then runs
 ``torch.topk`` on these blocks alone.
 
@@ -22,12 +22,11 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the ``count`` largest numbers of each row, as ``torch.topk(scores, count)`` does.
 
     The values are equal to those of ``torch.topk``. Where several numbers are equal, the indices
-    may be others of the same values; with ``count=1``, the index is the first, as in
-    ``torch.argmax``.
+    may differ; with ``count=1``, the index is the first, as in ``torch.argmax``.
 
     Args:
         scores: Numbers to compare, of shape (N, V).
-        count: How many numbers to return per row; at most V.
+        count: Number of values to return per row; at most V.
 
     Returns:
         The values, largest first, and their indices in the row, both of shape (N, count).
@@ -56,11 +55,15 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Call ``torch.topk``, or ``torch.max`` for a single number: it is faster, and takes the first.
+    """Call ``torch.topk``, or for a single number ``torch.max``, which is faster.
 
     Args:
-        scores: Shape (N, V).
-        count: How many numbers to return per row.
+        scores: Numbers to compare, of shape (N, V).
+        count: Number of values to return per row.
+
+    Returns:
+        The values, largest first, and their indices; of equal numbers, ``torch.max`` takes the
+        first.
     """
     values, indices = scores.max(-1, keepdim=True) if count == 1 else scores.topk(count)
     return values, indices
