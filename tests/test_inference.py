@@ -442,7 +442,7 @@ def test_autocast_has_the_effect_that_it_has_on_the_model(gradients: bool) -> No
 def test_a_prepared_model_cannot_be_prepared_again() -> None:
     prepared = prepare(build_encoder(**SIZES))
     with pytest.raises(
-        ValueError, match=r"^model must be one that was trained, got a prepared one$"
+        ValueError, match=r"^model must not be prepared already, got a prepared one$"
     ):
         prepare(prepared)
 

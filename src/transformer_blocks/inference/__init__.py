@@ -2,18 +2,18 @@
 
 Decoding with a cache has two phases. The *prefill* computes the keys and values of the whole source
 or prompt at once; its matrix products have many rows, and arithmetic dominates their cost. Each
-*decoding step* then adds one position to every sequence: a few rows are multiplied with all weights
-of the model, so that the time goes into reading the weights, and into the overhead of hundreds of
-small operator calls. (See "Efficiently Scaling Transformer Inference", Pope et al. 2022,
+*decoding step* then adds one position to every sequence. A few rows are multiplied by all weights
+of the model, so that reading the weights and the overhead of hundreds of small operator calls
+dominate the cost. (See "Efficiently Scaling Transformer Inference", Pope et al. 2022,
 https://arxiv.org/abs/2211.05102.)
 
 :func:`prepare` copies a trained model and replaces its parts by faster ones. Each of them equals a
 plain computation, up to rounding:
 
 - **Prepacked weights.** :class:`PrepackedLinear` computes ``torch.nn.functional.linear`` from a
-  weight that is stored in the blocked layout in which oneDNN's matrix product reads it. Training
-  changes the weights at each update and would have to reorder them each time; a trained model
-  reorders them once.
+  weight that is stored in the blocked layout in which oneDNN's matrix product reads it. In
+  training, the weights change at each update and would have to be reordered each time; those of a
+  trained model are reordered once.
 - **Fused projections.** The query, key and value projections of a self-attention are one matrix
   product with their concatenated weights. A feed-forward network applies its ReLU to the output of
   the first product in place, and adds the residual within the second.
@@ -21,15 +21,16 @@ plain computation, up to rounding:
   :class:`~transformer_blocks.DecoderLayer` is one function that calls the layer's parts directly;
   it computes what the layer's ``forward`` does.
 - **No computation for padding.** An :class:`~transformer_blocks.Encoder` applies everything except
-  attention to the tokens of the batch alone. Its outputs at the tokens are those of the plain
-  encoder, and zero at padding positions.
+  attention only to the positions that are not padding. Its output at these positions is that of the
+  plain encoder; at padding positions it is zero.
 - **Ahead-of-time compiled steps.** With ``prepare(model, compiled=True)``, ``torch.export`` traces
   a decoding step of an encoder or decoder through the modules above, and AOTInductor compiles the
   traced program: one call of the program equals one eager call of the stack. Compilation takes
   about half a minute for each step signature (one row, a few or many; beam size; memory masked or
   not). A server calls :func:`compile_steps` before its first request.
 
-Nothing outside this package imports it: models are built, trained and decoded without it.
+No other part of :mod:`transformer_blocks` imports this one: models are built and trained without
+it, and can be decoded without it.
 
 Next chapter: :mod:`transformer_blocks.explorer`, all attention maps of a model on one page.
 """

@@ -141,7 +141,7 @@ def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) 
 
 
 def _warm_up(stack: CompiledEncoder | CompiledDecoder, batch_size: int, beam_size: int) -> None:
-    """Run three steps on zeros: the first of a cache, the first of a signature, a compiled one."""
+    """Run three steps on zeros: the first fills a cache, the third is compiled."""
     layer: Any = stack.layers[0]
     d_model = layer.self_attention.query_projection.in_features
     dtypes = [tensor.dtype for tensor in (*stack.parameters(), *stack.buffers())]
@@ -185,10 +185,11 @@ class CompiledSteps:
         *,
         causal: bool,
     ) -> Tensor | None:
-        """Run a compiled decoding step, if the call is one and its signature has occurred before.
+        """Run a compiled decoding step, if its signature has occurred before.
 
-        The first step of a signature must be executed eagerly, which raises the error if its
-        arguments are wrong. The second is compiled before it runs, which is logged at level INFO.
+        The first step of a signature must be executed eagerly, which raises an error if its
+        arguments are wrong. Before the second step, the program is compiled; this is logged at
+        level INFO.
 
         Args:
             x: Embedded new tokens, of shape (N, 1, d_model).

@@ -51,7 +51,7 @@ class StepSignature(NamedTuple):
     head_sizes: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        """Return the number of rows that the step is for, as the log shows it."""
+        """Describe the number of rows of the step, for the log."""
         if self.is_prepacked:
             return f"more than {FEW_ROWS} rows"
         return f"2 to {FEW_ROWS} rows" if self.is_batch or self.beam_size > 1 else "a single row"
@@ -68,7 +68,7 @@ def export_step(stack: Encoder | Decoder, signature: StepSignature) -> ExportedP
         The program, whose inputs are those of :class:`_Step`. It writes the new keys and values
         into the buffers of the self-attention caches.
     """
-    # Example sizes of dynamic dimensions must differ: torch.export would take equal ones for one.
+    # Example sizes of dynamic dimensions must differ: torch.export would unify equal ones.
     depth, length, source_length, large_batch = len(stack.layers), 13, 11, 61
     capacities = [size for size in range(101, 103 + 2 * depth) if size % large_batch]
     batch_size, dynamic_batch, dynamic_rows = 1, {}, {}
@@ -159,7 +159,7 @@ class _Step(nn.Module):
 
 
 class _UncheckedCache(KeyValueCache):
-    """A cache over a buffer with sufficient capacity, which checks no sizes: they are symbols."""
+    """A cache with a buffer of sufficient capacity, whose sizes are symbols and not checked."""
 
     def __init__(self, buffer: Tensor, length: int) -> None:
         super().__init__()
@@ -178,8 +178,8 @@ def compile_ahead_of_time(program: ExportedProgram, *, autotune: bool) -> Compil
 
     Args:
         program: Exported program to compile; its weights become constants of the result.
-        autotune: Whether Inductor also generates matrix products of its own, and keeps the faster
-            ones. That pays for few rows.
+        autotune: Whether Inductor also generates matrix products of its own and selects the faster
+            ones. For few rows, its own can be faster.
 
     Returns:
         A function that takes the program's input tensors in one list and returns its outputs. It

@@ -17,7 +17,7 @@ from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PreNorm
 
 MAX_TOKEN_SHARE = 0.9
-"""Share of tokens in a batch above which it costs more to remove the padding than it saves."""
+"""Share of tokens in a batch above which removing the padding costs more than it saves."""
 
 
 class FusedQKVAttention(InferenceModule, MultiHeadAttention):
@@ -58,7 +58,7 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
 
 
 class InferenceDecoderLayer(InferenceModule, DecoderLayer):
-    """A decoder layer whose decoding step is one function without detours through its modules.
+    """A decoder layer whose decoding step calls its parts directly, without checks and hooks.
 
     A step of one position with caches computes what :class:`~transformer_blocks.DecoderLayer`
     computes, but calls the ``forward`` methods of its parts directly: their hooks are not called
@@ -157,11 +157,11 @@ class UnpaddedEncoder(InferenceModule, Encoder):
     into one sequence without padding, and form a padded batch only within attention.
 
     At every token the output is that of :class:`~transformer_blocks.Encoder`, up to rounding. At
-    positions that the mask hides from all queries the output is zero, and the input is not read, so
-    that even a NaN there has no effect. The plain computation is executed if the mask is not of the
-    shape of :func:`~transformer_blocks.padding_mask`, if it hides few positions, if there is a
-    cache, if gradients are recorded, or if :func:`~transformer_blocks.record_attention` records the
-    layers. Hooks of the layers are not called.
+    padding positions the output is zero, and the input is not read, so that even a NaN there has no
+    effect. The plain computation is executed if the mask does not have the shape of a
+    :func:`~transformer_blocks.padding_mask`, if it masks few positions, if there is a cache, if
+    gradients are recorded, or if :func:`~transformer_blocks.record_attention` records the layers.
+    Hooks of the layers are not called.
 
     Args:
         encoder: Stack to replace, whose parts have been prepared.
@@ -212,14 +212,14 @@ class UnpaddedEncoder(InferenceModule, Encoder):
 
 
 class TokenLayout(NamedTuple):
-    """How the tokens of a padded batch, numbered from 0 to T - 1, form a shorter padded batch.
+    """Where the tokens of a padded batch, numbered from 0 to T - 1, are in a shorter padded batch.
 
     In the shorter batch, of shape (B, L'), the tokens of each sequence come first, in their order;
     L' is the largest number of tokens in a sequence.
 
     Attributes:
         numbers: Number of the token at each position of the shorter batch, of shape (B, L'). At
-            padding it is the number of any token.
+            padding positions it is arbitrary.
         is_token: True at the tokens of the shorter batch, of shape (B, L').
         padding: True at the padding of the shorter batch, of shape (B, L').
     """
@@ -256,7 +256,7 @@ def locate_tokens(padding: Tensor, indices: Tensor) -> TokenLayout:
 def _attend_to_tokens(
     attention: MultiHeadAttention, x: Tensor, *, tokens: TokenLayout, causal: bool
 ) -> Tensor:
-    """Apply self-attention to the tokens of a batch, concatenated, of shape (1, T, d_model)."""
+    """Apply self-attention to the concatenated tokens of a batch, of shape (1, T, d_model)."""
     projected: Any = attention._project_heads(x, x, x)
     queries, keys, values = (  # from (1, H, T, d_k) to (B, H, L', d_k)
         heads[0].transpose(0, 1)[tokens.numbers].transpose(1, 2) for heads in projected

@@ -16,7 +16,7 @@ from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.module import InferenceModule, without_gradients
 
 SMALL_PRODUCT = 10**6
-"""Number of multiplications below which ``F.linear`` is faster than a call of oneDNN."""
+"""Number of multiplications in a product below which ``F.linear`` is faster than oneDNN."""
 
 EXPECTED_ROWS = 64
 """Number of input rows for which oneDNN chooses its block sizes; any number of rows works."""
@@ -56,9 +56,10 @@ class PrepackedLinear(InferenceModule):
     The output is ``torch.nn.functional.linear(x, weight, bias)``, up to rounding. oneDNN is the
     library behind many of torch's CPU kernels; it multiplies fastest if a float32 weight has been
     reordered into blocks beforehand, which is called prepacking. Products with fewer than a million
-    multiplications, and those of a single row in a single thread, take ``F.linear`` instead,
-    because calling oneDNN would cost more than it saves; their weight is stored contiguously along
-    its longer dimension. Other dtypes and devices always take ``F.linear``.
+    multiplications, and those of a single row in a single thread, are computed by ``F.linear``
+    instead, because calling oneDNN would cost more than it saves; it uses a copy of the weight that
+    is contiguous along its longer dimension. For other dtypes and devices, ``F.linear`` is always
+    used.
 
     Args:
         linear: Trained layer whose weight and bias are copied; it is not changed.
@@ -140,7 +141,7 @@ class PrepackedLinear(InferenceModule):
             try:
                 y = F.linear(x, self.weight, self.bias)
             except RuntimeError:
-                check_vectors("x", x, self.in_features, leading=None)  # names what was wrong
+                check_vectors("x", x, self.in_features, leading=None)  # raises a clearer error
                 check_match("x", x, self.weight, self)
                 raise
             y = y.relu() if self.relu else y
@@ -152,7 +153,7 @@ class PrepackedLinear(InferenceModule):
         if is_compiling:
             weight = torch.ops.transformer_blocks.prepack(self.weight)
         y = torch.ops.mkldnn._linear_pointwise(x, weight, self.bias, "none", [], "")
-        # Neither oneDNN's ReLU nor one that the compiler replaces by it: they turn NaN into zero.
+        # Not a ReLU: oneDNN's, which the compiler would use too, turns NaN into zero.
         y = y.clamp_min_(0.0) if self.relu else y
         return y if residual is None else residual + y
 

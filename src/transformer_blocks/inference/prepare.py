@@ -1,4 +1,4 @@
-"""Preparation of a model for inference: finding parts with a faster equivalent, replacing them."""
+"""Preparation of a model for inference: replace parts that have a faster equivalent."""
 
 import copy
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
 Model = TypeVar("Model", bound=nn.Module)
 
 CONTENT_BASED_ATTENTION = (fused_attention, scaled_dot_product_attention)
-"""Attention functions whose weights depend on queries and keys alone, not on their positions."""
+"""Attention functions whose weights depend on queries and keys only, not on their positions."""
 
 POSITION_WISE = {
     *(FeedForward, GatedFeedForward, PreNorm, PostNorm, Dropout),
@@ -56,13 +56,13 @@ def prepare(
 
     The copy is in evaluation mode and takes twice the memory of the model. It cannot be trained,
     differentiated, moved, converted, given other weights, copied or pickled: each of these raises a
-    ``RuntimeError``. Keep the model, do that with it, and prepare it again.
+    ``RuntimeError``. Keep the trained model, apply the operation to it, and prepare it again.
 
     Args:
         model: Any trained module; it is not changed.
         linear: Function that receives each trained ``nn.Linear`` and returns the module that
             replaces it, for example one with quantised weights. The module needs an attribute
-            ``in_features``, which inputs are checked against.
+            ``in_features``, with which the size of inputs is compared.
         compiled: Whether to compile the decoding steps of encoders and decoders on a CPU, which
             needs a C++ compiler. The second step of each signature (one row, up to eight rows, or
             more; beam size; memory masked or not) is then delayed by a compilation of about half a
@@ -93,9 +93,9 @@ def prepare(
     check_factory(linear=linear)
     check_flag(compiled=compiled)
     if any(isinstance(part, InferenceModule) for part in model.modules()):
-        raise ValueError("model must be one that was trained, got a prepared one")
+        raise ValueError("model must not be prepared already, got a prepared one")
     # The second `eval` is for the new parts: every module is constructed in training mode.
-    with torch.inference_mode(False):  # tensors that are made in it cannot be used outside of it
+    with torch.inference_mode(False):  # inference tensors could not be used outside that mode
         prepared: Any = _replace_parts(copy.deepcopy(model).eval(), linear).eval()
     return as_inference_module(_compile_stacks(prepared).eval() if compiled else prepared)
 
