@@ -202,7 +202,7 @@ def test_weights_and_masks_that_do_not_fit_are_refused(
 
 
 def test_empty_pages_and_missing_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^maps must hold at least one, got none$"):
+    with pytest.raises(ValueError, match=r"^maps must not be empty, got none$"):
         Explorer([])
     with pytest.raises(ValueError, match=r"got 1 tokens and 0 lists$"):
         DecodingSteps(["a"], [])

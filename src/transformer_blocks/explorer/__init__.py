@@ -1,9 +1,9 @@
 """Explorer: the attention maps of all layers and heads on one interactive page.
 
 :func:`save_explorer` writes one HTML file with the attention maps of a model for one sequence: an
-overview of all layers and heads, the selected head in large, lines from each query to the keys that
-it attends to, the difference of two heads, and the decoding steps of a translation with the most
-probable tokens of each. The file is opened from the disk and needs no network.
+overview of all layers and heads, an enlarged map of the selected head, lines from each query to the
+keys that it attends to, the difference of two heads, and the decoding steps of a translation with
+the most probable tokens of each. The file can be opened without a network connection.
 :func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
 
 This is the last chapter. ``examples/translation/transformer.py`` assembles figure 1 of the paper

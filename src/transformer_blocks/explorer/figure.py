@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 class PlainFigure(Figure):
     """A figure without a window or global state, which notebooks show as an image.
 
-    By themselves, notebooks show the figures of ``pyplot`` only.
+    Without this class, notebooks show the figures of ``pyplot`` only.
 
     Args:
         width: Width of the figure in inches.

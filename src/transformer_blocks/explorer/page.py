@@ -135,7 +135,7 @@ class Explorer:
 
     def __post_init__(self) -> None:
         if not self.maps:
-            raise ValueError("maps must hold at least one, got none")
+            raise ValueError("maps must not be empty, got none")
         steps = 0 if self.decoding is None else len(self.decoding.tokens)
         for each in self.maps:
             if each.is_decoding and (not steps or len(each.queries) != steps):
@@ -146,7 +146,7 @@ class Explorer:
 
     @property
     def html(self) -> str:
-        """The page as one document with scripts, styles, fonts and weights; it loads nothing."""
+        """The page as one document with scripts, styles, fonts and weights; it loads no files."""
         folder = files("transformer_blocks.explorer")
         template, style, script = (
             folder.joinpath(name).read_text(encoding="utf-8")

@@ -103,7 +103,7 @@ def _draw(
 
 
 def _label_step(count: int, inches: float) -> int:
-    """Find every how many tokens a label fits without overlap."""
+    """Return the smallest n for which the labels of every n-th token do not overlap."""
     return max(1, math.ceil(count * LABEL / max(inches, LABEL)))
 
 
@@ -118,7 +118,7 @@ def _labels(tokens: Sequence[str], step: int) -> tuple[range, list[str]]:
 
 
 def _downsample(table: Tensor, height: float, width: float) -> Tensor:
-    """Reduce a table to the cells that can be drawn, by the maximum of several."""
+    """Reduce a table to the number of cells that can be drawn, by taking maxima."""
     size = [
         min(length, math.ceil(CELLS * inches))
         for length, inches in zip(table.shape, (height, width), strict=True)
@@ -135,7 +135,7 @@ def plot_heads(
     title: str = "",
     columns: int = 3,
 ) -> Any:
-    """Draw the attention maps of all heads of a layer, after their mean.
+    """Draw the mean of the attention maps of a layer, then the map of each head.
 
     Args:
         weights: Attention weights from 0 to 1, of shape (H, L, S).
