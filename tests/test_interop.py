@@ -338,7 +338,7 @@ def test_assert_equivalent_prints_every_difference(capsys: pytest.CaptureFixture
         "output",
         "output without gradients",
         "gradient of input 0",
-        "gradients of all parameters",
+        "gradient of all parameters",
     ]
     assert ours.training  # as it was
     assert all(weight.grad is None for weight in ours.parameters())
@@ -372,7 +372,7 @@ def test_gradients_count_even_if_outputs_are_equal() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return F.linear(x, (self.linear.weight + self.linear.weight.detach()) / 2)
 
-    with pytest.raises(AssertionError, match="gradients of all parameters differs"):
+    with pytest.raises(AssertionError, match="gradient of all parameters differs"):
         assert_equivalent(linear, Halved(), [torch.randn(3, 2)])
 
 

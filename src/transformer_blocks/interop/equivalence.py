@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-PARAMETERS = "gradients of all parameters"
+PARAMETERS = "gradient of all parameters"
 
 
 class _Comparison(NamedTuple):
@@ -29,10 +29,10 @@ def assert_equivalent(
     Both models are called with copies of ``inputs``, in evaluation mode (set it yourself for a
     module inside a ``lambda``), once with gradients and once without, as a model may compute
     differently without gradients. The same upstream gradient is backpropagated through both.
-    Gradients of the inputs are compared elementwise. The gradients of all parameters of two modules
-    are compared as sorted lists of numbers: the modules may name and lay out their weights
-    differently, but if they compute the same, the sorted lists are equal. The parameters of a
-    function are unknown and not compared.
+    Gradients with respect to the inputs are compared elementwise. Those with respect to all
+    parameters of two modules are compared as sorted lists of numbers: the modules may name and lay
+    out their weights differently, but if they compute the same, the sorted lists are equal. The
+    parameters of a function are unknown, so that their gradients are not compared.
 
     Args:
         a: A module or a function that returns a tensor, or a tuple or list whose first item is one.
