@@ -154,11 +154,11 @@ def test_what_a_factory_makes_must_fit(name: str) -> None:
         with pytest.raises(TypeError, match=rf"^{name} must"):
             build(**SIZES, **{name: wrong})
     with pytest.raises(
-        TypeError, match=rf"^{name} must be a function that makes modules, got dict"
+        TypeError, match=rf"^{name} must be a function that returns modules, got dict"
     ):
         build(**SIZES, **{name: dict})
     if name != "feed_forward":
-        message = rf"^{name} must make layers of d_model=8, got d_model=12$"
+        message = rf"^{name} must return layers of d_model=8, got d_model=12$"
         with pytest.raises(ValueError, match=message):
             build(**SIZES, **{name: lambda: MultiHeadAttention(12, 2)})
 

@@ -18,7 +18,7 @@ TORCH_MODULES = {nn.Linear, nn.LayerNorm, nn.RMSNorm}
 PACKAGE_PREFIX = f"{__package__}."
 
 
-def refuse(name: str, rule: str, value: object, hint: str = "") -> NoReturn:
+def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoReturn:
     """Raise the ``TypeError`` for an argument of the wrong type.
 
     Args:
@@ -48,7 +48,7 @@ def check_integer(**numbers: int) -> None:
     """
     for name, number in numbers.items():
         if not isinstance(number, int | torch.SymInt) or isinstance(number, bool):
-            refuse(name, "an int", number)
+            raise_type_error(name, "an int", number)
 
 
 def check_size(**sizes: int) -> None:
@@ -77,7 +77,7 @@ def check_number(**numbers: float) -> None:
     """
     for name, number in numbers.items():
         if not isinstance(number, int | float | torch.SymFloat) or isinstance(number, bool):
-            refuse(name, "a number", number)
+            raise_type_error(name, "a number", number)
 
 
 def check_probability(**probabilities: float) -> None:
@@ -108,14 +108,14 @@ def check_dropout(**probabilities: float) -> None:
 
 
 def check_flag(**flags: bool) -> None:
-    """Raise unless every named flag is True or False; otherwise any string would count as True.
+    """Raise unless every named flag is True or False; any non-empty string would count as True.
 
     Raises:
         TypeError: If one is not a ``bool``.
     """
     for name, flag in flags.items():
         if not isinstance(flag, bool):
-            refuse(name, "True or False", flag)
+            raise_type_error(name, "True or False", flag)
 
 
 def check_choice(name: str, choice: str, choices: Iterable[str]) -> None:
@@ -132,7 +132,7 @@ def check_choice(name: str, choice: str, choices: Iterable[str]) -> None:
     """
     known = " or ".join(map(repr, choices))
     if not isinstance(choice, str):
-        refuse(name, known, choice)
+        raise_type_error(name, known, choice)
     if choice not in choices:
         raise ValueError(f"{name} must be {known}, got {name}={choice!r}")
 
@@ -141,7 +141,7 @@ def check_tensor(name: str, x: Tensor) -> None:
     """Raise unless ``x`` is a tensor.
 
     Raises:
-        TypeError: If it is anything else.
+        TypeError: If it is not.
 
     Example:
         >>> check_tensor("x", [1.0, 2.0])
@@ -151,11 +151,11 @@ def check_tensor(name: str, x: Tensor) -> None:
     if not isinstance(x, Tensor):
         converts = hasattr(x, "__array__") or isinstance(x, list | tuple)
         hint = "; torch.as_tensor makes one" if converts and not isinstance(x, type) else ""
-        refuse(name, "a tensor", x, hint)
+        raise_type_error(name, "a tensor", x, hint)
 
 
 def check_boolean(name: str, mask: Tensor) -> None:
-    """Raise unless ``mask`` is a boolean tensor; 0/1 and 0/-inf masks disagree on what 1 means.
+    """Raise unless ``mask`` is a boolean tensor; masks of numbers have several conventions.
 
     Raises:
         TypeError: If it is anything else.
@@ -181,9 +181,9 @@ def check_vectors(
         name: Name of the argument.
         x: The tensor that was passed.
         size: Size of the last dimension; None if only the module that is applied to ``x`` knows it.
-        readers: The modules that pass ``x`` on to the first weights; the last one owns the weights.
-            A module that belongs neither to torch nor to this package may convert its input, so it
-            is left to raise its own errors.
+        readers: The modules through which ``x`` reaches the first weights, from the outermost to
+            the owner of the weights. If the owner belongs neither to torch nor to this package, it
+            may convert its input; dtype and device are then not compared with its weights.
         leading: Names of the other dimensions; None if any number of them is accepted.
 
     Raises:
@@ -250,7 +250,7 @@ def check_device(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> N
 
 
 def _converts(module: nn.Module) -> bool:
-    """Return whether a hook or a replaced ``forward`` may convert a module's input or weights."""
+    """Return whether a pre-hook or a replaced ``forward`` may convert the input or the weights."""
     return bool(module._forward_pre_hooks) or "forward" in vars(module)
 
 
@@ -267,7 +267,7 @@ def check_instance(kind: type, **objects: object) -> None:
     """
     for name, each in objects.items():
         if not isinstance(each, kind):
-            refuse(name, f"an instance of {kind.__name__}", each)
+            raise_type_error(name, f"an instance of {kind.__name__}", each)
 
 
 def check_module(**modules: nn.Module) -> None:
@@ -286,7 +286,7 @@ def check_modules(name: str, modules: Iterable[nn.Module]) -> list[nn.Module]:
         TypeError: If one is a class, or not a module.
     """
     if not isinstance(modules, Iterable):
-        refuse(name, "a list of modules", modules)
+        raise_type_error(name, "a list of modules", modules)
     listed = list(modules)
     for number, module in enumerate(listed):
         check_module(**{f"{name}[{number}]": module})
@@ -311,7 +311,7 @@ def check_callable(**functions: Callable[..., object]) -> None:
         if not callable(function):
             known = isinstance(function, str) and callable(getattr(F, function, None))
             hint = f"; pass torch.nn.functional.{function}" if known else ""
-            refuse(name, "a function or a module", function, hint)
+            raise_type_error(name, "a function or a module", function, hint)
 
 
 def check_factory(**factories: Callable[..., nn.Module]) -> None:
@@ -325,4 +325,4 @@ def check_factory(**factories: Callable[..., nn.Module]) -> None:
             kind = type(factory).__name__
             raise TypeError(f"{name} must return a new {kind} at each call, got a {kind} instance")
         if not callable(factory):
-            refuse(name, "a class or a function", factory)
+            raise_type_error(name, "a class or a function", factory)

@@ -20,7 +20,7 @@ from transformer_blocks._checks import (
     check_dropout,
     check_factory,
     check_size,
-    refuse,
+    raise_type_error,
 )
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -211,11 +211,11 @@ def _make(name: str, factory: Callable[[], nn.Module], d_model: int) -> nn.Modul
     """Build one part and check its ``d_model``."""
     part = factory()
     if not isinstance(part, nn.Module):
-        refuse(name, "a function that makes modules", part)
+        raise_type_error(name, "a function that returns modules", part)
     if isinstance(part, MultiHeadAttention):
         size = getattr(part.query_projection, "in_features", d_model)
         if size != d_model:
-            raise ValueError(f"{name} must make layers of d_model={d_model}, got d_model={size}")
+            raise ValueError(f"{name} must return layers of d_model={d_model}, got d_model={size}")
     return part
 
 

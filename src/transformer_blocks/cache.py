@@ -39,7 +39,7 @@ from transformer_blocks._checks import (
     check_integer,
     check_size,
     check_tensor,
-    refuse,
+    raise_type_error,
 )
 from transformer_blocks.fast.caching import append, drop_empty_mask, grow
 
@@ -326,7 +326,7 @@ class DecoderCache:
         self, memory: Sequence[KeyValueCache], *, memory_mask: Tensor | None = None
     ) -> None:
         if not isinstance(memory, Sequence):
-            refuse("memory", "a list of a KeyValueCache for each layer", memory)
+            raise_type_error("memory", "a list of a KeyValueCache for each layer", memory)
         for layer, cache in enumerate(memory):
             check_instance(KeyValueCache, **{f"memory[{layer}]": cache})
         if memory_mask is not None:

@@ -27,7 +27,7 @@ from transformer_blocks._checks import (
     check_modules,
     check_tensor,
     check_vectors,
-    refuse,
+    raise_type_error,
 )
 from transformer_blocks.cache import DecoderCache, KeyValueCache, undo_on_error
 from transformer_blocks.masks import check_mask
@@ -152,7 +152,7 @@ class DecoderLayer(nn.Module):
         if isinstance(memory, KeyValueCache):
             return
         if not isinstance(memory, Tensor):
-            refuse("memory", "a tensor or a KeyValueCache", memory)
+            raise_type_error("memory", "a tensor or a KeyValueCache", memory)
         check_tensor("x", x)
         if isinstance(self.cross_attention, MultiHeadAttention):
             _check_memory(self.cross_attention, memory, memory_mask, queries=x.shape[-2])

@@ -40,7 +40,7 @@ from transformer_blocks._checks import (
     check_integer,
     check_size,
     check_tensor,
-    refuse,
+    raise_type_error,
 )
 
 MASKED, UNMASKED = "x", "."
@@ -296,7 +296,7 @@ def format_mask(
         if labels is not None and not (
             isinstance(labels, Sequence) and all(isinstance(label, str) for label in labels)
         ):
-            refuse(name, "a list of strings", labels)
+            raise_type_error(name, "a list of strings", labels)
     keys = [str(position) for position in range(mask.shape[-1])] if keys is None else keys
     if mask.dim() == 4 and mask.shape[2] == 1:
         queries = ["*"]  # one row for all queries

@@ -41,7 +41,7 @@ from transformer_blocks._checks import (
     check_size,
     check_tensor,
     check_vectors,
-    refuse,
+    raise_type_error,
 )
 from transformer_blocks.attention import (
     AttentionFunction,
@@ -412,8 +412,8 @@ class MultiHeadAttention(nn.Module):
         weights of a whole model, use :func:`~transformer_blocks.record_attention`.
 
         Returns:
-            Weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero if every
-            key is masked.
+            Attention weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero
+            if every key is masked.
         """
         self._check_inputs(query, key, mask=mask, causal=causal, cache=cache)
         parts = [cache.read()[0]] if cache is not None and cache.length else []
@@ -530,7 +530,7 @@ def _check_output(output: object, shape: tuple[int, ...]) -> None:
     """Check the output of an attention function."""
     if not isinstance(output, Tensor):
         rule = "a function that returns an output, or an output and its attention weights"
-        refuse("attention_function", rule, output)
+        raise_type_error("attention_function", rule, output)
     if output.shape != shape:
         raise ValueError(
             f"attention_function must return an output of shape (B, H, L, d_k) = {shape}, "

@@ -32,7 +32,7 @@ from transformer_blocks._checks import (
     check_size,
     check_tensor,
     check_vectors,
-    refuse,
+    raise_type_error,
 )
 from transformer_blocks.fast.dropout import Dropout
 
@@ -108,7 +108,7 @@ def new_residual(factory: Callable[[], Residual]) -> Residual:
     """
     residual = factory()
     if not isinstance(residual, Residual):
-        refuse("residual", "a factory of Residual modules", residual)
+        raise_type_error("residual", "a factory of Residual modules", residual)
     return residual
 
 

@@ -5,7 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_callable, check_instance, check_tensor, refuse
+from transformer_blocks._checks import (
+    check_callable,
+    check_instance,
+    check_tensor,
+    raise_type_error,
+)
 from transformer_blocks.cache import DecoderCache, SelfAttentionCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
@@ -56,7 +61,7 @@ class IncrementalDecoder:
         output: Callable[[Tensor], Tensor],
     ) -> None:
         if not isinstance(stack, Encoder | Decoder):
-            refuse("stack", "an instance of Encoder or Decoder", stack)
+            raise_type_error("stack", "an instance of Encoder or Decoder", stack)
         cache_type = DecoderCache if isinstance(stack, Decoder) else SelfAttentionCache
         check_instance(cache_type, cache=cache)
         check_callable(embed=embed, output=output)

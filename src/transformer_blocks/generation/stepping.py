@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_integer, check_size, check_tensor, refuse
+from transformer_blocks._checks import check_integer, check_size, check_tensor, raise_type_error
 from transformer_blocks.generation.protocol import Generation, StepModel
 
 
@@ -83,7 +83,7 @@ def check_search(
             raise ValueError(f"end_id must be a token id or None, got end_id={end_id}")
     for method in ("step", "reorder"):
         if isinstance(model, type) or not callable(getattr(model, method, None)):
-            refuse("model", f"an object with a method {method}", model)
+            raise_type_error("model", f"an object with a method {method}", model)
     check_tensor("start", start)
     if start.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"start must hold int32 or int64 ids, got dtype={start.dtype}")
