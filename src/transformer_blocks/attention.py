@@ -58,9 +58,9 @@ def attention_weights(
         scale: Factor of the scores; 1 / sqrt(d_k) if not given.
 
     Returns:
-        Weights between 0 and 1, of shape (B, H, L, S), in the dtype of the inputs; scores and
-        softmax are computed in float32 or float64. The weights of a query sum to one, or are all
-        zero if every key is masked.
+        Attention weights between 0 and 1, of shape (B, H, L, S), in the dtype of the inputs; scores
+        and softmax are computed in float32 or float64. The weights of a query sum to one, or are
+        all zero if every key is masked.
 
     Raises:
         TypeError: If the dtypes differ, or ``mask`` is not boolean.
@@ -249,7 +249,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
         mask: Boolean mask, broadcastable to (B, H, L, S); None if no key is masked.
 
     Returns:
-        Weights, of shape (B, H, L, S); those of a fully masked row are all zero.
+        Attention weights, of shape (B, H, L, S); those of a fully masked row are all zero.
     """
     if mask is None:
         return scores.softmax(dim=-1)

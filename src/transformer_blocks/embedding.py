@@ -221,7 +221,7 @@ class LearnedPositionalEncoding(nn.Module):
 
     Args:
         d_model: Size of the vectors.
-        max_length: Number of positions that have an encoding; later ones are refused.
+        max_length: Number of positions that have an encoding; a later position raises an error.
 
     Raises:
         ValueError: If a size is not positive.

@@ -104,11 +104,11 @@ class CompiledDecoder(InferenceModule, Decoder):
 def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) -> None:
     """Compile the decoding steps of a prepared model before its first use.
 
-    Otherwise the second step of each signature is compiled while a search waits for it. A server
-    calls this function once, with the largest batch size and the beam size that it will use. It
-    compiles the steps of one sequence, of a batch with up to eight rows in all, and of a batch with
-    more rows; for a decoder, each of them with and without a mask of the memory. Each compilation
-    takes about half a minute.
+    Otherwise the second step of each signature waits for its compilation. A server calls this
+    function once, with the largest batch size and the beam size that it will use. It compiles the
+    steps of one sequence, of a batch with up to eight rows in all, and of a batch with more rows;
+    for a decoder, each of them with and without a mask of the memory. Each compilation takes about
+    half a minute.
 
     Args:
         model: Model that ``prepare(model, compiled=True)`` returned.
