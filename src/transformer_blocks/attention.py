@@ -5,9 +5,9 @@ equal to it. Attention is the differentiable form of a lookup: every key matches
 degree, and the output is the sum of all values, weighted by how well their keys match. The weights
 vary continuously with queries and keys, so gradient descent can learn which of them match.
 
-The attention score of a query and a key is their dot product. A softmax turns the scores of one
-query into attention weights, which are positive and sum to one (section 3.2.1, equation 1 of the
-paper):
+The attention score of a query and a key is their dot product, divided by :math:`\sqrt{d_k}`. A
+softmax turns the scores of one query into attention weights, which are positive and sum to one
+(section 3.2.1, equation 1 of the paper):
 
 .. math:: \mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^T}{\sqrt{d_k}}\right) V
 

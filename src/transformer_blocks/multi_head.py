@@ -4,9 +4,9 @@ Equation 1 has no parameters. An attention layer learns four linear projections:
 :math:`W^K` and :math:`W^V` project the input vectors to queries, keys and values, and :math:`W^O`
 projects the output. :class:`SingleHeadAttention` computes just this.
 
-The softmax of a single head averages over all positions that it attends to.
-:class:`MultiHeadAttention` splits the vectors into H heads, each of which can attend to different
-positions (section 3.2.2):
+The output of a single head is one average over all positions that it attends to.
+:class:`MultiHeadAttention` splits the projected vectors into H heads, each of which can attend to
+different positions (section 3.2.2):
 
 .. math::
 
@@ -20,7 +20,7 @@ Both layers serve the three uses of section 3.2.3. In self-attention, queries, k
 projections of the same sequence. In cross-attention, the queries come from the decoder, the keys
 and values from the encoder's output. The decoder's self-attention also masks future positions.
 
-Next chapter: :mod:`transformer_blocks.feed_forward`, the other half of every layer.
+Next chapter: :mod:`transformer_blocks.feed_forward`, the sublayer that follows attention.
 """
 
 from collections import OrderedDict
