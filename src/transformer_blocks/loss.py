@@ -20,7 +20,7 @@ The paper smooths with :math:`\varepsilon = 0.1`, which makes the perplexity wor
 score better.
 
 The logits are the largest tensor of a training step: V numbers per token. The examples are
-therefore trained with :func:`~transformer_blocks.fast.cross_entropy.linear_cross_entropy`, which
+therefore trained with :func:`~transformer_blocks.linear_cross_entropy`, which
 computes the same loss from the hidden vectors in chunks and never stores all logits.
 
 Next chapter: :mod:`transformer_blocks.schedule`, the learning-rate schedule.

@@ -26,6 +26,8 @@ from transformer_blocks.attention import (
     repeat_heads,
 )
 
+__all__ = ["fused_attention"]
+
 # On a CPU, the explicit implementation is faster if there are at least MANY_MATRICES matrices of
 # attention weights, each with at most SMALL_MATRIX elements (SMALL_MATRIX_WITH_GRADIENTS while
 # gradients are recorded). In exported code, it is faster up to FEW_QUERIES queries. Measured on two
