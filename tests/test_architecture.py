@@ -1,4 +1,4 @@
-"""The structure of the package, read from its source: floors, chapters, and what a chapter is."""
+"""The structure of the package, read from its source: levels, chapters, and what a chapter is."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ from tests.public import EXPORTS, PUBLIC
 import transformer_blocks
 
 ROOT = Path(transformer_blocks.__file__).parent
-FLOORS = {
+LEVELS = {
     "_checks": 0,
     "_contexts": 0,
     "fast.caching": 0,
@@ -49,7 +49,7 @@ FLOORS = {
     "explorer": 8,
     "inference": 9,  # the highest: nothing imports it
 }
-OF_FILES = {"fast", "variants"}  # packages whose files have floors of their own
+OF_FILES = {"fast", "variants"}  # packages whose files have levels of their own
 SOURCES = {
     path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in ROOT.rglob("*.py")
 }
@@ -59,8 +59,8 @@ CHAPTERS = re.findall(
 FLAT_CHAPTERS = [Path(f"{name}.py") for name in CHAPTERS if Path(f"{name}.py") in SOURCES]
 
 
-def floor_of(path: Path) -> str:
-    """Name what has a floor: a flat file, a file of ``fast`` or ``variants``, or a package."""
+def level_of(path: Path) -> str:
+    """Name what has a level: a flat file, a file of ``fast`` or ``variants``, or a package."""
     parts = [part.removesuffix(".py") for part in path.parts]
     return ".".join(parts[: 2 if parts[0] in OF_FILES else 1])
 
@@ -81,9 +81,9 @@ every_file = pytest.mark.parametrize(
 
 
 @every_file
-def test_a_file_imports_only_from_lower_floors(path: Path) -> None:
-    own = floor_of(path)
-    assert own in FLOORS, f"give {own} a floor"
+def test_a_file_imports_only_from_lower_levels(path: Path) -> None:
+    own = level_of(path)
+    assert own in LEVELS, f"give {own} a level"
     for name in imports(SOURCES[path]):
         package, _, rest = name.partition(".")
         assert package, f"{path} imports relatively: {name}"
@@ -92,7 +92,7 @@ def test_a_file_imports_only_from_lower_floors(path: Path) -> None:
             parts = rest.split(".")
             other = ".".join(parts[: 2 if parts[0] in OF_FILES else 1])
             is_own_package = own == other and own not in OF_FILES
-            assert is_own_package or FLOORS[other] < FLOORS[own], name
+            assert is_own_package or LEVELS[other] < LEVELS[own], name
 
 
 @pytest.mark.parametrize("package", sorted(OF_FILES))
@@ -103,15 +103,15 @@ def test_a_package_of_single_files_imports_nothing_itself(package: str) -> None:
 @every_file
 def test_the_blocks_need_torch_alone(path: Path) -> None:
     allowed = {"torch", "transformer_blocks", *sys.stdlib_module_names}
-    if floor_of(path) == "explorer":
+    if level_of(path) == "explorer":
         allowed |= {"matplotlib", "fontTools"}  # only where a figure is made
     assert {name.split(".")[0] for name in imports(SOURCES[path])} <= allowed
 
 
-def test_every_floor_has_its_file_and_every_chapter_its_tests() -> None:
-    assert {floor_of(path) for path in SOURCES if path not in INITS} == FLOORS.keys()
+def test_every_level_has_its_file_and_every_chapter_its_tests() -> None:
+    assert {level_of(path) for path in SOURCES if path not in INITS} == LEVELS.keys()
     tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
-    with_tests = {name.split(".")[-1] for name in FLOORS} - {"_checks", "_contexts", "explicit"}
+    with_tests = {name.split(".")[-1] for name in LEVELS} - {"_checks", "_contexts", "explicit"}
     assert {f"test_{name}" for name in with_tests} <= tests
 
 
@@ -131,7 +131,7 @@ def test_a_chapter_holds_nothing_that_is_there_for_speed_alone(path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in SOURCES if floor_of(path).startswith("fast.")], ids=str
+    "path", [path for path in SOURCES if level_of(path).startswith("fast.")], ids=str
 )
 def test_every_fast_form_names_the_torch_call_that_it_equals(path: Path) -> None:
     if path not in INITS:
@@ -148,13 +148,13 @@ def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
 def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() -> None:
     inversions, uses = [], []
     for path, function in functions():
-        if floor_of(path) == "inspection":  # which computes nothing with masks, but explains them
+        if level_of(path) == "inspection":  # which computes nothing with masks, but explains them
             continue
         for node in ast.walk(function):
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-                inversions.append((floor_of(path), function.name, ast.unparse(node.operand)))
+                inversions.append((level_of(path), function.name, ast.unparse(node.operand)))
             if isinstance(node, ast.keyword) and node.arg == "attn_mask":
-                uses.append((floor_of(path), function.name))
+                uses.append((level_of(path), function.name))
     of_masks = [each for each in inversions if each[2] != "fully_masked"]
     assert of_masks == [("fast.attention", "_attend", "mask")]
     assert uses == [("fast.attention", "_attend")]
@@ -178,7 +178,7 @@ def test_errors_are_raised_and_not_asserted() -> None:
 def test_no_block_accepts_unknown_arguments() -> None:
     for path, function in functions():
         # Checks report the names of their arguments; inspection forwards the calls of others.
-        if floor_of(path) not in ("_checks", "inspection"):
+        if level_of(path) not in ("_checks", "inspection"):
             options = function.args.kwarg
             is_forwarded = options is not None and ast.unparse(options.annotation or options) == (
                 "Inputs.kwargs"  # a decorator, whose function takes what the decorated one takes
@@ -208,8 +208,8 @@ def test_public_names_are_exported_in_the_order_of_the_chapters() -> None:
 def test_every_file_is_a_chapter_or_a_part_of_one() -> None:
     assert len(CHAPTERS) == len(set(CHAPTERS))
     parts = {"_checks", "_contexts", "variants.explicit"}
-    parts |= {name for name in FLOORS if name.startswith("fast.")}
-    assert set(CHAPTERS) == (FLOORS.keys() - parts) | OF_FILES
+    parts |= {name for name in LEVELS if name.startswith("fast.")}
+    assert set(CHAPTERS) == (LEVELS.keys() - parts) | OF_FILES
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -1,10 +1,11 @@
-"""The ground floor of the example programs: what two or more of them need.
+"""Code that two or more of the example programs share.
 
 A program imports this package, its own package and the library; no package imports another
-program's. ``errors`` and ``ranges`` are the lowest files. ``options``, ``text_files`` and
-``program`` make a command line. ``tokenizer`` and ``batching`` turn text into tensors. ``files``,
-``configuration``, ``checkpoint`` and ``run`` save a training; ``optimiser``, ``distributed``,
-``sharding`` and ``training`` run it. ``searches`` decode; ``plots`` and ``tables`` report.
+program's. ``options``, ``commands``, ``program``, ``text_files``, ``ranges`` and ``errors``
+implement the command lines. ``tokenizer`` and ``batching`` turn text into tensors. ``files``,
+``configuration``, ``checkpoint`` and ``run`` save a training; ``optimiser``, ``learner``,
+``distributed``, ``sharding`` and ``training`` run it. ``searches`` are the decoding methods;
+``plots`` and ``tables`` show results.
 """
 
 from transformer_blocks.explorer.packages import check_packages

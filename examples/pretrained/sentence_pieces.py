@@ -1,7 +1,7 @@
 """Sentence pieces: the tokenizer of Marian's translators.
 
 One sentencepiece model splits the source language into subwords, another the target language, and
-one vocabulary holds the ids of both. (``common/tokenizer.py`` explains sentencepiece.)
+one vocabulary holds the ids of both. (``common/tokenizer.py`` explains byte-pair encoding.)
 
 The models were trained on text whose quotation marks and dashes had been replaced by their ASCII
 forms by a script of the Moses toolkit. Here, texts are not changed.

@@ -8,7 +8,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PACKAGES = ("common", "translation", "classification", "text", "pretrained")
-FLOORS = {
+LEVELS = {
     **dict.fromkeys(("__init__", "errors", "ranges", "batching", "tables", "optimiser"), 0),
     **dict.fromkeys(("options", "text_files", "files", "distributed", "sharding", "searches"), 1),
     **dict.fromkeys(("program", "configuration", "plots", "tokenizer", "learner"), 2),
@@ -16,7 +16,7 @@ FLOORS = {
     "run": 4,
     "training": 5,
 }
-"""Each file of ``common`` imports from lower floors only."""
+"""Each file of ``common`` imports from lower levels only."""
 PROGRAMS = {
     "translate": {"common", "translation"},
     "ablate": {"common", "translation"},
@@ -65,15 +65,15 @@ def test_a_package_imports_common_and_the_library_only(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((EXAMPLES / "common").glob("*.py")), ids=lambda p: p.stem)
-def test_a_file_of_common_imports_from_lower_floors_only(path: Path) -> None:
+def test_a_file_of_common_imports_from_lower_levels_only(path: Path) -> None:
     for name in imports(path):
         package, _, module = name.partition(".")
         if package == "common":
-            assert FLOORS[module] < FLOORS[path.stem], name
+            assert LEVELS[module] < LEVELS[path.stem], name
 
 
-def test_every_file_of_common_has_a_floor() -> None:
-    assert {path.stem for path in (EXAMPLES / "common").glob("*.py")} == FLOORS.keys()
+def test_every_file_of_common_has_a_level() -> None:
+    assert {path.stem for path in (EXAMPLES / "common").glob("*.py")} == LEVELS.keys()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
