@@ -9,20 +9,20 @@ help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: demo
-demo: $(VENV)/.examples  ## train the toy translator and show what it learnt (3 minutes)
+demo: $(VENV)/.examples  ## train the toy translator and show its translations (3 minutes)
 	$(BIN)/python examples/translate.py train --run runs/demo --corpus toy --preset tiny --resume
 	$(BIN)/python examples/translate.py evaluate --run runs/demo
 
 .PHONY: ladder
-ladder: $(VENV)/.examples  ## run eight short lessons, from one dot product to a tokenizer (half a minute)
+ladder: $(VENV)/.examples  ## run eight short scripts, from one dot product to a tokenizer (half a minute)
 	@for step in examples/ladder/step*.py; do echo; echo "== $$step"; $(BIN)/python $$step || exit 1; done
 
 .PHONY: test
-test: $(VENV)/.dev  ## run the tests, the docstrings' examples and the README's
+test: $(VENV)/.dev  ## run the fast tests, with the examples in docstrings and README
 	$(BIN)/python -m pytest -q -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: test-slow
-test-slow: $(VENV)/.dev $(VENV)/.docs  ## run the long tests too: kill loops, trainings, pages
+test-slow: $(VENV)/.dev $(VENV)/.docs  ## run the long tests alone: kill loops, trainings, pages
 	$(BIN)/python -m pytest -q -m slow
 
 .PHONY: check
