@@ -32,7 +32,7 @@ SMALL, TENS = NUMERALS.split()[:19], NUMERALS.split()[19:]
 
 
 def make_corpus() -> tuple[list[list[str]], list[list[str]]]:
-    """Spell every number from 1 to 9,999 in Japanese and in English, in random order."""
+    """Return all numbers from 1 to 9,999 in Japanese and in English, in random order."""
     numbers = random.Random(0).sample(range(1, 10_000), 9_999)
     return [japanese(number) for number in numbers], [english(number) for number in numbers]
 

@@ -1,4 +1,4 @@
-"""Drawing: functions that the figures of all steps share."""
+"""Drawing: functions for the figures of all steps."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -8,7 +8,7 @@ so a layer learns a linear projection for each, W^Q, W^K and W^V, and a fourth, 
 The task: each item has a name, a colour, and the name of a friend, and must return its friend's
 colour. The query should be the friend's name, the key the item's *own* name, and the value its
 colour. One vector holds all three. Without projections, an item's vector is most similar to itself,
-and the item finds no friend.
+and attends mostly to itself.
 """
 
 from pathlib import Path
@@ -83,10 +83,10 @@ def main(folder: Path = FOLDER) -> None:
 
     # Self-attention takes queries, keys and values from one sequence. Cross-attention takes the
     # queries from another: here from vectors that hold a friend's name and nothing else.
-    questions = torch.zeros(500, ITEMS, D_MODEL)
-    questions[:, :, ITEMS : 2 * ITEMS] = torch.eye(ITEMS)
+    queries = torch.zeros(500, ITEMS, D_MODEL)
+    queries[:, :, ITEMS : 2 * ITEMS] = torch.eye(ITEMS)
     colour_of = x[:, :, -COLOURS:].argmax(-1).gather(1, x[:, :, :ITEMS].argmax(-1).argsort(-1))
-    found = accuracy(layer(questions, x, x), colour_of)
+    found = accuracy(layer(queries, x, x), colour_of)
     print(
         "\nThe same layer in cross-attention, with the queries A, B, C ... from another sequence:"
     )
@@ -94,10 +94,10 @@ def main(folder: Path = FOLDER) -> None:
 
     names = [NAMES[index] for index in x[0, :, :ITEMS].argmax(-1).tolist()]
     friends = [NAMES[index] for index in x[0, :, ITEMS : 2 * ITEMS].argmax(-1).tolist()]
-    queries = [f"{name}, friend of {friend}" for name, friend in zip(names, friends, strict=True)]
+    labels = [f"{name}, friend of {friend}" for name, friend in zip(names, friends, strict=True)]
     figure, panels = new_figure(2, width=4.6)
     for axes, weights, title in zip(panels, (before, after), ("before", "after"), strict=True):
-        heat_map(axes, weights, queries=queries, keys=names, title=f"{title} training")
+        heat_map(axes, weights, queries=labels, keys=names, title=f"{title} training")
     save(figure, "step3", folder)
 
 

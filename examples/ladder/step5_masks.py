@@ -3,9 +3,9 @@
     python examples/ladder/step5_masks.py
 
 An autoregressive model is trained on whole sequences: at each position it predicts the next token.
-But the next token is among the keys. Unless a *causal mask* hides it, the model learns to copy it
-instead of predicting it. Its training loss becomes small, and in decoding, where no next token
-exists yet, it fails.
+But the next token is among the keys. Unless a *causal mask* hides it, the model copies it instead
+of predicting it. Its training loss becomes small, but in decoding, where the next token does not
+exist yet, it fails.
 
 The sequences here are independent uniform random numbers, so that no model can predict the next
 one: without a leak, the loss cannot fall below ln 8 = 2.08.

@@ -2,8 +2,8 @@
 
     python examples/ladder/step6_heads.py
 
-A softmax yields one weighted sum of values. A query that needs two values receives their sum, from
-which it cannot tell which value came from which position. *Multi-head attention* computes several
+A softmax yields one weighted sum of values. A query that needs two values receives their sum, which
+does not show which value came from which position. *Multi-head attention* computes several
 attentions in parallel, each on a part of the features, and concatenates their outputs (section
 3.2.2 of the paper).
 
@@ -77,10 +77,10 @@ def main(folder: Path = FOLDER) -> None:
         print(f"{heads:5d} {D_MODEL // heads:14d} {size:15d} {train(layer):15.2f}")
     print(
         """
-All three layers have the same number of parameters. One head attends to both friends, but mixes
-their colours: it is right if both have the same colour, which has a probability of 1/4, and guesses
-one of two otherwise, which gives 1/4 + 3/4 * 1/2 = 0.625. With two heads, each attends to one
-friend. Four heads have no advantage over two."""
+All three layers have the same number of parameters. One head attends to both friends, and its
+output is a weighted sum of their colours: it is right if both have the same colour, which has a
+probability of 1/4, and guesses one of two otherwise, which gives 1/4 + 3/4 * 1/2 = 0.625. With two
+heads, each attends to one friend. Four heads have no advantage over two."""
     )
 
     x, _ = make_batch(1)

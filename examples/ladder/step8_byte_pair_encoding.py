@@ -2,15 +2,15 @@
 
     python examples/ladder/step8_byte_pair_encoding.py
 
-The steps before started from vectors, one for each token of a vocabulary. What is a token? A
-vocabulary of words lacks every word that the training text lacks. A vocabulary of characters lacks
-none, but its sequences are long, and attention compares every pair of positions. *Byte-pair
-encoding* (Gage 1994; for translation Sennrich et al. 2016, https://arxiv.org/abs/1508.07909) finds
-subwords between the two:
+The previous steps started from vectors, one for each token of a vocabulary. What is a token? A
+vocabulary of words cannot represent a word that is not in the training text. A vocabulary of
+characters can, but its sequences are long, and the cost of attention grows with the square of their
+length. *Byte-pair encoding* (Gage 1994; for translation Sennrich et al. 2016,
+https://arxiv.org/abs/1508.07909) finds subwords between the two:
 
 1. Split the text into words, and the words into characters. The characters are the first tokens.
 2. Count the pairs of adjacent tokens. Merge the most frequent pair into a new token, everywhere.
-3. Repeat step 2 until the vocabulary has the wanted size.
+3. Repeat the second point until the vocabulary has the desired size.
 
 A frequent word becomes one token, a rare one several. A new text is encoded by the same merges in
 the same order. A space belongs to the word that follows it, so decoding only joins the tokens.
@@ -90,7 +90,7 @@ def tokenize(text: str, merges: list[Pair]) -> list[str]:
 
 
 def encode(text: str, vocabulary: dict[str, int], merges: list[Pair]) -> list[int]:
-    """Turn a text into token ids; a character that the training text lacks is a KeyError."""
+    """Turn a text into token ids; an unknown character raises a ``KeyError``."""
     return [vocabulary[token] for token in tokenize(text, merges)]
 
 
@@ -101,7 +101,7 @@ def decode(ids: list[int], vocabulary: dict[str, int]) -> str:
 
 
 def main(folder: Path = FOLDER) -> None:
-    """Print the merges and a new text's tokens, then draw the lengths that merging leads to."""
+    """Print the merges and the tokens of a new text, then draw the number of tokens per word."""
     alphabet = len(set(TEXT))
     vocabulary, merges = train(TEXT, alphabet + 40)
     print(f"The text has {len(TEXT)} characters, {alphabet} of them different. The first merges:\n")
