@@ -5,9 +5,9 @@
 
 Each run translates the same validation sentences several times, each time with another part
 ablated: a single head, all cross-attention, the residual connections, the positional encodings, the
-scale. The table and the figure show the remaining BLEU of each run, because seeds differ in the
-parts that they need. Nothing is trained again, so this shows what a model relies on, not what it
-could learn to do without.
+scale. The table and the figure show the remaining BLEU of each run, because models
+of different seeds rely on different parts. No model is trained again: the table shows what a
+trained model relies on, not what a model without the part could reach.
 """
 
 import argparse
@@ -76,13 +76,17 @@ def ablations(model: Transformer) -> Iterator[Ablation]:
     for title, attentions in layers.items():
         yield Ablation(title.replace("a head of ", "all of "), [{"modules": attentions}])
     feed_forwards = [name for name in names if name.endswith(".feed_forward")]
-    yield Ablation("a feed-forward, one at a time", [{"modules": [name]} for name in feed_forwards])
-    yield Ablation("all feed-forwards", [{"modules": feed_forwards}])
-    yield Ablation("the positions", [{"positions": True}])
-    yield Ablation("the scale", [{"scale": True}])
+    yield Ablation(
+        "a feed-forward network, one at a time", [{"modules": [name]} for name in feed_forwards]
+    )
+    yield Ablation("all feed-forward networks", [{"modules": feed_forwards}])
+    yield Ablation("the positional encoding", [{"positions": True}])
+    yield Ablation("the scale 1 / sqrt(d_k)", [{"scale": True}])
     residuals = [name for name, part in model.named_modules() if isinstance(part, Residual)]
-    yield Ablation("a residual, one at a time", [{"residuals": [name]} for name in residuals])
-    yield Ablation("all residuals", [{"residuals": residuals}])
+    yield Ablation(
+        "a residual connection, one at a time", [{"residuals": [name]} for name in residuals]
+    )
+    yield Ablation("all residual connections", [{"residuals": residuals}])
 
 
 def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
@@ -140,14 +144,22 @@ def compare_ablations(arguments: Sequence[str] | None) -> None:
         "runs", nargs="+", type=Path, help="folders of Transformers of several seeds"
     )
     parser.add_argument(
-        "--sentences", type=number(int, "above 0"), default=200, help="how many (default: 200)"
+        "--sentences",
+        type=number(int, "above 0"),
+        default=200,
+        help="number of validation sentences (default: 200)",
     )
-    parser.add_argument("--picture", type=Path, default=Path("runs/ablation.png"))
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("runs/ablation.png"),
+        help="PNG file to write (default: runs/ablation.png)",
+    )
     options = parser.parse_args(arguments)
     runs = [Run(folder, Config) for folder in options.runs]
     tasks = {(config.data_hash, config.preset) for config in (run.read_config() for run in runs)}
     if len(tasks) > 1 or len({run.folder.resolve() for run in runs}) < len(runs):
-        raise UserError("runs must be several trainings of one corpus and preset, by seed")
+        raise UserError("runs must be different trainings of one corpus and one preset")
     options.picture.parent.mkdir(parents=True, exist_ok=True)
     results = [bleu_without(run, options.sentences) for run in runs]
     names = names_of(options.runs)

@@ -66,9 +66,7 @@ def kill(
     began_at = time.monotonic()
     while process.poll() is None:
         late = time.monotonic() - began_at > seconds
-        has_moved = (
-            newest(run) != began
-        )  # if it were killed at once each time, it would never advance
+        has_moved = newest(run) != began  # killed earlier each time, it would make no progress
         if is_saving(run) if in_save else late and has_moved:
             process.kill()
             process.wait()
@@ -88,14 +86,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def compare(arguments: Sequence[str] | None) -> None:
     """Train twice, once with kills, and compare."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=number(int, "from 1 to 1000"), default=20)
+    parser.add_argument(
+        "--kills",
+        type=number(int, "from 1 to 1000"),
+        default=20,
+        help="number of kills (default: 20)",
+    )
     parser.add_argument(
         "--seed", type=number(int, "at least 0"), default=0, help="seed of the random moments"
     )
-    parser.add_argument("--folder", type=Path, default=Path("runs/kills"))
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("runs/kills"),
+        help="folder of both runs; it must not exist yet (default: runs/kills)",
+    )
     options = parser.parse_args(arguments)
     if options.folder.exists():
-        raise UserError(f"{options.folder} is there already; remove it, or choose another --folder")
+        raise UserError(f"{options.folder} exists already; remove it, or choose another --folder")
     options.folder.mkdir(parents=True)
     rng = random.Random(options.seed)
     killed, undisturbed = (Run(options.folder / name, Config) for name in ("killed", "undisturbed"))
@@ -111,10 +119,10 @@ def compare(arguments: Sequence[str] | None) -> None:
         if process.returncode == 0:
             break
         if process.returncode > 0:
-            raise UserError("the training failed; its message stands above")
+            raise UserError("the training failed; see its message above")
     print("resumed to the end; now a training that is never killed", flush=True)
     if start(undisturbed).wait() or process.returncode:
-        raise UserError("the training failed; its message stands above")
+        raise UserError("the training failed; see its message above")
     hashes = fingerprint(killed), fingerprint(undisturbed)
     print(f"{kills} kills    {hashes[0]}\nno kill     {hashes[1]}")
     if hashes[0] != hashes[1]:
@@ -123,7 +131,7 @@ def compare(arguments: Sequence[str] | None) -> None:
     for run in (killed, undisturbed):
         shutil.rmtree(run.folder)
     with suppress(OSError):
-        options.folder.rmdir()  # unless somebody put something into it
+        options.folder.rmdir()  # unless it holds other files
 
 
 if __name__ == "__main__":
