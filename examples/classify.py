@@ -1,18 +1,18 @@
 """Train a classifier of texts, compare it with a bag of words, and classify texts.
 
-    python examples/classify.py train                       # toy reviews, a minute on a CPU
+    python examples/classify.py train                       # toy reviews, two minutes on a CPU
     python examples/classify.py evaluate
     python examples/classify.py classify "the zoo ? the guide found it dull , but I found it good ."
 
     python examples/classify.py train --train-file a.tsv --test-file b.tsv --run runs/mine
 
 In the toy reviews several people give their opinion, and the label is the opinion of "I". The same
-words in another order have another label, so a model of word counts cannot tell them apart; an
-encoder, whose positions attend to each other, can. Files of your own hold ``label<TAB>text``, one
-text per line.
+words in another order have another label, so a model of word counts cannot distinguish them; an
+encoder, in which every position attends to all others, can. Files of your own hold
+``label<TAB>text``, one text per line.
 
-Everything of a run lies in one folder, ``runs/classify`` unless ``--run`` names another. A training
-that was stopped is resumed with ``--resume``.
+All files of a run are in one folder, ``runs/classify`` unless ``--run`` names another. ``--resume``
+resumes a training that was stopped.
 """
 
 import argparse
@@ -66,12 +66,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     sizes = (
         ("steps", "planned number of updates of each model"),
         ("batch-size", "number of texts of a batch"),
-        ("vocabulary", "largest number of sentencepiece tokens"),
+        ("vocabulary", "maximum number of sentencepiece tokens"),
         ("num-layers", "number of layers of the encoder"),
-        ("d-model", "size of the model's vectors"),
+        ("d-model", "hidden size"),
         ("num-heads", "number of heads of each attention"),
         ("d-ff", "inner size of the feed-forward networks"),
-        ("max-length", "largest number of tokens of a text"),
+        ("max-length", "maximum number of tokens of a text"),
     )
     add_training_options(train, sizes)
     commands.add_parser("evaluate", parents=[shared], help="compute the accuracy on the test texts")
@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def new_config(chosen: Mapping[str, Any]) -> Config:
     """Make the configuration of a new run from the fields that the command line sets."""
     if ("train_file" in chosen) != ("test_file" in chosen):
-        raise UserError("--train-file and --test-file go together")
+        raise UserError("--train-file and --test-file must be given together")
     is_toy = "train_file" not in chosen
     config = Config(
         steps=2000,
@@ -113,7 +113,7 @@ def data_of(config: Config) -> Data:
 
 
 def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
-    """Load the texts, check that the settings make a model, and train the tokenizer."""
+    """Load the texts, check the sizes of the model, and train the tokenizer."""
     data = data_of(config)
     config = replace(config, labels=data.labels, data_hash=data.fingerprint)
     config.build_encoder(config.vocabulary)
@@ -246,7 +246,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 
 def classify_command(options: argparse.Namespace) -> None:
-    """Print the most probable label of each text and its probability, a line for each line."""
+    """Print the most probable label of each text and its probability, one per line."""
     run = Run(options.run, Config)
     config = run.read_config()
     trained = load(run, config, choose_device(options.device))

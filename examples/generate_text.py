@@ -11,8 +11,8 @@ The model is a decoder-only Transformer, built from the paper's parts (``--style
 those of today's models (``--style today``, the default). The text is any UTF-8 file, or generated
 toy stories.
 
-Everything of a run lies in one folder, ``runs/text`` unless ``--run`` names another. A training
-that was stopped is resumed with ``--resume``.
+All files of a run are in one folder, ``runs/text`` unless ``--run`` names another. ``--resume``
+resumes a training that was stopped.
 """
 
 import argparse
@@ -69,10 +69,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     sizes = (
         ("steps", "planned number of updates"),
         ("batch-size", "number of sequences of a batch"),
-        ("context", "number of tokens of a sequence, and largest number that the model reads"),
-        ("vocabulary", "largest number of sentencepiece tokens"),
+        ("context", "number of tokens of a sequence, and the most that the model processes"),
+        ("vocabulary", "maximum number of sentencepiece tokens"),
         ("num-layers", "number of layers"),
-        ("d-model", "size of the model's vectors"),
+        ("d-model", "hidden size"),
         ("num-heads", "number of heads of each attention"),
         ("d-ff", "inner size of the feed-forward networks"),
     )
@@ -87,7 +87,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--length", type=length, default=120, help="number of tokens to generate (default: 120)"
     )
     sample.add_argument(
-        "--count", type=number(int, "from 1 to 1000"), default=1, help="number of texts"
+        "--count",
+        type=number(int, "from 1 to 1000"),
+        default=1,
+        help="number of texts (default: 1)",
     )
     sample.add_argument("--greedy", action="store_true", help="decode greedily instead of sampling")
     add_sampling_options(sample)
@@ -114,11 +117,11 @@ def check_decoding_options(options: argparse.Namespace) -> None:
     }
     for name, value in of_sampling.items():
         if options.greedy and value is not None:
-            raise UserError(f"{name} goes without --greedy")
+            raise UserError(f"{name} cannot be combined with --greedy")
     if options.greedy and options.count > 1:
         raise UserError("--greedy generates the same text each time; leave --count out")
     if options.side_by_side and (options.greedy or options.count > 1):
-        raise UserError("--side-by-side goes without --greedy and --count")
+        raise UserError("--side-by-side cannot be combined with --greedy or --count")
 
 
 def new_config(chosen: Mapping[str, Any]) -> Config:
@@ -145,7 +148,7 @@ def text_of(config: Config) -> Text:
 
 
 def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
-    """Load the text, check that the settings make a model, and train the tokenizer."""
+    """Load the text, check the sizes of the model, and train the tokenizer."""
     text = text_of(config)
     config.build(config.vocabulary)
     hashes = run.train_tokenizers({"tokenizer": text.train}, config.vocabulary, lock)
@@ -153,7 +156,7 @@ def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
 
 
 def train_command(options: argparse.Namespace) -> None:
-    """Train a model, then generate a little text."""
+    """Train a model, then generate two texts, one greedily and one by sampling."""
     device, run = choose_device(options.device), Run(options.run, Config)
     chosen = chosen_fields(options, Config)
     new = new_config(chosen)

@@ -7,12 +7,13 @@
     python examples/translate.py train --corpus small_parallel_enja --preset small --minutes 40
     python examples/translate.py evaluate --run runs/small_parallel_enja
 
-    python examples/translate.py train --model rnn --run runs/rnn      # what came before
+    python examples/translate.py train --model rnn --run runs/rnn      # an LSTM
     python examples/translate.py compare runs/toy runs/rnn
-    python examples/translate.py explore --sentence "犬が水を飲みました。"   # a page to open
+    python examples/translate.py explore --sentence "犬が水を飲みました。"   # attention page
 
-Everything of a run lies in one folder, ``runs/<name>``. A training that was stopped is resumed with
-``--resume``. ``python examples/translate.py train --help`` lists all options.
+All files of a run are in one folder, ``runs/<corpus>`` unless ``--run`` names another. ``--resume``
+resumes a training that was stopped. ``python examples/translate.py train --help`` lists all
+options.
 """
 
 import argparse
@@ -71,13 +72,13 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
     files = [name in chosen for name in ("source_file", "target_file")]
     corpus = chosen.get("corpus", "files" if any(files) else "toy")
     if (corpus == "files") != all(files) or (corpus != "files" and any(files)):
-        raise UserError("--corpus files goes with --source-file and --target-file, all three")
+        raise UserError("--corpus files, --source-file and --target-file must be given together")
     for split in ("valid", "test"):
         source, target = (f"{split}_{side}" in chosen for side in ("source", "target"))
         if source != target:
-            raise UserError(f"--{split}-source and --{split}-target go together")
+            raise UserError(f"--{split}-source and --{split}-target must be given together")
         if corpus != "files" and source:
-            raise UserError(f"--{split}-source goes with --corpus files")
+            raise UserError(f"--{split}-source requires --corpus files")
     preset = preset_config(chosen.get("preset", "tiny"), chosen.get("model", "transformer"))
     return checked(replace(preset, **{**chosen, "corpus": corpus}))
 
@@ -101,7 +102,10 @@ def train_command(options: argparse.Namespace) -> None:
     run = Run(options.run or Path("runs") / new.corpus, Config)
     with join_training(run.folder, device) as (processes, lock):
         if options.shard and (processes.world_size == 1 or options.compile):
-            raise UserError("--shard goes with several processes (torchrun), and without --compile")
+            raise UserError(
+                "--shard requires several processes (torchrun), and cannot be combined with "
+                "--compile"
+            )
         config = processes.broadcast(
             lambda: run.begin_or_resume(
                 chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
@@ -134,13 +138,13 @@ def train_command(options: argparse.Namespace) -> None:
 
 
 def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:
-    """Translate a few test sentences and draw the attention of the first."""
+    """Translate five test sentences and draw the attention weights of the first."""
     trained = load_translator(run, device)
     _, model, source, target = trained
     pairs = corpus.test[:: max(1, len(corpus.test) // 5)][:5]
     search = Beam(BEAM_SIZE, LENGTH_PENALTY)
     outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
-    print("\nSentences it has never seen:")
+    print("\nTest sentences, none of which is in the training data:")
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
     written = [run.folder / "loss.png"]
@@ -173,7 +177,7 @@ def check_folder(file: Path) -> None:
     """
     check_output(file)
     if not file.parent.is_dir():
-        raise UserError(f"there is no folder {file.parent} to write {file} to")
+        raise UserError(f"cannot write {file}: the folder {file.parent} does not exist")
 
 
 def translate_command(options: argparse.Namespace) -> None:
@@ -244,9 +248,9 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 
 def evaluated_corpus(config: Config, source: Path | None, target: Path | None) -> Corpus:
-    """Load the run's corpus, or a corpus of nothing but two test files."""
+    """Load the run's corpus, or two test files as a corpus without other splits."""
     if (source is None) != (target is None):
-        raise UserError("--test-source and --test-target go together")
+        raise UserError("--test-source and --test-target must be given together")
     if source is None or target is None:
         return corpus_of(config)
     languages = config.source_language, config.target_language
@@ -307,7 +311,7 @@ def compare_command(options: argparse.Namespace) -> None:
 
 
 def explore_command(options: argparse.Namespace) -> None:
-    """Write a page with all attention of the model over one sentence."""
+    """Write a page with all attention weights of the translation of one sentence."""
     run = Run(options.run or Path("runs/toy"), Config)
     if options.output:
         check_folder(options.output)
@@ -318,7 +322,7 @@ def explore_command(options: argparse.Namespace) -> None:
     line = decode_line(os.fsencode(options.sentence), where="--sentence")
     sentence = clean(line, config.source_language, corpus=config.corpus)
     if not sentence:
-        raise UserError("--sentence must hold something to translate")
+        raise UserError("--sentence must not be blank")
     search = make_search(options, target.vocab_size)
     title = explore(model, source, target, sentence, page, search=search)
     print(f"{title}\nWritten: {page}")

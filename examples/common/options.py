@@ -1,4 +1,4 @@
-"""Options: what the command lines of several programs have in common."""
+"""Options: argparse helpers and options that several programs share."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -71,7 +71,7 @@ def add_sampling_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--seed",
         type=number(int, "at least 0"),
-        help="seed of sampling (default: another one each time)",
+        help="seed of sampling (default: a different one each time)",
     )
 
 
@@ -93,13 +93,18 @@ def run_options(folder: str) -> Parser:
     parser.add_argument(
         "--run", type=Path, default=Path(folder), help=f"folder of the run (default: {folder})"
     )
+    add_device_option(parser)
+    return parser
+
+
+def add_device_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option of the device to compute on."""
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
         default="auto",
         help="device to compute on (default: auto, a GPU if there is one)",
     )
-    return parser
 
 
 def add_training_options(train: argparse.ArgumentParser, sizes: Iterable[tuple[str, str]]) -> None:

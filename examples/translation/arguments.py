@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from common.errors import UserError
-from common.options import Parser, add_sampling_options, number
+from common.options import Parser, add_device_option, add_sampling_options, number
 from common.searches import Beam, Sample, Search
 from translation.corpus import SMALL_PARALLEL_ENJA
 from translation.presets import MODELS, PRESETS
@@ -28,8 +28,12 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     )
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     common = Parser(add_help=False)
-    common.add_argument("--run", type=Path, help="folder of the run (default: runs/CORPUS)")
-    common.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    common.add_argument(
+        "--run",
+        type=Path,
+        help="folder of the run (default: runs/CORPUS for train, runs/toy for other commands)",
+    )
+    add_device_option(common)
     searching = search_options()
 
     train = commands.add_parser("train", parents=[common], help="train a model")
@@ -69,20 +73,24 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         help="planned length of the training, in minutes",
     )
     plan.add_argument(
-        "--epochs", type=number(int, "above 0"), help="planned number of epochs instead"
+        "--epochs",
+        type=number(int, "above 0"),
+        help="planned number of epochs, instead of --minutes",
     )
     train.add_argument(
         "--vocabulary",
         type=number(int, "above 0"),
-        help="largest number of tokens of each language",
+        help="largest vocabulary size of each language, in subwords",
     )
     train.add_argument(
-        "--batch-tokens", type=number(int, "above 0"), help="largest number of tokens of a batch"
+        "--batch-tokens",
+        type=number(int, "above 0"),
+        help="maximum number of tokens on either side of a batch, padding included",
     )
     train.add_argument(
         "--accumulate",
         type=number(int, "from 1 to 1000"),
-        help="gradient accumulation: batches that each process reads per update (default: 1)",
+        help="gradient accumulation: batches of each process per update (default: 1)",
     )
     train.add_argument("--dropout", type=number(float, "in [0, 1)"), help="dropout probability")
     train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
@@ -135,7 +143,8 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         "--n-best",
         type=number(int, "from 1 to 1000"),
         default=1,
-        help="print this many translations of each: line number, log-probability, text",
+        help="number of translations to print for each sentence (default: 1); if above 1, each "
+        "line holds the number of the sentence, the log-probability and the text",
     )
     translate.add_argument(
         "--picture", type=Path, help="draw the cross-attention of the first sentence"
@@ -143,7 +152,8 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     translate.add_argument(
         "--compile",
         action="store_true",
-        help="on a CPU, compile for some minutes; then each sentence takes 20 to 65 %% less time",
+        help="on a CPU, compile the decoding steps, which takes some minutes; afterwards each "
+        "sentence takes 20 to 65 %% less time",
     )
 
     evaluate = commands.add_parser(
@@ -172,7 +182,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         default=Path("runs/compare"),
         help="folder for figures and results (default: runs/compare)",
     )
-    compare.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add_device_option(compare)
 
     explore = commands.add_parser(
         "explore",
@@ -212,7 +222,7 @@ def search_options() -> Parser:
         "--batch-tokens",
         type=number(int, "above 0"),
         default=1024,
-        help="largest number of source tokens of a batch (default: 1024)",
+        help="maximum number of source tokens of a batch (default: 1024)",
     )
     return parser
 
@@ -232,19 +242,24 @@ def check_search_options(options: argparse.Namespace) -> None:
     of_beams = {"--beam": options.beam, "--length-penalty": options.length_penalty}
     for name, value in (of_beams if options.sample else of_sampling).items():
         if value is not None:
-            raise UserError(f"{name} goes {'without' if options.sample else 'with'} --sample")
+            rule = "cannot be combined with" if options.sample else "requires"
+            raise UserError(f"{name} {rule} --sample")
     if options.sample and options.command in ("compare", "explore"):
-        raise UserError(f"--sample goes with translate and evaluate, not with {options.command}")
+        raise UserError(
+            f"--sample is an option of translate and evaluate, not of {options.command}"
+        )
     if options.sample and getattr(options, "picture", None):
-        raise UserError("--picture goes without --sample")
+        raise UserError("--picture cannot be combined with --sample")
     n_best = getattr(options, "n_best", 1)
     beam_size = BEAM_SIZE if options.beam is None else options.beam
     if n_best > beam_size and not options.sample:
-        raise UserError(f"--n-best {n_best} needs a beam of that size, got --beam {beam_size}")
+        raise UserError(
+            f"--n-best {n_best} requires a beam of at least that size, got --beam {beam_size}"
+        )
 
 
 def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
-    """Make the search that the command line asks for.
+    """Make the search from the options of the command line.
 
     Raises:
         UserError: If the beam is larger than the vocabulary.
@@ -257,8 +272,6 @@ def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
         return Sample(temperature, options.top_k, options.top_p, generator, n_best)
     beam_size = BEAM_SIZE if options.beam is None else options.beam
     if beam_size > vocabulary:
-        raise UserError(
-            f"--beam must not exceed the {vocabulary} tokens there are, got {beam_size}"
-        )
+        raise UserError(f"--beam must not exceed the vocabulary size {vocabulary}, got {beam_size}")
     penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
     return Beam(beam_size, penalty, n_best)

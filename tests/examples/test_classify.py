@@ -343,10 +343,13 @@ def test_changed_training_data_are_refused(
     [
         (["train", "--steps", "0"], "--steps: must be a whole number above 0, got '0'"),
         (["train", "--dropout", "1.5"], "--dropout: must be a number in [0, 1), got '1.5'"),
-        (["train", "--train-file", "a.tsv"], "--train-file and --test-file go together"),
+        (["train", "--train-file", "a.tsv"], "--train-file and --test-file must be given together"),
         (["train", "--train-file", "a", "--test-file", "b"], "cannot read"),
         (["train", "--vocabulary", "5"], "the vocabulary size must be from"),
-        (["train", "--d-model", "10", "--num-heads", "3"], "these settings make no model"),
+        (
+            ["train", "--d-model", "10", "--num-heads", "3"],
+            "these settings do not make a valid model",
+        ),
         (["train", "--device", "cuda"], "no CUDA device"),
         (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
         (["classify", "--run", "nowhere", "cat"], "nowhere holds no run"),

@@ -204,7 +204,7 @@ def test_the_program_trains_in_two_processes(tmp_path: Path, files: list[str]) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("in 2 processes") == 1
-    assert done.stdout.count("Sentences it has never seen") == 1
+    assert done.stdout.count("Test sentences, none of which is in the training data") == 1
     assert (folder / "attention.png").exists()
     again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert again.returncode != 0

@@ -50,7 +50,7 @@ def test_train_translate_and_evaluate_in_one_folder(
 ) -> None:
     folder = tmp_path / "runs" / "first, try"
     assert translate.main(["train", "--run", str(folder), *files, *TINY]) == 0
-    assert "Sentences it has never seen" in capsys.readouterr().out
+    assert "Test sentences, none of which is in the training data" in capsys.readouterr().out
     present = {path.name for path in folder.iterdir()}
     assert present == {
         *("config.json", "source.model", "target.model", "checkpoints", "best"),
@@ -97,11 +97,11 @@ def test_own_validation_and_test_files_are_used_and_scored_line_by_line(
     assert f"chrF {expected.chrf:.1f}" in report
     for refused in (valid[:2], test[2:]):
         assert translate.main(["train", *run_options, *files, *refused]) == 2
-        assert "go together" in one_error_line(capsys)
+        assert "must be given together" in one_error_line(capsys)
     assert translate.main(["train", "--run", str(tmp_path / "toy"), *valid]) == 2
-    assert one_error_line(capsys) == "error: --valid-source goes with --corpus files"
+    assert one_error_line(capsys) == "error: --valid-source requires --corpus files"
     assert translate.main(["evaluate", *run_options, *test[:2]]) == 2
-    assert "--test-source and --test-target go together" in one_error_line(capsys)
+    assert "--test-source and --test-target must be given together" in one_error_line(capsys)
     assert translate.main(["train", "--resume", *run_options, *files, *test]) == 2
     assert "was begun with test_source=None" in one_error_line(capsys)
 
@@ -130,7 +130,7 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
     assert translate.main(["compare", *folders, "--sentence", "2"]) == 2
     assert "--sentence must be one of the 1 test sentences, got 2" in one_error_line(capsys)
     assert translate.main(["compare", *folders, "--sample"]) == 2
-    assert "--sample goes with translate and evaluate" in one_error_line(capsys)
+    assert "--sample is an option of translate and evaluate" in one_error_line(capsys)
     assert translate.main(["compare", folders[2], "--output", str(out)]) == 0
     assert not (out / "attention.png").exists()  # that of other runs would be wrong here
     (tmp_path / "file").touch()
@@ -171,9 +171,9 @@ def test_a_page_shows_all_attention_of_a_model(
             assert token
     run = ["explore", "--run", str(tmp_path / "rnn")]
     assert translate.main([*run, "--sentence", " "]) == 2
-    assert "--sentence must hold something to translate" in one_error_line(capsys)
+    assert "--sentence must not be blank" in one_error_line(capsys)
     assert translate.main([*run, "--sentence", "犬", "--output", str(tmp_path / "a" / "b")]) == 2
-    assert "there is no folder" in one_error_line(capsys)
+    assert "does not exist" in one_error_line(capsys)
 
 
 def test_a_run_is_never_written_over(
@@ -221,7 +221,7 @@ def test_accumulation_and_checkpoints_are_set_on_the_command_line(
         command = ["translate", "--run", str(folder), "--average-last", str(count), "犬が走る。"]
         assert translate.main(command) == status
     error = capsys.readouterr().err
-    assert "holds 4 checkpoints, and 5 are to be averaged; train with --keep as many" in error
+    assert "holds 4 checkpoints, but --average-last 5 needs 5; train with --keep 5" in error
 
 
 def test_training_is_compiled_where_the_command_line_says_so(
@@ -318,7 +318,7 @@ def test_more_beams_than_words_are_refused(
     assert translate.main(["translate", "--run", folder, "--beam", "999", "犬"]) == 2
     vocabulary = trained.task.tokenizers[1].vocab_size
     line = one_error_line(capsys)
-    assert line == f"error: --beam must not exceed the {vocabulary} tokens there are, got 999"
+    assert line == f"error: --beam must not exceed the vocabulary size {vocabulary}, got 999"
 
 
 @pytest.mark.parametrize(
@@ -335,26 +335,35 @@ def test_more_beams_than_words_are_refused(
         (["train", "--data-dir", "."], "belongs to small_parallel_enja"),
         (["train", "--to", "fr"], "from ja to en or from en to ja, got ja to fr"),
         (["train", "--source-file", "a.txt"], "--source-file and --target-file"),
-        (["evaluate", "--output", "no/where.txt"], "there is no folder no to write"),
+        (["evaluate", "--output", "no/where.txt"], "the folder no does not exist"),
         (["train", "--device", "cuda"], "no CUDA device"),
         (["translate", "--run", "nowhere", "犬"], "nowhere holds no run"),
         (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
         (["translate", "--run", "x", "--file", "y", "犬"], "not both"),
         (["translate", "--beam", "0", "犬"], "--beam: must be a whole number above 0, got '0'"),
         (["translate", "--beam", "-1", "犬"], "--beam: must be a whole number above 0, got '-1'"),
-        (["translate", "--top-p", "0.9", "犬"], "--top-p goes with --sample"),
-        (["translate", "--sample", "--beam", "3", "犬"], "--beam goes without --sample"),
+        (["translate", "--top-p", "0.9", "犬"], "--top-p requires --sample"),
+        (["translate", "--sample", "--beam", "3", "犬"], "--beam cannot be combined with --sample"),
         (
             ["translate", "--sample", "--top-p", "1.5", "犬"],
             "must be a number in (0, 1], got '1.5'",
         ),
         (["translate", "--sample", "--temperature", "0", "犬"], "must be a number above 0"),
-        (["translate", "--n-best", "9", "犬"], "--n-best 9 needs as many beams, got --beam 5"),
+        (
+            ["translate", "--n-best", "9", "犬"],
+            "--n-best 9 requires a beam of at least that size, got --beam 5",
+        ),
         (["translate", "--n-best", "9" * 20, "--sample", "犬"], "a whole number from 1 to 1000"),
         (["translate", "--length-penalty", "1e3", "犬"], "must be a number in [0, 10], got '1e3'"),
         (["translate", "--sample", "--temperature", "1e19", "犬"], "above 0 and below 2**63, got"),
-        (["translate", "--sample", "--picture", "p.png", "犬"], "--picture goes without --sample"),
-        (["translate", "--picture", "no/p.png", "犬"], "there is no folder no to write no/p.png"),
+        (
+            ["translate", "--sample", "--picture", "p.png", "犬"],
+            "--picture cannot be combined with --sample",
+        ),
+        (
+            ["translate", "--picture", "no/p.png", "犬"],
+            "cannot write no/p.png: the folder no does not exist",
+        ),
         (["evaluate", "--batch-tokens", "0"], "--batch-tokens: must be a whole number above 0"),
         ([], "required"),
         (["dance"], "invalid choice"),
