@@ -18,7 +18,7 @@ def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[
 
     Args:
         lengths: The length of each sequence.
-        batch_tokens: Largest number of tokens of a batch, padding included; a longer sequence is a
+        batch_tokens: Maximum number of tokens of a batch, padding included; a longer sequence is a
             batch of its own.
 
     Yields:

@@ -128,8 +128,8 @@ def save_checkpoint(
     files[_MANIFEST] = _manifest(files)  # written last
     with _disk(f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"):
         folder.mkdir(exist_ok=True)
-        for litter in folder.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(litter, ignore_errors=True)
+        for leftover in folder.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         found = _saved(folder)
         repeats = max((repeat for of, repeat, _ in found if of == step), default=0)
         path = folder / (f"step-{step:08d}" + (f".{repeats + 1}" if repeats else ""))
@@ -164,7 +164,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         path: The directory of one checkpoint.
 
     Returns:
-        What was saved. Hand the weights to :func:`load_weights`.
+        What was saved. Pass the weights to :func:`load_weights`.
 
     Raises:
         DamagedCheckpointError: If anything is not as it was saved.
@@ -180,7 +180,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         state = _from_json(meta["state"], groups.pop("state"))
         return Checkpoint(int(meta["step"]), groups, dict(state), path)
     except Exception as error:  # whatever a file that someone else made can provoke
-        raise DamagedCheckpointError(f"{path} is no checkpoint of ours: {error!r}") from error
+        raise DamagedCheckpointError(
+            f"{path} is not a checkpoint of this program: {error!r}"
+        ) from error
 
 
 def latest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -248,7 +250,7 @@ def check_definition(
     if found := difference(definition, saved):
         raise UserError(
             f"{file} has changed since {checkpoint.path} was saved, or one of them belongs to "
-            f"another run: {found}; put it back"
+            f"another run: {found}; restore the original value"
         )
 
 

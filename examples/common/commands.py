@@ -1,4 +1,4 @@
-"""Commands: programs that have several commands, train, or work on lines."""
+"""Commands: programs with several commands, and the lines that they read."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from common.text_files import decode_line, read_lines
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Add to the message of an interruption how to resume the training."""
+    """Add the hint to use ``--resume`` to the message of an interrupted training."""
     try:
         yield
     except KeyboardInterrupt:
@@ -42,7 +42,7 @@ def run_command(
 
 
 def input_lines(sentences: Sequence[str], file: Path | None) -> Iterator[list[str]]:
-    """Yield the lines that a program works on: in large chunks, or one by one while one types.
+    """Yield the input lines of a program: in large chunks, or one by one from a terminal.
 
     Args:
         sentences: The lines of the command line; the standard input is read if there are none.

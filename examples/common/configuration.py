@@ -45,7 +45,7 @@ FIGURES: dict[str, Callable[[float], bool]] = {
         ("minutes", "tokens_per_second", "train_loss", "validation_loss"), RULES["at least 0"]
     ),
 }
-"""The range of each figure in ``metrics.jsonl``."""
+"""The range of each metric in ``metrics.jsonl``."""
 
 Dataclass = TypeVar("Dataclass", bound="DataclassInstance")
 Model = TypeVar("Model", bound=nn.Module)
@@ -171,7 +171,7 @@ def load_json(text: str) -> Any:
 
 
 def is_row(row: object, figures: AbstractSet[str]) -> bool:
-    """Return whether a row of ``metrics.jsonl`` has these figures, each in its range.
+    """Return whether a row of ``metrics.jsonl`` has these metrics, each in its range.
 
     Example:
         >>> is_row({"step": 3}, {"step"}), is_row({"step": "3"}, {"step"})
@@ -214,7 +214,7 @@ def build_model(build: Callable[[], Model]) -> Model:
             raise ValueError(f"its weights take {size / 2**30:,.0f} GiB, more than the memory")
         return build()
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"these settings make no model: {error}") from error
+        raise UserError(f"these settings do not make a valid model: {error}") from error
 
 
 class _NoRandomNumbers(TorchFunctionMode):

@@ -1,10 +1,10 @@
 """Distributed training: several processes that train one model together (data parallelism).
 
 ``torchrun --nproc-per-node 2 -- examples/translate.py train ...`` starts the program twice and
-tells each process its rank. All processes hold the same weights. Each reads its share of a batch;
-an all-reduce averages their gradients (``DistributedDataParallel`` overlaps it with the backward
-pass), so that all make the same update. The first process alone, rank 0, validates, saves and
-prints.
+passes each process its rank. All processes hold the same weights. Each computes its share of the
+batches of an update; an all-reduce averages their gradients (``DistributedDataParallel`` overlaps
+it with the backward pass), so that all make the same update. Only the first process, rank 0,
+validates, saves and prints.
 
 Decisions that must be equal everywhere are made by rank 0 and broadcast to the others. If a process
 dies, torchrun stops the others and reports which one it was.
@@ -135,7 +135,8 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
             raise
         time.sleep(SHUTDOWN_DELAY)
         raise UserError(
-            f"process {rank} lost another one; the message of torchrun names it"
+            f"process {rank} lost the connection to another process; "
+            "torchrun reports which one failed"
         ) from error
     gc.collect()  # models that still hold a reference to the process group
     dist.barrier()  # no process leaves while another one still communicates

@@ -1,5 +1,5 @@
-"""The one kind of error that the programs show to a person without a traceback."""
+"""The class of errors that the programs print in one line, without a traceback."""
 
 
 class UserError(Exception):
-    """Something a person can mend: the program prints ``error: <message>`` and exits with 2."""
+    """An error that the user can correct: printed as ``error: <message>``, with exit status 2."""

@@ -20,7 +20,7 @@ except ImportError:  # Windows: folders are not locked there
     fcntl = None  # type: ignore[assignment]
 
 LARGEST = 2**26
-"""Largest number of bytes of a text file of a run."""
+"""Maximum number of bytes of a text file of a run."""
 OF_A_RUN = ("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag")
 """Names of the files and folders of a run, besides its tokenizers, ``*.model``."""
 
@@ -220,7 +220,7 @@ class FolderLock:
                     self._descriptor = descriptor
                     return True
         except BlockingIOError as error:
-            raise UserError(f"another training is at work in {self.folder}") from error
+            raise UserError(f"another training is using {self.folder}") from error
         except OSError as error:
             raise UserError(f"cannot lock {self.folder}: {error.strerror}") from error
         finally:

@@ -1,12 +1,12 @@
 """Learner: one update of a model's parameters, for any model and loss.
 
-An update reads several batches: one, or several in turn where memory is small (gradient
-accumulation), or several at once where several processes train together. Each adds the gradient of
-its summed loss, divided by the number of targets of *all* of them. So every target has the same
-weight, and the gradient does not depend on how the targets are divided into batches and processes.
+An update uses one batch or several: several in turn if memory is small (gradient accumulation), or
+several at once if several processes train together. The loss of each batch is summed and divided by
+the number of targets of *all* batches of the update. So every target has the same weight, and the
+gradient does not depend on how the targets are divided into batches and processes.
 
-The model that is used afterwards has a moving average of the weights: at a high learning rate, each
-update overshoots, and the average of many does not.
+The model that is used after training has an exponential moving average of the weights: at a high
+learning rate each update overshoots, and averaging many updates reduces the error.
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ class Learner(Generic[Model, Batch]):
         """Update the parameters with the gradient of several batches, as if they were one.
 
         Args:
-            batches: The batches of all processes; this one reads every ``world_size``-th.
+            batches: The batches of all processes; this one computes every ``world_size``-th.
             rate: The learning rate.
 
         Returns:
@@ -99,8 +99,8 @@ class Learner(Generic[Model, Batch]):
     def compute_gradient(self, batches: Sequence[Batch]) -> Tensor:
         """Compute the gradient of the mean loss per target; return the summed loss.
 
-        A process for which no batch is left reads the first one with weight zero, because all must
-        take part in the all-reduce of the gradients.
+        A process for which no batch is left computes the first one with weight zero, because all
+        processes must take part in the all-reduce of the gradients.
         """
         targets = sum(self.loss.count(batch) for batch in batches)
         mine = batches[self.processes.rank :: self.processes.world_size]

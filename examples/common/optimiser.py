@@ -35,11 +35,11 @@ def learning_rate(
 
     Args:
         step: Number of the update, counted from 1.
-        done: Part of the planned training that is done, from 0 to 1.
+        done: Completed fraction of the planned training, from 0 to 1.
         peak_rate: Highest rate: the rate rises to it linearly, then falls linearly to zero. None
             for the schedule of the paper (section 5.3), which has no planned end.
         warmup_steps: Number of updates during which the rate rises.
-        d_model: Size of the model's vectors, for the schedule of the paper.
+        d_model: Hidden size, for the schedule of the paper.
 
     Example:
         >>> rates = {"peak_rate": 2e-3, "warmup_steps": 100, "d_model": 512}

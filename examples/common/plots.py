@@ -26,7 +26,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def style(axes: Axes, xlabel: str, ylabel: str) -> None:
-    """Label both axes, and give the panel the light grid and open frame of all line plots here."""
+    """Label both axes, and draw a light grid, and remove the upper and right border."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.grid(alpha=0.25)

@@ -1,4 +1,4 @@
-"""Programs: errors and standard streams, the same in all of them."""
+"""Programs: how all programs print their errors and use the standard streams."""
 
 import codecs
 import io
@@ -66,7 +66,7 @@ def _print_error(*words: object, end: str = "\n") -> None:
 
 
 class _Output(io.TextIOBase):
-    """Standard output, whose errors name it.
+    """Standard output, whose write errors name it as the cause.
 
     After an error the rest of the output is discarded, buffers included.
 

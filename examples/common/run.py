@@ -1,6 +1,6 @@
 """A run: the folder of one training, with its configuration, tokenizers, checkpoints and metrics.
 
-Everything that a training needs or produces lies in one folder, and nothing outside it::
+The folder holds everything that a training needs or produces, except the data::
 
     runs/NAME/
         config.json       the configuration (:class:`Config`), written when the run begins
@@ -33,7 +33,7 @@ from common.tokenizer import Tokenizer
 FORMAT_VERSION = 5
 """The version of ``config.json`` and of the checkpoints' state that this program writes."""
 REPORTED = {"epoch", "step", "train_loss", "validation_loss", "minutes"}
-"""The figures that every line of ``metrics.jsonl`` holds."""
+"""The metrics that every line of ``metrics.jsonl`` holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,23 +45,24 @@ class Config:
 
     Attributes:
         num_layers: Number of layers of the encoder and of the decoder.
-        d_model: Size of the model's vectors.
+        d_model: Hidden size.
         num_heads: Number of heads of each attention.
         d_ff: Inner size of the feed-forward networks.
         dropout: Dropout probability of sublayer outputs and embeddings.
-        vocabulary: Largest number of sentencepiece tokens.
+        vocabulary: Maximum number of sentencepiece tokens.
         seed: Seed of the initial weights, of dropout and of the order of the data.
         steps: Planned number of updates.
         epochs: Planned number of passes over the training data.
         minutes: Planned length of the training, in minutes.
-        report_steps: Number of updates between two validations; None validates after each epoch.
+        report_steps: Number of updates between two validations; if None, the model is validated
+            after each epoch.
         patience: Number of validations without a lower loss after which training stops early; None
             never stops early.
-        accumulate: Number of batches that each process reads for one update.
+        accumulate: Number of batches of each process for one update.
         peak_rate: Highest learning rate, from which the rate falls linearly to zero at the planned
             end; None for the schedule of the paper, which has no end.
         warmup_steps: Number of updates during which the learning rate rises.
-        average: Decay of the moving average of the weights; 0 averages nothing.
+        average: Decay of the moving average of the weights; 0 switches averaging off.
         data_hash: SHA-256 of the training, validation and test data.
         tokenizers: SHA-256 of each tokenizer file, by its name without suffix.
         format_version: Version of the format in which the configuration was read.
@@ -199,8 +200,8 @@ class Run(Generic[AnyConfig]):
                     config.check_trained(checkpoint, file=self.config_file)
             options = " or ".join(f"--{name.replace('_', '-')}" for name in config.CHANGEABLE)
             raise UserError(
-                f"{self.config_file} has changed since the training wrote it; put it back "
-                f"(train --resume accepts another {options})"
+                f"{self.config_file} has changed since the training wrote it; restore the "
+                f"original file (train --resume accepts a new {options})"
             )
         return config
 
@@ -238,7 +239,7 @@ class Run(Generic[AnyConfig]):
         if self.checkpoints.exists() or self.best.exists():
             raise UserError(
                 f"{self.folder} holds weights but no config.json; "
-                "put the file back, or choose another --run"
+                "restore that file, or choose another --run"
             )
         config = begin()
         self.write_config(config, write=lock.write_new)
@@ -274,7 +275,7 @@ class Run(Generic[AnyConfig]):
 
         Args:
             texts: The training texts of each tokenizer, by its name.
-            vocabulary: Largest number of tokens of each.
+            vocabulary: Maximum number of tokens of each.
             lock: The lock of the folder.
 
         Returns:
@@ -345,7 +346,7 @@ class Run(Generic[AnyConfig]):
         """Read the metrics, a row for each validation.
 
         Args:
-            figures: Names that every row must hold besides :data:`REPORTED`.
+            figures: Names of metrics that every row must hold besides :data:`REPORTED`.
 
         Raises:
             UserError: If there are none, or they are damaged.
@@ -355,7 +356,7 @@ class Run(Generic[AnyConfig]):
         try:
             rows = [load_json(line) for line in read_text(self.metrics).split("\n") if line]
             if not rows or not all(is_row(row, REPORTED | figures) for row in rows):
-                raise ValueError("a row or a figure is missing, or out of its range")
+                raise ValueError("a row or a metric is missing, or out of its range")
             checkpoint = latest_checkpoint(self.checkpoints)
             saved = [] if checkpoint is None else checkpoint.state.get("metrics", [])
             if rows[: len(saved)] != saved:

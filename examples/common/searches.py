@@ -1,7 +1,7 @@
 """Searches: decoding methods with their options.
 
-Each calls a function of :mod:`transformer_blocks.generation`, which knows nothing of the model but
-its decoding step.
+Each calls a function of :mod:`transformer_blocks.generation`, which uses only the decoding step of
+a model.
 """
 
 from dataclasses import dataclass

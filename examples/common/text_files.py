@@ -1,6 +1,6 @@
-"""Text files: lines of UTF-8 text, however the file was saved, in one spelling.
+"""Text files: read lines of UTF-8 text, and normalise their spelling.
 
-Text comes in many spellings of the same thing: １０ and 10, ｶﾅ and カナ, curly and straight
+The same text has many spellings: １０ and 10, ｶﾅ and カナ, curly and straight
 apostrophes, spaces inside Japanese. :func:`clean_text` chooses one, for training and for use alike.
 """
 

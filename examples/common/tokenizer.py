@@ -1,9 +1,9 @@
 """Tokenizer: byte-pair encoding of sentences into subwords, and back.
 
-A vocabulary of words lacks the next new name, and single characters make long sequences of little
-meaning each. *Byte-pair encoding* (Sennrich et al., 2016; section 5.1 of the paper) learns subwords
-between the two. It starts with the characters and, until the vocabulary is full, merges the pair of
-adjacent subwords that occurs most often::
+A vocabulary of words has no token for a new word, and characters make long sequences. *Byte-pair
+encoding* (Sennrich et al., 2016; section 5.1 of the paper) finds subwords between the two. It
+starts with the characters and, until the vocabulary is full, merges the pair of adjacent subwords
+that occurs most often::
 
     new subword = ab    for the pair    (a, b) = argmax count(a b)
 
@@ -70,7 +70,7 @@ class Tokenizer:
 
         Args:
             sentences: The text of the training split only, so that the other splits remain unseen.
-            vocab_size: Largest number of tokens, special ones included. A small text has fewer.
+            vocab_size: Maximum number of tokens, special ones included. A small text has fewer.
             path: The file to write. Its folder must exist.
             write: The function that writes the file.
 
@@ -137,7 +137,7 @@ class Tokenizer:
         if seal != _SEAL + hashlib.sha256(content).digest():
             raise UserError(
                 f"{path} is no tokenizer of this program, or it is empty, truncated or damaged "
-                f"(its checksum is wrong); take the file that training wrote"
+                f"(its checksum is wrong); restore the file that the training wrote"
             )
         return cls(content)
 

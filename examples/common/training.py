@@ -1,9 +1,9 @@
-"""Training: one loop for any model and task, which loses nothing when it is killed.
+"""Training: one loop for any model and task, which can be killed and resumed at any time.
 
 The loop updates the model (:class:`common.learner.Learner`), validates it, saves it, and keeps the
-weights with the lowest validation loss. What the model learns is a :class:`common.task.Task`. The
-learning rate rises during the warm-up and falls to zero at the planned end, which is a number of
-updates, of epochs or of minutes.
+weights with the lowest validation loss. A :class:`Task` defines the batches, the loss and the
+validation. The learning rate rises during the warm-up and falls to zero at the planned end, which
+is a number of updates, of epochs or of minutes.
 
 A checkpoint holds everything that the next update depends on: weights, their average, the moments
 of Adam, the states of the random number generators, and the progress within the epoch. So a
@@ -48,6 +48,29 @@ from common.task import Task
 log = logging.getLogger(__name__)
 
 
+class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
+    """The batches of a training, their loss, and the validation.
+
+    Attributes:
+        unit: The name of the targets, such as "tokens".
+    """
+
+    unit: str
+
+    def batches(self, epoch: int) -> Sequence[Batch]:
+        """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
+        ...
+
+    def validate(self, model: AnyModel) -> dict[str, float]:
+        """Compute metrics of a model in evaluation mode; lower ``validation_loss`` is better."""
+        ...
+
+
+def random_generator(seed: int, *purpose: object) -> random.Random:
+    """Make a generator of random numbers that depend only on a seed and a purpose."""
+    return random.Random(" ".join(map(str, (seed, *purpose))))
+
+
 @dataclass
 class Progress:
     """How far a training has come; part of every checkpoint.
@@ -80,7 +103,7 @@ class Progress:
 
     def __str__(self) -> str:
         """Name the last update, with its place in the data."""
-        place = f"epoch {self.epoch}" + (f" and {self.batches} batches" if self.batches else "")
+        place = f"{self.epoch} epochs" + (f" and {self.batches} batches" if self.batches else "")
         return f"step {self.step} ({place})"
 
 
@@ -91,14 +114,15 @@ class Training(Generic[Model, Batch]):
         run: The run whose folder holds checkpoints, best weights and metrics.
         config: The run's configuration; its plan may differ from the one in ``config.json``.
         build: Makes the model, with fresh weights.
-        task: What the model learns.
+        task: The batches, the loss and the validation.
         device: The device to compute on.
         processes: The processes that train together; this one alone by default.
         sharded: Whether each process holds only its shard of the model.
         save_steps: Number of updates after which a checkpoint is saved, besides one after each
             validation.
         keep: Number of checkpoints that are kept.
-        on_report: Called by the first process after each validation, for example to draw it.
+        on_report: Called by the first process after each validation, for example to draw
+            the metrics.
         title: Name of the model in the log.
     """
 
@@ -143,7 +167,7 @@ class Training(Generic[Model, Batch]):
     # The loop
 
     def fit(self, *, on_begin: Callable[[], object] = lambda: None) -> None:
-        """Train until the plan is done, or early if the validation loss falls no more.
+        """Train until the plan is done, or until the validation loss no longer decreases.
 
         Args:
             on_begin: Called as soon as there is a checkpoint to resume from.
@@ -160,7 +184,7 @@ class Training(Generic[Model, Batch]):
 
     @property
     def finished(self) -> bool:
-        """Whether the plan is done, or too many validations have brought no gain."""
+        """Whether the plan is done, or ``patience`` validations in a row brought no lower loss."""
         patience, progress = self.config.patience, self.progress
         if patience is not None and progress.validations_without_gain >= patience:
             return True
@@ -263,7 +287,7 @@ class Training(Generic[Model, Batch]):
     # After each validation
 
     def _report(self, speed: float, started: float) -> None:
-        """Validate the averaged weights, save them if they are the best, and log the figures."""
+        """Validate the averaged weights, save them if they are the best, and log the metrics."""
         progress = self.progress
         train_loss = progress.loss / max(progress.targets, 1)
         progress.loss, progress.targets = 0.0, 0
@@ -295,7 +319,7 @@ class Training(Generic[Model, Batch]):
             named = "  ".join(f"{name.replace('_', ' ')} {x:.3f}" for name, x in figures.items())
             print(
                 f"{self.title}{'  ' if self.title else ''}epoch {progress.epoch:3d}  "
-                f"step {progress.step:6d}  train {train_loss:.3f}  "
+                f"step {progress.step:6d}  training loss {train_loss:.3f}  "
                 f"{named.replace('bleu', 'BLEU')}  {speed:6.0f} {self.task.unit}/s  "
                 f"{progress.seconds / 60.0:5.1f} min{'  *' if is_best else ''}",
                 flush=True,
@@ -387,17 +411,17 @@ class Training(Generic[Model, Batch]):
     def _restore_state(self, state: dict[str, Any]) -> None:
         check_fields(Progress, state["progress"], Progress.RANGES)
         if not all(is_row(row, REPORTED) for row in state["metrics"]):
-            raise ValueError("a figure of the metrics is missing")
+            raise ValueError("a metric is missing")
         self.progress, self.metrics = Progress(**state["progress"]), list(state["metrics"])
         self.learner.moving.n_averaged.fill_(state["averaged"])
         load_moments(self.learner.optimizer, state["optimizer"])
         random_states, world_size = state["random"], self.processes.world_size
         if not random_states:
-            raise ValueError("it holds no state of random numbers")
+            raise ValueError("it holds no state of a random number generator")
         if len(random_states) != world_size:
             log.warning(
-                "%s was saved by %d processes, and there are %d now: dropout and the order of "
-                "updates will differ",
+                "%s was saved by %d processes, and there are %d now: the random numbers of dropout "
+                "and the batches of each update will differ",
                 *(self.run.checkpoints, len(random_states), world_size),
             )
         if self.processes.rank < len(random_states):
@@ -454,7 +478,7 @@ def join_training(folder: Path, device: torch.device) -> Iterator[tuple[Processe
     The training continues to its end even if its output is not read.
 
     Raises:
-        UserError: If another training is at work in the folder, or the processes do not start.
+        UserError: If another training is using the folder, or the processes do not start.
     """
     lock = FolderLock(folder)
     with (

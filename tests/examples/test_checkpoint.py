@@ -617,7 +617,7 @@ def test_a_state_that_was_written_by_another_program_is_refused(
 ) -> None:
     (whole / "state.json").write_text(other_state(whole, **changes))
     reseal(whole)
-    with pytest.raises(DamagedCheckpointError, match="is no checkpoint of ours"):
+    with pytest.raises(DamagedCheckpointError, match="is not a checkpoint of this program"):
         load_checkpoint(whole)
 
 
@@ -634,7 +634,7 @@ def test_a_hostile_weight_file_is_refused(whole: Path, header: str) -> None:
     data = len(header).to_bytes(8, "little") + header.encode() + bytes(8)
     (whole / "model.safetensors").write_bytes(data)
     reseal(whole)
-    with pytest.raises(DamagedCheckpointError, match="is no checkpoint of ours"):
+    with pytest.raises(DamagedCheckpointError, match="is not a checkpoint of this program"):
         load_checkpoint(whole)
 
 

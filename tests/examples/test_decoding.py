@@ -162,7 +162,7 @@ def test_recording_attention_of_a_cut_sentence_logs_a_warning(
     )
     assert len(seen.source) == trained.model.max_length
     most = trained.model.max_length - 1
-    expected = f"the sentence was cut: the model reads {most} tokens at most"
+    expected = f"the sentence was truncated to the model's {most} tokens"
     assert set(caplog.messages) == {expected}
 
 

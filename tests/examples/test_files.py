@@ -57,7 +57,7 @@ def test_a_device_or_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> No
 def test_a_folder_is_locked_by_one_at_a_time_and_is_then_as_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "a"
     with FolderLock(folder):
-        with pytest.raises(UserError, match=f"another training is at work in {folder}"):
+        with pytest.raises(UserError, match=f"another training is using {folder}"):
             FolderLock(folder).__enter__()
         assert snapshot(tmp_path) == {"runs": None, "runs/a": None, "runs/a/.lock": b""}
     assert snapshot(tmp_path) == {}

@@ -164,7 +164,7 @@ def test_a_training_that_meets_another_writes_nothing(
             before = snapshot(folder)
             command = ["train", "--run", str(folder), *data[program], *PLANS[program], *resume]
             assert program.main(command) == 2
-            assert f"another training is at work in {folder}" in one_error_line(capsys)
+            assert f"another training is using {folder}" in one_error_line(capsys)
             assert snapshot(folder) == before
 
 
