@@ -30,7 +30,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.batching import group_by_length as by_length
+from common.batching import group_by_length
 from common.errors import UserError
 from common.options import Parser, number
 from common.program import run_program
@@ -125,7 +125,7 @@ class SentenceEncoder:
             self.tokenizer.encode(prompt + each, max_length=self.max_length) for each in sentences
         ]
         vectors = weight.new_empty(len(encoded), self.pooling.size)
-        for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
+        for chosen in group_by_length([len(ids) for ids in encoded], batch_tokens):
             sequences = [torch.tensor(encoded[index]) for index in chosen]
             tokens = pad_sequence(sequences, batch_first=True, padding_value=self.model.padding_id)
             tokens = tokens.to(weight.device)

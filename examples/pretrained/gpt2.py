@@ -147,7 +147,7 @@ def print_continuation(arguments: Sequence[str] | None) -> None:
 
 
 def choose_search(options: argparse.Namespace) -> Search:
-    """Make the decoding strategy that the command line asks for.
+    """Make the decoding strategy from the options of the command line.
 
     Raises:
         UserError: If an option of sampling is given without --sample.

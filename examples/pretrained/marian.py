@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.batching import group_by_length as by_length
+from common.batching import group_by_length
 from common.errors import UserError
 from common.options import Parser, number
 from common.program import run_program
@@ -129,7 +129,7 @@ class PublishedTranslator:
         ids_of_embedding = range(len(model.embedding.weight))
         suppressed = [number for number in ids_of_embedding if number not in self.tokenizer.tokens]
         translations = ["" for _ in encoded]
-        for chosen in by_length([len(ids) for ids in encoded], batch_tokens):
+        for chosen in group_by_length([len(ids) for ids in encoded], batch_tokens):
             sequences = [torch.tensor(encoded[index]) for index in chosen]
             source = pad_sequence(sequences, batch_first=True, padding_value=model.padding_id)
             length = min(max_length or self.max_length or 2 * source.shape[1] + 10, longest)
