@@ -29,8 +29,8 @@ class Config(TrainingConfig):
         test_file: The labelled test texts; None for the toy reviews.
         labels: The labels, in the order of the model's logits.
         batch_size: Number of texts of a batch.
-        max_length: Largest number of tokens of a text, the first token included; longer texts are
-            cut.
+        max_length: Maximum number of tokens of a text, the begin token included; longer texts
+            are truncated.
     """
 
     train_file: str | None = None
@@ -120,10 +120,10 @@ class Classification:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, max_length: int) -> list[list[int]]:
-    """Encode texts, with the begin token first, at which the encoder classifies; cut long ones."""
+    """Encode texts, with the begin token, whose output is classified, first; truncate long ones."""
     encoded = [[BOS, *ids] for ids in tokenizer.encode_many(texts)]
     if too_long := sum(len(ids) > max_length for ids in encoded):
-        log.warning(f"texts that were cut, since the model reads {max_length} tokens: {too_long:,}")
+        log.warning(f"{too_long:,} texts were truncated to the model's {max_length} tokens")
     return [ids[:max_length] for ids in encoded]
 
 

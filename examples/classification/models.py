@@ -25,11 +25,11 @@ class EncoderClassifier(nn.Module):
         vocabulary: Number of token ids; id 0 is padding.
         classes: Number of labels.
         num_layers: Number of layers of the encoder.
-        d_model: Size of the model's vectors.
+        d_model: Hidden size.
         num_heads: Number of heads of each attention.
         d_ff: Inner size of the feed-forward networks.
         dropout: Dropout probability of sublayer outputs and of embeddings.
-        max_length: Largest number of tokens of a text.
+        max_length: Maximum number of tokens of a text.
 
     Example:
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.1)

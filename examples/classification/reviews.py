@@ -40,7 +40,7 @@ CLAUSES = (
 )
 JOINTS = {2: ("{} , but {}", "{} and {}", "{} ; {}"), 3: ("{} ; {} and {}", "{} ; {} ; but {}")}
 SIZES = {"train": 6000, "validation": 200, "test": 400}
-"""Families of each split."""
+"""Number of families in each split."""
 
 
 class Review(NamedTuple):
@@ -96,7 +96,7 @@ def toy_reviews(*, seed: int = 0) -> dict[str, list[Review]]:
     """Make all families, no two of them with the same words.
 
     Args:
-        seed: Chooses them. The same seed gives the same reviews, everywhere.
+        seed: Seed of the random numbers. The same seed gives the same reviews on every machine.
 
     Returns:
         Reviews of "train", "validation" and "test".

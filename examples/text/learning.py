@@ -22,7 +22,7 @@ class Config(TrainingConfig):
         text: The training text; None for the toy stories.
         style: The style of the model's parts, one of :data:`text.models.STYLES`.
         batch_size: Number of sequences of a batch.
-        context: Number of tokens of a sequence, and largest number that the model reads at once.
+        context: Number of tokens of a sequence, and the most that the model processes at once.
     """
 
     text: str | None = None

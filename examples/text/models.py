@@ -44,7 +44,7 @@ class LanguageModel(nn.Module):
     Args:
         embedding: The token embedding.
         decoder: The stack of layers: an ``Encoder``, which is called with ``causal=True``.
-        context: Largest number of tokens that the model reads at once.
+        context: Maximum number of tokens that the model reads at once.
         positions: The positional encoding; None if the attention encodes positions itself.
         dropout: Dropout probability of embeddings.
 

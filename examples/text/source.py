@@ -3,8 +3,8 @@
 The lines of a text follow each other, so it is cut into splits and not shuffled: the first nine
 tenths are the training split, a twentieth the validation split, and the end the test split.
 
-A character that the training split lacks is the unknown token, whichever it is. If the test split
-has many of them, its perplexity looks better than it is.
+Every character that is not in the training split becomes the same unknown token. If the test split
+has many of them, its perplexity is too low to be compared with that of other tokenizers.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from common.tokenizer import EOS, Tokenizer
 from text.stories import toy_text
 
 FEWEST = 20
-"""Smallest number of lines of a text."""
+"""Minimum number of lines of a text."""
 
 
 @dataclass(frozen=True)

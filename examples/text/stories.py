@@ -1,6 +1,6 @@
 """Stories: a generated text with long-range dependencies.
 
-Every story is a line: somebody has lost something, looks for it here and there, meets somebody, and
+Every story is a line: a person has lost something, looks for it here and there, meets another, and
 finds it or does not. Grammar and phrases depend on the last few words. But the name, she or he, the
 thing, its colour and its place depend on earlier sentences, up to the first. So a model of short
 histories generates good phrases and bad stories.

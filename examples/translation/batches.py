@@ -1,6 +1,6 @@
 """Batches: sentences of similar length together, up to a number of tokens.
 
-A batch is as long as its longest sentence; the rest is padding, which is computed in vain. So the
+A batch is as long as its longest sentence; the rest is padding, whose computation is wasted. So the
 sentences are sorted by the lengths of both sides and divided into batches of about the same number
 of tokens, and the batches are shuffled. Sentences of equal lengths are divided anew in each epoch.
 """
@@ -86,13 +86,13 @@ def make_batches(
 
     Args:
         examples: The sentences of an epoch.
-        batch_tokens: Largest number of tokens on either side of a batch, padding included. A
+        batch_tokens: Maximum number of tokens on either side of a batch, padding included. A
             longer sentence is a batch of its own.
         seed: Seed of the training.
         epoch: Number of the epoch.
 
     Returns:
-        The batches, in random order; together they hold every example once.
+        The batches, in random order; together they contain every example once.
     """
     rng = random.Random(f"batches {seed} {epoch}")
 

@@ -113,7 +113,7 @@ def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str,
 
     Args:
         lengths: The length of each sentence.
-        groups: Largest number of groups; sentences of one length are in one group.
+        groups: Maximum number of groups; sentences of one length are in one group.
 
     Returns:
         For each group a title, such as "3-5", and the indices of its sentences.
@@ -146,7 +146,7 @@ def compare(
         runs: The runs, all of this corpus; see :func:`check_comparable`.
         corpus: The corpus, whose test sentences are translated.
         search: The search.
-        batch_tokens: Largest number of source tokens of a batch.
+        batch_tokens: Maximum number of source tokens of a batch.
 
     Returns:
         The titles of the length groups, and the result of each run.

@@ -3,9 +3,9 @@
 :func:`load_corpus` loads any of three corpora. Each is split into training, validation and test
 pairs, and no source sentence is in two of them, so that memorised sentences do not count.
 
-Both sides are cleaned (:func:`clean`), in training and in use, so that what a person types has the
+Both sides are cleaned (:func:`clean`), in training and in translation, so that the input has the
 spelling that the model was trained on. References are *not* cleaned: a translation is scored
-against the text that stands in the file.
+against the original text of the file.
 
 Next: ``download.py`` fetches the real corpus.
 """
@@ -37,7 +37,7 @@ SHA256 = {
     "train.ja": "fc81a1434349ec98a449d7ae9cd2530057f689637684ecfed3501ea6a8a07ecc",
 }
 MAX_CHARACTERS = 10_000
-"""Largest number of characters of a line; pairs with a longer one are left out."""
+"""Maximum number of characters of a line; pairs with a longer one are left out."""
 
 _ENGLISH_TOKEN = re.compile(
     r"""''                              # a quotation mark
@@ -60,7 +60,7 @@ class Pair(NamedTuple):
     Attributes:
         source: The cleaned sentence.
         target: Its cleaned translation, the target of training.
-        reference: The translation as it stands in the file, with which scores compare.
+        reference: The translation as it is in the file, for scoring.
     """
 
     source: str
@@ -155,7 +155,7 @@ def load_corpus(
         The same corpus for the same arguments, always.
 
     Raises:
-        UserError: If the arguments do not go together, a file is unreadable, or the network fails.
+        UserError: If arguments contradict each other, a file is unreadable, or the network fails.
     """
     if name not in ("toy", SMALL_PARALLEL_ENJA, "files"):
         raise UserError(f"the corpus must be toy, {SMALL_PARALLEL_ENJA} or files, got {name!r}")
@@ -251,7 +251,7 @@ def download_small_parallel_enja(data_dir: Path, *, base_url: str = BASE_URL) ->
     50,000 pairs of everyday sentences, prepared by Yusuke Oda from the Tanaka Corpus.
 
     Raises:
-        UserError: If the network or the disk fails, or a file is not the one that we know.
+        UserError: If the network or the disk fails, or a file has another checksum.
     """
     fetch(SHA256, data_dir, base_url=base_url)
 

@@ -40,7 +40,7 @@ def translate_n_best(
 
     Sentences of similar length share a batch; results come in the caller's order. A sentence
     without any token, such as an empty line, has one empty translation. A sentence longer than the
-    model's ``max_length`` is cut there.
+    model's ``max_length`` is truncated.
 
     Args:
         model: The trained model; it is in evaluation mode meanwhile.
@@ -48,7 +48,7 @@ def translate_n_best(
         target_tokenizer: Tokenizer of the target language.
         sentences: Cleaned source sentences.
         search: The search, such as :class:`common.searches.Beam`.
-        batch_tokens: Largest number of source tokens of a batch, padding included; a longer
+        batch_tokens: Maximum number of source tokens of a batch, padding included; a longer
             sentence is a batch of its own.
         progress: Called with the number of sentences of each finished batch.
 
@@ -59,7 +59,7 @@ def translate_n_best(
     most = model.max_length - 1  # leaves room for the end token
     encoded = source_tokenizer.encode_many(sentences)
     if too_long := sum(len(ids) > most for ids in encoded):
-        log.warning(f"{too_long:,} sentences were cut: the model reads {most} tokens at most")
+        log.warning(f"{too_long:,} sentences were truncated to the model's {most} tokens")
         encoded = [ids[:most] for ids in encoded]
     translations = [[Translation("", 0.0)] for _ in encoded]
     was_training = model.training
@@ -205,15 +205,15 @@ def attention_with_teacher_forcing(
 
 
 def _source_ids(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[int]:
-    """Return the token ids of a sentence, cut to the model's length, with the end token."""
+    """Return the token ids of a sentence, truncated to the model's length, with the end token."""
     ids, most = tokenizer.encode(sentence), model.max_length - 1
     if len(ids) > most:
-        log.warning(f"the sentence was cut: the model reads {most} tokens at most")
+        log.warning(f"the sentence was truncated to the model's {most} tokens")
     return [*ids[:most], EOS]
 
 
 def _length_limit(model: Translator, source_length: int) -> int:
-    """Return the largest number of target tokens: twice the source's and ten, if the model can.
+    """Return the maximum number of target tokens: twice the source's plus ten, or the model's.
 
     Padding does not count, so that a translation does not depend on the rest of its batch.
     """

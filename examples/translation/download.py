@@ -1,8 +1,8 @@
 """Download files of known checksum, and resume a download that was interrupted.
 
 An incomplete file is called ``NAME.part``. It is renamed once its SHA-256 has been checked; so a
-file under its own name is complete, whenever the program was killed. Whatever a server sends, a
-download ends: at the largest size, or after the longest time.
+file under its own name is complete, even if the program was killed. A download has a maximum size
+and a maximum time, so it ends whatever a server sends.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from common.errors import UserError
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
 LONGEST = 1800.0
-"""Largest number of seconds that the download of a file may take."""
+"""Maximum number of seconds that the download of a file may take."""
 LARGEST = 2**28
-"""Largest number of bytes of a file."""
+"""Maximum number of bytes of a file."""
 
 
 def fetch(files: Mapping[str, str], folder: Path, *, base_url: str) -> None:

@@ -1,4 +1,4 @@
-"""Exploring: a page with all attention weights of the translation of one sentence."""
+"""Exploring: a page with all attention weights of one sentence and its translation."""
 
 from pathlib import Path
 

@@ -62,7 +62,7 @@ def plot_side_by_side(
 ) -> None:
     """Draw the attention of several models over one sentence: a row for each layer.
 
-    Models with a single head in all share the first rows, so that they stand side by side.
+    Models with a single layer of one head share the first rows, side by side.
 
     Args:
         records: For each model, its name, its recorded attention, and the layers to draw.

@@ -21,16 +21,16 @@ class Config(TrainingConfig):
 
     Attributes:
         model: The kind of model, one of :data:`MODELS`.
-        max_length: Largest number of tokens of a sentence.
+        max_length: Maximum number of tokens of a sentence.
         pre_norm: Whether a Transformer normalises before each sublayer; the paper's does after it.
         tie_embeddings: Whether target embeddings and output layer share their weights.
-        batch_tokens: Largest number of tokens on either side of a batch.
+        batch_tokens: Maximum number of tokens on either side of a batch.
         label_smoothing: Share of the target probability that is spread over all tokens.
         preset: Name of the preset that the other settings come from.
         corpus: "toy", "small_parallel_enja" or "files".
         source_language: Language code of the source sentences.
         target_language: Language code of the target sentences.
-        data_dir: Folder of the corpus, if it is not the usual one.
+        data_dir: Folder of the corpus, if it is not the default one.
         source_file: With "files", the training sentences.
         target_file: With "files", their translations, line by line.
         valid_source: With "files", the validation sentences; held out from training if None.
@@ -192,8 +192,8 @@ PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
 def preset_config(preset: str, model: str) -> Config:
     """Return the configuration of a preset for a model.
 
-    A recurrent model has a single layer and head, more dropout because it sees the data more often
-    in the same time, and a learning rate of its own. That of ``small`` was chosen for ``rnn`` on
+    A recurrent model has a single layer and head, more dropout because it makes more epochs in
+    the same time, and a learning rate of its own. That of ``small`` was chosen for ``rnn`` on
     the validation sentences of the real corpus: after three minutes, the loss was 3.26 at the
     Transformer's 1.2e-3, and 2.91 at 2.5e-3 as well as 5e-3.
     """

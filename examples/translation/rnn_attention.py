@@ -53,7 +53,7 @@ class RecurrentTranslator(Translator):
         d_model: Size of the embeddings.
         d_state: Size of the states; even, because each direction of the encoder has half.
         dropout: Dropout probability of embeddings, between layers, and before the output layer.
-        max_length: Largest number of tokens of a sentence.
+        max_length: Maximum number of tokens of a sentence.
         attention: Attention from the decoder's states to the encoder's, of size ``d_state``; None
             for the fixed vector.
         tie_embeddings: Whether target embeddings and output layer share their weights.

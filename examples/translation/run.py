@@ -13,7 +13,7 @@ from translation.presets import Config
 from translation.translator import Translator
 
 FIGURES = frozenset({"validation_bleu", "tokens_per_second"})
-"""The figures of a translator's metrics, besides those of every training."""
+"""The metrics of a translator, besides those of every training."""
 
 
 class TrainedTranslator(NamedTuple):

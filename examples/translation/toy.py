@@ -1,4 +1,4 @@
-"""A small Japanese that can be translated perfectly: the corpus that needs no download.
+"""The toy corpus: sentences of a small Japanese grammar with their only correct translations.
 
 A translator is easiest to judge on a language whose every sentence has exactly one right answer.
 Here is the grammar of one: everyday, polite, correct Japanese, small enough to learn in minutes,
@@ -18,8 +18,8 @@ the corpus. English is a function of the Japanese and, within this grammar, Japa
 a perfect translator scores 100 BLEU in either direction.
 
 The words of each pair in ``HELD_OUT`` (白い and 犬, 三匹 and 猫, 読む and 手紙) all occur in
-training, but never the two in one sentence. A third of the test set joins such a pair, and so
-asks whether a model composes meanings or remembers neighbours.
+training, but never the two in one sentence. A third of the test set joins such a pair: it
+tests whether a model generalises to new combinations of known words.
 
 Example:
     >>> corpus = toy_corpus()
@@ -32,7 +32,7 @@ Example:
     このドアを開けてください。 Please open this door.
     昨日、医者は店で働きました。 The doctor worked at the store yesterday.
 
-Next: ``corpus.py`` offers this corpus and real ones behind one door.
+Next: ``corpus.py`` loads this corpus or a real one.
 """
 
 from collections import Counter
@@ -270,7 +270,7 @@ def tell(
     who: Person, verb: Verb, rest: str, auxiliary: str, tense: str,
     *, negative: bool = False, asks: bool = False, asked: str = "",
 ) -> str:  # fmt: skip
-    """Inflect an English clause: its one auxiliary moves, is negated or, if it is "do", melts away.
+    """Inflect an English clause: its auxiliary is moved, negated or, if it is "do", left out.
 
     Example:
         >>> swim = Verb("泳ぐ", "五段", "swim", "swam", "swimming")
@@ -611,13 +611,13 @@ def joined(japanese: str) -> Pair | None:
 
 
 def toy_corpus(*, seed: int = 0) -> dict[str, list[Pair]]:
-    """Speak until there are 27,500 different sentences, and split them.
+    """Generate 27,500 different sentences, and split them.
 
     No sentence is in two splits, in either language. A third of the test set (333 pairs) joins two
     words of ``HELD_OUT``, each pair of words up to 15 times; training and validation have none.
 
     Args:
-        seed: Chooses the sentences. The same seed gives the same corpus, everywhere.
+        seed: Seed of the random numbers. The same seed gives the same corpus on every machine.
 
     Returns:
         (Japanese, English) pairs: "train" 26,000, "validation" 500, "test" 1,000.

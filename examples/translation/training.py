@@ -1,4 +1,4 @@
-"""Training of translators: the task that the training loop is given.
+"""Training of translators: the batches, the loss and the validation for the training loop.
 
 The loss is the cross-entropy of the next token with label smoothing (section 5.4): the target
 distribution gives a little probability to every token, so that the model does not become

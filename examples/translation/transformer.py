@@ -29,11 +29,11 @@ class Transformer(Translator):
         source_vocabulary: Number of source token ids; id 0 is padding.
         target_vocabulary: Number of target token ids; id 0 is padding.
         num_layers: Number of layers of the encoder and of the decoder.
-        d_model: Size of the model's vectors.
+        d_model: Hidden size.
         num_heads: Number of heads of each attention.
         d_ff: Inner size of the feed-forward networks.
         dropout: Dropout probability of sublayer outputs and of embeddings (section 5.4).
-        max_length: Largest number of tokens of a sentence.
+        max_length: Maximum number of tokens of a sentence.
         residual: ``PostNorm``, the paper's, or ``PreNorm``, easier to train.
         tie_embeddings: Whether target embeddings and output layer share their weights (section
             3.4).

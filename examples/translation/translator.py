@@ -28,7 +28,7 @@ class Translator(nn.Module):
 
     Attributes:
         output: The output layer, from the vectors of :meth:`hidden` to V logits, without bias.
-        max_length: Largest number of tokens of a sentence, on either side.
+        max_length: Maximum number of tokens of a sentence, on either side.
         attentions: The attention layers of each stack; empty for a model without attention.
     """
 
