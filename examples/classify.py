@@ -51,7 +51,7 @@ from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 
 ENCODER, BAG = "encoder", "bag of words"
-REPORT_STEPS = 100
+STEPS, REPORT_STEPS = 2000, 100  # updates planned, and between two validations
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -64,14 +64,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     train.add_argument("--test-file", type=Path, help="labelled test texts")
     sizes = (
-        ("steps", "planned number of updates of each model"),
-        ("batch-size", "number of texts of a batch"),
-        ("vocabulary", "maximum number of sentencepiece tokens"),
-        ("num-layers", "number of layers of the encoder"),
-        ("d-model", "hidden size"),
-        ("num-heads", "number of heads of each attention"),
-        ("d-ff", "inner size of the feed-forward networks"),
-        ("max-length", "maximum number of tokens of a text"),
+        ("steps", f"planned number of updates of each model (default: {STEPS})"),
+        ("batch-size", f"number of texts of a batch (default: {Config.batch_size})"),
+        ("vocabulary", "maximum vocabulary size (default: 1000 for the toy reviews, else 4000)"),
+        ("num-layers", f"number of layers of the encoder (default: {Config.num_layers})"),
+        ("d-model", f"hidden size (default: {Config.d_model})"),
+        ("num-heads", f"number of heads of each attention (default: {Config.num_heads})"),
+        ("d-ff", f"inner size of the feed-forward networks (default: {Config.d_ff})"),
+        ("max-length", f"maximum number of tokens of a text (default: {Config.max_length})"),
     )
     add_training_options(train, sizes)
     commands.add_parser("evaluate", parents=[shared], help="compute the accuracy on the test texts")
@@ -92,7 +92,7 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
         raise UserError("--train-file and --test-file must be given together")
     is_toy = "train_file" not in chosen
     config = Config(
-        steps=2000,
+        steps=STEPS,
         report_steps=REPORT_STEPS,
         peak_rate=1.5e-3,
         warmup_steps=100,

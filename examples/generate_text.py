@@ -54,7 +54,7 @@ from text.writing import Decoding, generate, side_by_side
 
 ORDER = 5
 """Order of the n-gram model."""
-REPORT_STEPS = 50
+STEPS, REPORT_STEPS = 1000, 50  # updates planned, and between two validations
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -67,14 +67,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--style", choices=STYLES, help="style of the model's parts (default: today)"
     )
     sizes = (
-        ("steps", "planned number of updates"),
-        ("batch-size", "number of sequences of a batch"),
-        ("context", "number of tokens of a sequence, and the most that the model processes"),
-        ("vocabulary", "maximum number of sentencepiece tokens"),
-        ("num-layers", "number of layers"),
-        ("d-model", "hidden size"),
-        ("num-heads", "number of heads of each attention"),
-        ("d-ff", "inner size of the feed-forward networks"),
+        ("steps", f"planned number of updates (default: {STEPS})"),
+        ("batch-size", f"number of sequences of a batch (default: {Config.batch_size})"),
+        (
+            "context",
+            "number of tokens of a sequence, and the most that the model processes at once "
+            f"(default: {Config.context})",
+        ),
+        ("vocabulary", "maximum vocabulary size (default: 400 for the toy stories, else 2000)"),
+        ("num-layers", f"number of layers (default: {Config.num_layers})"),
+        ("d-model", f"hidden size (default: {Config.d_model})"),
+        ("num-heads", f"number of heads of each attention (default: {Config.num_heads})"),
+        ("d-ff", f"inner size of the feed-forward networks (default: {Config.d_ff})"),
     )
     add_training_options(train, sizes)
     commands.add_parser(
@@ -128,7 +132,7 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
     """Make the configuration of a new run from the fields that the command line sets."""
     is_toy = "text" not in chosen
     config = Config(
-        steps=1000,
+        steps=STEPS,
         report_steps=REPORT_STEPS,
         peak_rate=2e-3,
         warmup_steps=200,
