@@ -75,4 +75,4 @@ def test_a_recurrent_translator_is_refused_in_one_line(
     assert ablate.main([folder]) == 2
     assert "holds no Transformer but rnn" in one_error_line(capsys)
     assert ablate.main([folder, folder]) == 2
-    assert "must be several trainings of one corpus" in one_error_line(capsys)
+    assert "must be different trainings of one corpus" in one_error_line(capsys)

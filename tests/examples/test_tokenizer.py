@@ -95,7 +95,7 @@ def test_nothing_is_nothing(japanese: Tokenizer, english: Tokenizer) -> None:
         assert tokenizer.subwords([]) == []
 
 
-def test_subwords_concatenate_to_the_sentence(english: Tokenizer) -> None:
+def test_subwords_spell_the_sentence(english: Tokenizer) -> None:
     subwords = english.subwords(english.encode("she wrote this letter ."))
     assert "".join(subwords).replace("▁", " ") == " she wrote this letter ."
 
