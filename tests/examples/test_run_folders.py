@@ -316,7 +316,7 @@ def test_every_edited_field_of_a_configuration_is_named(
             content = json.loads(written) | asdict(changed)
             run.config_file.write_text(json.dumps(content))
         named = config.TOKENIZERS[0] if name == "tokenizers" else name
-        message = f"{named} is|not the tokenizer|make no model"
+        message = f"{named} is|not the tokenizer|make a valid model"
         message = r"config\.json has changed since" if name in free else message
         with pytest.raises(UserError, match=message):
             load()
