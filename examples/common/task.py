@@ -8,7 +8,7 @@ from common.learner import AnyModel, Batch, Loss
 
 
 class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
-    """What a model learns, and how it is validated.
+    """The batches of a training, their loss, and the validation.
 
     Attributes:
         unit: The name of the targets, such as "tokens".
@@ -21,7 +21,7 @@ class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
         ...
 
     def validate(self, model: AnyModel) -> dict[str, float]:
-        """Compute figures of a model in evaluation mode; the lowest ``validation_loss`` is best."""
+        """Compute metrics of a model in evaluation mode; lower ``validation_loss`` is better."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Training: one loop for any model and task, which can be killed and resumed at any time.
 
 The loop updates the model (:class:`common.learner.Learner`), validates it, saves it, and keeps the
-weights with the lowest validation loss. A :class:`Task` defines the batches, the loss and the
+weights with the lowest validation loss. A :class:`common.task.Task` defines the batches, the loss and the
 validation. The learning rate rises during the warm-up and falls to zero at the planned end, which
 is a number of updates, of epochs or of minutes.
 
@@ -46,29 +46,6 @@ from common.sharding import gather
 from common.task import Task
 
 log = logging.getLogger(__name__)
-
-
-class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
-    """The batches of a training, their loss, and the validation.
-
-    Attributes:
-        unit: The name of the targets, such as "tokens".
-    """
-
-    unit: str
-
-    def batches(self, epoch: int) -> Sequence[Batch]:
-        """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
-        ...
-
-    def validate(self, model: AnyModel) -> dict[str, float]:
-        """Compute metrics of a model in evaluation mode; lower ``validation_loss`` is better."""
-        ...
-
-
-def random_generator(seed: int, *purpose: object) -> random.Random:
-    """Make a generator of random numbers that depend only on a seed and a purpose."""
-    return random.Random(" ".join(map(str, (seed, *purpose))))
 
 
 @dataclass
