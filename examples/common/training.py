@@ -1,9 +1,9 @@
 """Training: one loop for any model and task, which can be killed and resumed at any time.
 
 The loop updates the model (:class:`common.learner.Learner`), validates it, saves it, and keeps the
-weights with the lowest validation loss. A :class:`common.task.Task` defines the batches, the loss and the
-validation. The learning rate rises during the warm-up and falls to zero at the planned end, which
-is a number of updates, of epochs or of minutes.
+weights with the lowest validation loss. A :class:`common.task.Task` defines the batches, the loss
+and the validation. The learning rate rises during the warm-up and falls to zero at the planned end,
+which is a number of updates, of epochs or of minutes.
 
 A checkpoint holds everything that the next update depends on: weights, their average, the moments
 of Adam, the states of the random number generators, and the progress within the epoch. So a
