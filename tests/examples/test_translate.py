@@ -199,7 +199,7 @@ def test_resume_trains_on_for_more_epochs(
     assert translate.main(["train", "--run", str(folder), *files, *TINY]) == 0
     assert translate.main(["train", "--run", str(folder), "--resume", "--epochs", "4"]) == 0
     out = capsys.readouterr().out
-    assert "(epoch 2)" in out
+    assert "(2 epochs)" in out
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")
     assert [json.loads(line)["epoch"] for line in lines if line] == [1, 2, 3, 4]
 
