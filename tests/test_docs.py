@@ -10,13 +10,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from tests.public import EXPORTS
+from tests.public import EXPORTS, PUBLIC
 
 import transformer_blocks
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("variants", "fast")  # whose files have pages of their own
 NEEDED = ("sphinx", "furo", "myst_parser", "py_mini_racer", "sentencepiece")
 
 
@@ -132,21 +133,32 @@ def test_formulas_are_finished_html(pages: Path) -> None:
 
 
 def test_every_public_name_has_its_place(pages: Path) -> None:
-    ids = {id for path in pages.glob("blocks/*.html") for id in Page(path).ids}
+    folders = ("blocks", "variants", "fast")
+    ids = {
+        id for folder in folders for path in pages.glob(f"{folder}/*.html") for id in ids_of(path)
+    }
     assert {f"transformer_blocks.{name}" for name in EXPORTS} <= ids
+    documented = {id.rpartition(".")[2] for id in ids if id.startswith("transformer_blocks.")}
+    assert PUBLIC.keys() <= documented
 
 
 def test_next_links_follow_the_reading_order(pages: Path) -> None:
     promised = re.findall(
-        r"^\d+\. :mod:`~transformer_blocks\.(\w+)`", transformer_blocks.__doc__, re.M
+        r"^\d+\. :mod:`~transformer_blocks\.([\w.]+)`", transformer_blocks.__doc__ or "", re.M
     )
     path, visited = pages / "index.html", []
     while (following := Page(path).next) and (path := path.parent / following).exists():
-        visited.append(path.stem)
-    steps = [path.stem for path in sorted((ROOT / "examples" / "ladder").glob("step*.py"))]
-    assert promised
+        visited.append(path.resolve().relative_to(pages.resolve()).with_suffix("").as_posix())
+    steps = [f"ladder/{path.stem}" for path in sorted((ROOT / "examples/ladder").glob("step*.py"))]
+    chapters = [
+        name.replace(".", "/") if "." in name else f"{name}/index" if name in PACKAGES else name
+        for name in promised
+    ]
+    expected = [name if "/" in name else f"blocks/{name}" for name in chapters]
     assert len(steps) == 8
-    assert visited[: len(steps) + len(promised)] == steps + promised
+    assert len(expected) == 26
+    read = [name for name in visited if not name.startswith("fast/") or name == "fast/index"]
+    assert read[: len(steps) + len(expected)] == steps + expected
 
 
 def test_a_step_of_the_ladder_shows_what_it_prints_and_draws(pages: Path) -> None:
