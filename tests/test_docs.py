@@ -133,10 +133,8 @@ def test_formulas_are_finished_html(pages: Path) -> None:
 
 
 def test_every_public_name_has_its_place(pages: Path) -> None:
-    folders = ("blocks", "variants", "fast")
-    ids = {
-        id for folder in folders for path in pages.glob(f"{folder}/*.html") for id in ids_of(path)
-    }
+    folders = [pages / name for name in ("blocks", "variants", "fast")]
+    ids = {id for folder in folders for path in folder.glob("*.html") for id in Page(path).ids}
     assert {f"transformer_blocks.{name}" for name in EXPORTS} <= ids
     documented = {id.rpartition(".")[2] for id in ids if id.startswith("transformer_blocks.")}
     assert PUBLIC.keys() <= documented
