@@ -475,7 +475,7 @@ def train(
     """Run the trainings of one run, one after another, each from its last checkpoint.
 
     Args:
-        trainings: The trainings.
+        trainings: The trainings, in the order in which they run.
         run: The run that they belong to.
         config: Its configuration, which replaces the one in ``config.json`` once all trainings
             have accepted it.

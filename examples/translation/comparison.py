@@ -145,7 +145,7 @@ def compare(
     Args:
         runs: The runs, all of this corpus; see :func:`check_comparable`.
         corpus: The corpus, whose test sentences are translated.
-        search: The search.
+        search: The decoding algorithm and its options.
         batch_tokens: Maximum number of source tokens of a batch.
 
     Returns:

@@ -152,7 +152,7 @@ def translate_with_attention(
         source_tokenizer: Tokenizer of the source language.
         target_tokenizer: Tokenizer of the target language.
         sentence: A cleaned source sentence.
-        search: The search.
+        search: The decoding algorithm and its options.
     """
     device = next(model.parameters()).device
     source = torch.tensor([_source_ids(model, source_tokenizer, sentence)], device=device)

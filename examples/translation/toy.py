@@ -120,8 +120,8 @@ def thing(rng: Random, noun: Noun, bare: str, but: str, uses: str) -> tuple[str,
     """Name what is acted on: bare, described, counted, pointed at.
 
     Args:
-        rng: Chooses.
-        noun: What to name.
+        rng: The generator of random numbers.
+        noun: The noun of the phrase.
         bare: What an unmarked noun means: "the"; "a" in wishes and belongings; "some" of what is
             made, photos and songs; "often" in habits; "every" in what one likes.
         but: Who cannot be the owner: after トム one does not say トムの.
@@ -210,8 +210,8 @@ def middle(
     """Say all that stands beside the verb: バスで京都へ, to Kyoto by bus.
 
     Args:
-        rng: Chooses.
-        verb: What is done.
+        rng: The generator of random numbers.
+        verb: The verb of the sentence.
         who: The Japanese subject, so that no person writes to himself.
         bare: What an unmarked object means (see ``thing``).
         ask: What is asked for: "object", "count", "place"; "" for nothing.
