@@ -55,7 +55,7 @@ def average_weights(model: nn.Module, decay: float) -> AveragedModel:
     """Start an exponential moving average of a model's weights.
 
     Args:
-        model: The model whose parameters are averaged or updated.
+        model: The model whose weights are averaged.
         decay: Weight of the average so far at each update. The first updates use a smaller one, so
             that the average soon forgets the initial weights.
     """
