@@ -6,9 +6,9 @@ between steps the batch can be reordered. A recurrent network can be a step mode
 Transformer: :class:`IncrementalDecoder` combines a decoder, or a decoder-only model, with its
 cache.
 
-Three algorithms choose the tokens. :func:`greedy_search` takes the most probable token at each
-step, :func:`beam_search` extends several hypotheses at once, and :func:`sample` draws tokens at
-random from the model's distribution.
+Three algorithms choose the tokens. :func:`~transformer_blocks.greedy_search` takes the most
+probable token at each step, :func:`~transformer_blocks.beam_search` extends several hypotheses at
+once, and :func:`~transformer_blocks.sample` draws tokens at random from the model's distribution.
 
 Next chapter: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
 """

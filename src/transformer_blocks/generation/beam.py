@@ -19,7 +19,7 @@ the log-probabilities are compared as they are. "Attention Is All You Need" uses
 Once K hypotheses are finished, an unfinished one may still reach a better score than theirs. Some
 implementations stop nevertheless, as this one does by default; others continue ("A Call for Clarity
 in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares both). The argument
-``lookahead`` of :func:`beam_search` selects the rule.
+``lookahead`` of :func:`~transformer_blocks.beam_search` selects the rule.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Stacks whose decoding steps are compiled ahead of time.
 
 A compiled program receives tensors, returns a tensor, and checks no sizes. All checks are therefore
-made before it is called: :class:`CompiledSteps` determines the signature of a step and whether a
+made before it is called: ``CompiledSteps`` determines the signature of a step and whether a
 program for it exists. Every other call falls back to eager execution, through the modules.
 """
 

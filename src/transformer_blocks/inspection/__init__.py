@@ -1,11 +1,12 @@
 """Inspection: attention weights, masks, shapes, ablations and checks of a model.
 
 Attention weights are the part of a Transformer that is easiest to interpret: they show which keys
-each query attends to. :func:`record_attention` collects them for any model made of these blocks.
-:func:`explain_mask` shows which positions a mask hides and why. :func:`trace_shapes` lists the
-shapes in a forward pass and finds the module that fails. :func:`ablate` removes parts of a trained
-model, to measure what they contribute. :func:`check_causal`, :func:`check_padding` and
-:func:`check_cache` find mistakes that raise no error, in any model.
+each query attends to. :func:`~transformer_blocks.record_attention` collects them for any model made
+of these blocks. :func:`explain_mask` shows which positions a mask hides and why.
+:func:`trace_shapes` lists the shapes in a forward pass and finds the module that fails.
+:func:`ablate` removes parts of a trained model, to measure what they contribute.
+:func:`check_causal`, :func:`check_padding` and :func:`check_cache` find mistakes that raise no
+error, in any model.
 
 Next chapter: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
