@@ -20,7 +20,7 @@ import torch
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
 from common.errors import UserError
-from common.options import Parser, number
+from common.options import Parser, add_sampling_options, number
 from common.program import run_program
 from common.searches import Greedy, Sample, Search
 from common.text_files import decode_line
@@ -119,23 +119,7 @@ def print_continuation(arguments: Sequence[str] | None) -> None:
     parser.add_argument(
         "--sample", action="store_true", help="sample tokens by their probabilities"
     )
-    parser.add_argument(
-        "--temperature",
-        type=number(float, "above 0"),
-        help="divisor of the logits; above 1 the choice is more random (default: 1)",
-    )
-    parser.add_argument(
-        "--top-k",
-        type=number(int, "above 0"),
-        help="sample from this number of most probable tokens only",
-    )
-    parser.add_argument(
-        "--top-p",
-        type=number(float, "in (0, 1]"),
-        help="sample from the smallest set of tokens with this total probability; with --top-k, "
-        "within those tokens",
-    )
-    parser.add_argument("--seed", type=number(int, "at least 0"), help="random seed for --sample")
+    add_sampling_options(parser)
     parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
     search = choose_search(options)
