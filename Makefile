@@ -17,6 +17,18 @@ demo: $(VENV)/.examples  ## train the toy translator and show its translations (
 ladder: $(VENV)/.examples  ## run eight short scripts, from one dot product to a tokenizer (half a minute)
 	@for step in examples/ladder/step*.py; do echo; echo "== $$step"; $(BIN)/python $$step || exit 1; done
 
+.PHONY: notebooks
+notebooks: $(VENV)/.docs  ## make the notebooks of the book from its Python files
+	$(BIN)/python docs/_ext/cells.py
+
+.PHONY: record
+record: $(VENV)/.docs  ## run the book's long computations, and record their output (some minutes)
+	$(BIN)/python docs/_ext/execution.py --record
+
+.PHONY: pictures
+pictures: $(VENV)/.docs  ## draw the figures of the book
+	$(BIN)/python docs/figures/draw.py
+
 .PHONY: test
 test: $(VENV)/.dev  ## run the fast tests, with the examples in docstrings and README
 	$(BIN)/python -m pytest -q -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile

@@ -23,9 +23,21 @@ extensions = [
     "chapter",
     "columns",
     "katex_prerender",
+    "learn",
     "step",
 ]
-exclude_patterns = ["_build", "_static", "katex/katex.min.js", "katex/README.md"]
+source_suffix = {".md": "markdown", ".py": "markdown"}  # .py: the chapters of the book
+exclude_patterns = [
+    "_build",
+    "_ext",
+    "_static",
+    "conf.py",
+    "experiments",
+    "figures",
+    "translate_readme.py",
+]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
 nitpicky = True
 nitpick_ignore_regex = [
     (

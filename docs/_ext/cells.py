@@ -1,0 +1,141 @@
+"""Cells: the source of a chapter of the book, and its notebook.
+
+A chapter is one Python file in the percent format (https://jupytext.readthedocs.io): cells begin
+with ``# %%``, text cells with ``# %% [markdown]``. Tags give a cell its role:
+
+==================  =============================================================================
+``formula``         text: equations that are shown beside the implementation that follows
+``implementation``  code: the idea in at most 15 lines
+``proof``           code: asserts that the implementation equals the library's
+``broken``          code: makes a mistake on purpose, and finds it with one of the library's checks
+``stub``            code: the beginning of an exercise, which fails its check
+``check``           code: the check of the exercise
+``solution``        code: a solution, which passes the check
+``recorded``        code: a long computation, whose output is recorded instead of computed each time
+==================  =============================================================================
+
+An exercise is a text, then a stub, a check and a solution, in this order.
+
+    python docs/_ext/cells.py
+
+writes the notebooks, ``docs/learn/*.ipynb``. A notebook has the same cells, but its solutions are
+folded text. It holds no output: whoever opens it runs it.
+"""
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbformat import NotebookNode
+
+LEARN = Path(__file__).parents[1] / "learn"
+ROLES = (
+    "formula",
+    "implementation",
+    "proof",
+    "broken",
+    "stub",
+    "check",
+    "solution",
+    "recorded",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a chapter.
+
+    Attributes:
+        kind: "markdown" or "code".
+        source: The text or code.
+        role: One of ``ROLES``, or an empty string.
+    """
+
+    kind: str
+    source: str
+    role: str = ""
+
+
+def chapter_files() -> list[Path]:
+    """List the chapters in their order."""
+    return sorted(LEARN.glob("[0-9][0-9]_*.py"))
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """Read the cells of a chapter.
+
+    Raises:
+        ValueError: If a tag is not a role, or a cell has several.
+    """
+    notebook = jupytext.read(path, fmt="py:percent")
+    cells = []
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        if len(tags) > 1 or not set(tags) <= set(ROLES):
+            raise ValueError(f"a cell has at most one of the tags {ROLES}, got {tags} in {path}")
+        cells.append(Cell(cell.cell_type, cell.source, "".join(tags)))
+    return cells
+
+
+def make_notebook(path: Path) -> NotebookNode:
+    """Make the notebook of a chapter, without outputs.
+
+    The check of an exercise may fail without stopping the notebook, since the reader has not solved
+    it yet. The ids of the cells are their numbers, so that the file changes only with its content.
+    """
+    cells: list[NotebookNode] = []
+    for number, cell in enumerate(read_cells(path)):
+        if cell.kind == "markdown":
+            made = nbformat.v4.new_markdown_cell(plain_markdown(cell.source))
+        elif cell.role == "solution":
+            folded = f"<details><summary>Solution</summary>\n\n```python\n{cell.source}\n```\n"
+            made = nbformat.v4.new_markdown_cell(f"{folded}\n</details>")
+        else:
+            source = cell.source
+            if cell.role == "recorded":
+                source = f"# This cell takes some minutes.\n{source}"
+            tags = ["raises-exception"] if cell.role == "check" else []
+            made = nbformat.v4.new_code_cell(source, metadata={"tags": tags} if tags else {})
+        made.id = f"cell-{number}"
+        cells.append(made)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+
+
+def plain_markdown(text: str) -> str:
+    """Replace what only Sphinx knows: links to the API become code, directives a hint."""
+    text = re.sub(r"\{[a-z:]+\}`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
+    text = re.sub(r"^(`{3,}|:{3,})\{\w+\}.*?^\1$", "", text, flags=re.M | re.S)
+    text = re.sub(r"\]\((\d\d_\w+)\.py(#[\w-]+)?\)", r"](\1.ipynb)", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def notebook_text(path: Path) -> str:
+    """Return the notebook of a chapter as JSON."""
+    notebook = make_notebook(path)
+    nbformat.validate(notebook)
+    return nbformat.writes(notebook) + "\n"
+
+
+def code_lines(source: str) -> int:
+    """Count the lines of code, without blank lines, comments and docstrings."""
+    tree = ast.parse(source)
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                skipped |= set(range(first.lineno, (first.end_lineno or 0) + 1))
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#") and number not in skipped
+        for number, line in enumerate(source.splitlines(), start=1)
+    )
+
+
+if __name__ == "__main__":
+    for path in chapter_files():
+        path.with_suffix(".ipynb").write_text(notebook_text(path), encoding="utf-8")

@@ -1,0 +1,167 @@
+"""Learn: a chapter of the book as a page, made from its Python file.
+
+A file ``learn/NN_*.py`` (see ``cells.py``) is read as if it were Markdown: its texts as they are,
+its code with what the code printed when the page was built. An image is put into the page itself,
+so that its colours follow the page's light or dark theme, with a link to the file for enlarging it.
+"""
+
+import html
+import re
+import shutil
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from cells import LEARN, Cell, chapter_files, notebook_text, read_cells
+from execution import execute_all, outputs_of, recorded
+
+log = logging.getLogger(__name__)
+
+WORDS = {
+    "en": {
+        "solution": "Solution",
+        "notebook": "This chapter as a notebook",
+        "recorded": "recorded",
+    },
+    "ja": {"solution": "解答", "notebook": "この章のノートブック", "recorded": "記録"},
+    "ko": {"solution": "풀이", "notebook": "이 장의 노트북", "recorded": "기록"},
+}
+
+
+def is_chapter(docname: str) -> bool:
+    """Tell whether a page is a chapter of the book."""
+    return bool(re.fullmatch(r"learn/\d\d_\w+", docname))
+
+
+def read_chapter(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Replace the Python file of a chapter by the Markdown of its page."""
+    if is_chapter(docname):
+        words = WORDS.get(app.config.language or "en", WORDS["en"])
+        source[0] = as_markdown(LEARN.parent / f"{docname}.py", words)
+
+
+def as_markdown(path: Path, words: dict[str, str]) -> str:
+    """Make the Markdown of a chapter's page."""
+    parts: list[str] = []
+    cells = read_cells(path)
+    for number, (cell, output) in enumerate(zip(cells, outputs_of(path), strict=True)):
+        shown = show(cell, output, path, words)
+        if cell.role == "formula":  # beside the implementation, which is the next cell
+            parts.append(f"::::{{container}} beside\n:::{{container}} formula\n{shown}\n:::")
+        elif number and cells[number - 1].role == "formula":
+            parts.append(f":::{{container}} code\n{shown}\n:::\n::::")
+        else:
+            parts.append(shown)
+    download = f"{{download}}`{words['notebook']} <{path.stem}.ipynb>`"
+    return "\n\n".join([*parts, f":::{{container}} notebook\n{download}\n:::\n"])
+
+
+def show(cell: Cell, output: str, path: Path, words: dict[str, str]) -> str:
+    """Make the Markdown of one cell."""
+    if cell.kind == "markdown":
+        return cell.source
+    code = fenced("python", cell.source, cell.role)
+    if cell.role == "recorded":
+        record = recorded(path, cell)
+        caption = f"{words['recorded']}: {record['seconds']} s, torch {record['torch']}"
+        return f"{code}\n\n{fenced('text', output, 'output', caption)}"
+    printed = f"\n\n{fenced('text', output, 'output')}" if output else ""
+    if cell.role == "solution":
+        summary = f"<summary>{words['solution']}</summary>"
+        opened = f"```{{raw}} html\n<details class='solution'>{summary}\n```"
+        return f"{opened}\n\n{code}{printed}\n\n```{{raw}} html\n</details>\n```"
+    return f"{code}{printed}"
+
+
+def fenced(language: str, text: str, css_class: str = "", caption: str = "") -> str:
+    """Make a code block with a CSS class and a caption."""
+    options = [f":class: {css_class}"] if css_class else []
+    options += [f":caption: {caption}"] if caption else []
+    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return "\n".join([f"{ticks}{{code-block}} {language}", *options, "", text, ticks])
+
+
+class InlineFigures(SphinxPostTransform):
+    """Put the SVG files of ``learn/figures`` into the pages."""
+
+    default_priority = 5  # before the builder collects the images
+    formats = ("html",)
+
+    def run(self, **kwargs: object) -> None:
+        """Replace the image nodes of one page."""
+        for image in list(self.document.findall(nodes.image)):
+            path = Path(self.env.srcdir) / image["uri"]
+            if path.suffix != ".svg" or path.parent != LEARN / "figures":
+                continue
+            if not path.is_file():
+                log.warning("no figure %s; make pictures draws it", path.name, location=image)
+                continue
+            if len(image.get("alt", "")) < 40:
+                log.warning("the text of a figure describes it: %s", image, location=image)
+            target = image.parent if len(image.parent) == 1 else image  # an image paragraph
+            large = "../" * self.env.docname.count("/") + f"_images/{path.name}"
+            figure = inline_svg(path, image.get("alt", ""), large)
+            target.replace_self(nodes.raw("", figure, format="html"))
+
+
+def inline_svg(path: Path, alt: str, large: str) -> str:
+    """Return the HTML of a figure: its description, and a link that shows it alone."""
+    svg = path.read_text(encoding="utf-8")
+    svg = svg[svg.index("<svg") :]
+    label = html.escape(alt, quote=True)
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    return f'<figure class="drawing"><a href="{large}">{svg}</a></figure>'
+
+
+def copy_figures(app: Sphinx, error: Exception | None) -> None:
+    """Copy the figures beside the pages, where the links to them lead."""
+    if error is None and app.builder.format == "html":
+        shutil.copytree(LEARN / "figures", Path(app.outdir) / "_images", dirs_exist_ok=True)
+
+
+class Widget(SphinxDirective):
+    """The directive ``widget``: a script that draws into the page; its content replaces it without.
+
+    ``{widget} softmax`` loads ``_static/widgets/softmax.js``, which fills the element
+    ``<div class="widget" id="widget-softmax">``. The content, a still picture, is shown where
+    scripts are off.
+    """
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the widget's element and its still picture."""
+        name = self.arguments[0]
+        script = LEARN.parent / "_static" / "widgets" / f"{name}.js"
+        if not script.is_file():
+            raise self.error(f"no widget {script.name}")
+        self.env.note_dependency(str(script))
+        depth = "../" * self.env.docname.count("/")
+        opened = f'<div class="widget" id="widget-{name}"></div>\n<noscript>'
+        closed = f'</noscript>\n<script src="{depth}_static/widgets/{name}.js"></script>'
+        still = self.parse_content_to_nodes()
+        return [nodes.raw("", opened, format="html"), *still, nodes.raw("", closed, format="html")]
+
+
+def prepare(app: Sphinx) -> None:
+    """Run the chapters two at a time, and refuse notebooks that differ from them."""
+    execute_all()
+    for path in chapter_files():
+        notebook = path.with_suffix(".ipynb")
+        if not notebook.is_file() or notebook.read_text(encoding="utf-8") != notebook_text(path):
+            log.warning("the notebook of %s is not up to date; make notebooks", path.name)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the reader of chapters, the figures and the widgets."""
+    app.connect("builder-inited", prepare)
+    app.connect("source-read", read_chapter)
+    app.connect("build-finished", copy_figures)
+    app.add_post_transform(InlineFigures)
+    app.add_directive("widget", Widget)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,108 @@
+"""The book: every chapter has all its parts, runs, and shows no line that is too wide."""
+
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from cells import Cell, chapter_files, code_lines, notebook_text, read_cells
+from execution import outputs_of
+
+CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
+
+chapters = pytest.mark.parametrize("path", chapter_files(), ids=lambda path: path.stem)
+
+
+def columns(text: str) -> int:
+    """Return the width of the widest line; a Japanese or Korean character counts two columns."""
+    wide = re.compile("[\u1100-\U0010ffff]")
+    return max(len(wide.sub(_columns, line)) for line in text.split("\n"))
+
+
+def _columns(match: re.Match[str]) -> str:
+    return "xx" if unicodedata.east_asian_width(match[0]) in "WF" else "x"
+
+
+def with_role(path: Path, role: str) -> list[Cell]:
+    return [cell for cell in read_cells(path) if cell.role == role]
+
+
+def prose(path: Path) -> str:
+    return "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
+
+
+@chapters
+def test_a_chapter_runs_and_its_exercises_fail_until_they_are_solved(path: Path) -> None:
+    outputs = outputs_of(path)  # raises if a cell fails, or a check passes too early
+    assert any(re.search(r"\d", output) for output in outputs)
+    assert [output for output in outputs if columns(output) > OUTPUT_COLUMNS] == []
+
+
+@chapters
+def test_a_chapter_is_named_by_its_number(path: Path) -> None:
+    assert prose(path).startswith(f"# {int(path.stem[:2])} ")
+
+
+@chapters
+def test_a_formula_is_beside_an_implementation_of_at_most_15_lines(path: Path) -> None:
+    cells = read_cells(path)
+    places = [number for number, cell in enumerate(cells) if cell.role == "formula"]
+    assert places
+    for number in places:
+        assert "$$" in cells[number].source
+        assert cells[number + 1].role == "implementation"
+    for cell in with_role(path, "implementation"):
+        assert code_lines(cell.source) <= 15, cell.source
+        assert columns(cell.source) <= BESIDE_COLUMNS, cell.source
+
+
+@chapters
+def test_the_implementation_is_proven_equal_to_the_library(path: Path) -> None:
+    proofs = with_role(path, "proof")
+    assert any(re.search(r"^ *assert ", cell.source, re.M) for cell in proofs)
+    imports = re.compile(r"^(from|import) transformer_blocks", re.M)
+    assert any(imports.search(cell.source) for cell in read_cells(path) if cell.kind == "code")
+
+
+@chapters
+def test_something_is_broken_on_purpose(path: Path) -> None:
+    assert with_role(path, "broken")
+
+
+@chapters
+def test_there_are_three_exercises_with_stub_check_and_solution(path: Path) -> None:
+    roles = [cell.role for cell in read_cells(path)]
+    places = [number for number, role in enumerate(roles) if role == "stub"]
+    assert len(places) == 3
+    assert all(roles[number : number + 3] == ["stub", "check", "solution"] for number in places)
+    assert all(re.search(r"^ *assert ", cell.source, re.M) for cell in with_role(path, "check"))
+    assert re.findall(r"^### Exercise (\d): \w", prose(path), re.M) == ["1", "2", "3"]
+
+
+@chapters
+def test_a_chapter_has_a_figure_that_is_described(path: Path) -> None:
+    figures = re.findall(r"^!\[(.*?)\]\((figures/\w+\.svg)\)$", prose(path), re.M | re.S)
+    assert figures
+    for description, name in figures:
+        assert len(description) >= 40, description
+        assert (path.parent / name).is_file(), name
+
+
+@chapters
+def test_a_chapter_begins_with_a_question_and_ends_with_where_to_go(path: Path) -> None:
+    text = prose(path)
+    assert re.search(r"\A# .*\n\n\*\*[^*]*\?\*\*", text)
+    assert re.findall(r"^## (.*)", text, re.M)[-2:] == ["Exercises", "Where to go"]
+    assert len(text.split()) >= 500
+
+
+@chapters
+def test_no_code_is_too_wide_for_a_page(path: Path) -> None:
+    code = [cell.source for cell in read_cells(path) if cell.kind == "code"]
+    assert [source for source in code if columns(source) > CODE_COLUMNS] == []
+
+
+@chapters
+def test_the_notebook_is_up_to_date(path: Path) -> None:
+    assert path.with_suffix(".ipynb").read_text(encoding="utf-8") == notebook_text(path)
