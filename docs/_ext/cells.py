@@ -26,6 +26,7 @@ import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbformat
@@ -134,6 +135,17 @@ def code_lines(source: str) -> int:
         bool(line.strip()) and not line.strip().startswith("#") and number not in skipped
         for number, line in enumerate(source.splitlines(), start=1)
     )
+
+
+def definitions(name: str) -> dict[str, Any]:
+    """Run the code of a chapter up to its first proof, and return what it defines."""
+    defined: dict[str, Any] = {"print": lambda *_: None}
+    for cell in read_cells(LEARN / f"{name}.py"):
+        if cell.role == "proof":
+            break
+        if cell.kind == "code" and cell.role != "recorded":
+            exec(cell.source, defined)
+    return defined
 
 
 if __name__ == "__main__":

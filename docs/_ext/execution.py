@@ -30,6 +30,7 @@ RECORDED = LEARN / "recorded"
 
 # Warnings are errors, except while torch itself is imported.
 PROLOGUE = """import torch, warnings
+torch.set_num_threads(1)  # several chapters run at once
 for category in (UserWarning, DeprecationWarning, FutureWarning, RuntimeWarning):
     warnings.simplefilter("error", category)"""
 

@@ -10,9 +10,11 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import style
-
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "_ext"))
+
+import style  # noqa: E402
+
 FIGURES = HERE.parent / "learn" / "figures"
 
 

@@ -1,0 +1,105 @@
+"""Figures of chapter 0: the map of the book, and the first attention weights."""
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cells import definitions
+from style import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    PANEL,
+    PURPLE,
+    SKY,
+    arrow,
+    box,
+    canvas,
+    figure,
+    new_figure,
+    note,
+    weight_table,
+)
+from transformer_blocks import record_attention
+
+
+@figure
+def map() -> Figure:
+    """Draw the parts of a translator, each with its chapter."""
+    made, axes = canvas(10, 8.6)
+
+    def part(
+        x: float, y: float, text: str, chapter: str, color: str = PANEL, width: float = 3.4
+    ) -> None:
+        box(axes, x, y, width, 0.66, color=color, alpha=1.0 if color == PANEL else 0.35)
+        note(axes, x + 0.14, y + 0.33, text, color=INK, size=9.5, ha="left")
+        if chapter:
+            note(
+                axes,
+                x + width - 0.14,
+                y + 0.33,
+                chapter,
+                color=INK,
+                size=9.5,
+                ha="right",
+            )
+
+    left, right = 0.4, 5.7
+    for x, name in ((left, "encoder"), (right, "decoder")):
+        bottom = 5.55
+        top = 3.15 if x == left else 1.75
+        box(axes, x - 0.25, top, 3.9, bottom - top, color=PANEL, alpha=0.4)
+        note(axes, x + 3.52, top + 0.25, name, size=9.5, ha="right")
+    part(left, 7.6, "猫は魚を食べます。", "", GREEN)
+    part(right, 7.6, "the cat", "", GREEN)
+    for x in (left, right):
+        part(x, 6.75, "tokens", "11")
+        part(x, 5.9, "embeddings, positions", "7", PURPLE)
+        arrow(axes, (x + 1.7, 7.6), (x + 1.7, 7.43))
+        arrow(axes, (x + 1.7, 6.75), (x + 1.7, 6.58))
+        arrow(axes, (x + 1.7, 5.9), (x + 1.7, 5.37))
+    part(left, 4.7, "self-attention", "1–4, 6", ORANGE)
+    part(left, 3.85, "feed-forward network", "8", SKY)
+    arrow(axes, (left + 1.7, 4.7), (left + 1.7, 4.53))
+    part(right, 4.7, "causal self-attention", "5", ORANGE)
+    part(right, 3.5, "cross-attention", "10", ORANGE)
+    part(right, 2.3, "feed-forward network", "8", SKY)
+    arrow(axes, (right + 1.7, 4.7), (right + 1.7, 4.18))
+    arrow(axes, (right + 1.7, 3.5), (right + 1.7, 2.98))
+    # The memory: from the top of the encoder to the cross-attention.
+    axes.plot(
+        [left + 1.7, left + 1.7, 4.9, 4.9],
+        [3.85, 2.8, 2.8, 3.83],
+        color="#020202",
+        lw=1.2,
+        marker="",
+    )
+    arrow(axes, (4.9, 3.83), (right - 0.02, 3.83))
+    note(axes, 3.6, 3.02, "memory")
+    arrow(axes, (right + 1.7, 2.3), (right + 1.7, 1.48))
+    part(right, 0.8, "choose the next token", "13", BLUE)
+    arrow(axes, (right + 1.7, 0.8), (right + 1.7, 0.5))
+    note(axes, right + 1.7, 0.28, "eats", color=INK, size=11)
+    part(left, 0.35, "train all of it", "12", BLUE)
+    part(left, 1.1, "look inside", "14", BLUE)
+    part(left, 1.85, "before, and since 2017", "9, 15", BLUE)
+    return made
+
+
+@figure
+def first_attention() -> Figure:
+    """Draw the cross-attention of chapter 0's model for the sentence of the book."""
+    chapter = definitions("00_map")
+    model, ours = chapter["model"], chapter["ours"]
+    translation = ["the", "cat", "eats", "fish", "."]
+    source, target = chapter["to_ids"]([(ours, translation)])
+    with record_attention(model) as recorded, torch.no_grad():
+        model(source, target[:, :-1])
+    weights = recorded["blocks.decoder.layers.0.cross_attention"][0][0].mean(0)
+    made = new_figure(5.2, 3.6)
+    axes: Axes = made.subplots()
+    weight_table(axes, weights.tolist(), queries=[*translation, "<eos>"], keys=ours)
+    axes.set_xlabel("source")
+    axes.set_ylabel("next target token")
+    return made

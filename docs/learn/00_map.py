@@ -1,0 +1,402 @@
+# %% [markdown]
+# # 0 Map and demo
+#
+# **What is a Transformer made of, and what does a small one learn in three seconds?**
+#
+# This chapter is the destination, shown at the start. You train a translator
+# that fits on one screen, take it apart, and see which chapter explains which
+# part. You need not understand the code yet. Run it, change it, and come back
+# after chapter 10, when you can write it yourself.
+#
+# One sentence accompanies us through the book:
+#
+# > 猫は魚を食べます。 — *The cat eats fish.*
+#
+# Japanese puts the verb last and marks the roles of the words by particles: は
+# marks the topic, を the object. A translator cannot go from left to right word
+# by word. To write *eats* as the third word, it must read the fifth.
+#
+# ## What a translator computes
+#
+# A translator assigns a probability to every target sentence
+# $y = (y_1, \dots, y_L)$, given the source sentence $x$. It computes it token by
+# token: the probability of each token, given the source and the tokens before
+# it. The product of all is the probability of the sentence.
+#
+# $$p(y \mid x) = \prod_{t=1}^{L} p(y_t \mid y_1, \dots, y_{t-1}, x)$$
+#
+# A **token** is a word or a part of one. Suppose that a model, having read
+# 猫は魚を食べます。, gives these probabilities to the tokens of our translation:
+#
+# | t | tokens so far | next token | probability |
+# | --- | --- | --- | --- |
+# | 1 | - | the | 0.9 |
+# | 2 | the | cat | 0.8 |
+# | 3 | the cat | eats | 0.5 |
+# | 4 | the cat eats | fish | 0.9 |
+# | 5 | the cat eats fish | . | 1.0 |
+#
+# The probability of the sentence is 0.9 · 0.8 · 0.5 · 0.9 · 1.0 = 0.324. Training
+# raises this number for the sentences of a corpus. To translate, the model
+# begins with nothing, appends its most probable token, and repeats. This is
+# called *greedy decoding*:
+
+# %% [markdown] tags=["formula"]
+# $$y_t = \arg\max_{v} \; p(v \mid y_1, \dots, y_{t-1}, x)$$
+#
+# until $y_t$ is the end of the sentence.
+
+# %% tags=["implementation"]
+import torch
+
+
+@torch.no_grad()
+def translate(model, source, *, max_length=10):
+    """Append the most probable token until the end."""
+    target = [BOS]
+    while len(target) < max_length and target[-1] != EOS:
+        logits = model(source, torch.tensor([target]))
+        target.append(int(logits[0, -1].argmax()))
+    return target
+
+
+# %% [markdown]
+# The model returns a number for each token of its vocabulary, a *logit*. The
+# token with the largest logit is the most probable one. `BOS` and `EOS` are
+# special tokens that mark the beginning and the end of a sequence.
+#
+# ## The map
+#
+# ![The parts of a translator from the source at the bottom left to the next target token at the top right, each with the number of the chapter that explains it: tokens 11, embeddings and positions 7, masks 5, self-attention 2 to 4 in 6 heads, layers 8, encoder and decoder with cross-attention 10, training 12, choosing the next token 13, looking inside 14.](figures/map.svg)
+#
+# Attention is the part that moves information between words. The encoder's
+# *self-attention* lets the words of the source exchange information. The
+# decoder's *causal self-attention* lets each target word use the ones before it.
+# *Cross-attention* lets the target read the source. All three are the same
+# operation, [the lookup of chapter 1](01_one_query.py).
+#
+# ## A corpus of 48 sentences
+#
+# Four beings eat, buy or see four things. Twelve sentences are held out: the
+# model never sees them in training. Ours is one of them.
+
+# %%
+from itertools import product
+
+beings = {"猫": "cat", "犬": "dog", "鳥": "bird", "子供": "child"}
+things = {"魚": "fish", "肉": "meat", "パン": "bread", "米": "rice"}
+verbs = {"食べ": "eats", "買い": "buys", "見": "sees"}
+pairs = [
+    (
+        [being, "は", thing, "を", verb, "ます", "。"],
+        ["the", beings[being], verbs[verb], things[thing], "."],
+    )
+    for being, thing, verb in product(beings, things, verbs)
+]
+ours = ["猫", "は", "魚", "を", "食べ", "ます", "。"]
+
+torch.manual_seed(0)
+shuffled = [pairs[i] for i in torch.randperm(len(pairs)).tolist()]
+shuffled.sort(key=lambda pair: pair[0] != ours)  # ours first
+held_out, training = shuffled[:12], shuffled[12:]
+print(len(training), "pairs for training, for example")
+print("".join(training[0][0]), "-", " ".join(training[0][1]))
+
+# %% [markdown]
+# A network computes with numbers. Each token gets an id, its index in a list.
+
+# %%
+BOS, EOS = 0, 1
+source_words = sorted({word for pair in pairs for word in pair[0]})
+target_words = sorted({word for pair in pairs for word in pair[1]})
+target_words = ["<bos>", "<eos>", *target_words]
+
+
+def to_ids(pairs):
+    """Return the token ids: sources (B, S) and targets (B, L)."""
+    sources = [
+        [source_words.index(w) for w in pair[0]] for pair in pairs
+    ]
+    targets = [
+        [target_words.index(w) for w in pair[1]] for pair in pairs
+    ]
+    return torch.tensor(sources), torch.tensor(
+        [[BOS, *ids, EOS] for ids in targets]
+    )
+
+
+source, target = to_ids(training)
+print(source.shape, target.shape)
+print(source[0].tolist(), target[0].tolist())
+
+# %% [markdown]
+# ## The model
+#
+# These are the boxes of the map, as modules of the library. The sizes are tiny:
+# one layer, vectors of 32 numbers, two heads.
+
+# %%
+from torch import nn
+
+from transformer_blocks import (
+    EncoderDecoder,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    build_decoder,
+    build_encoder,
+)
+
+SIZES = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64}
+
+
+class Translator(nn.Module):
+    """Embeddings, encoder, decoder, output layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.source_embedding = TokenEmbedding(len(source_words), 32)
+        self.target_embedding = TokenEmbedding(len(target_words), 32)
+        self.positions = SinusoidalPositionalEncoding(32)
+        self.blocks = EncoderDecoder(
+            build_encoder(**SIZES), build_decoder(**SIZES)
+        )
+        self.output = nn.Linear(32, len(target_words))
+
+    def forward(self, source, target):
+        """Return logits of the next tokens: (B, L, vocabulary)."""
+        x = self.positions(self.source_embedding(source))
+        y = self.positions(self.target_embedding(target))
+        return self.output(self.blocks(x, y))
+
+
+torch.manual_seed(0)
+model = Translator()
+print(sum(weight.numel() for weight in model.parameters()), "weights")
+
+# %% [markdown]
+# ## Training
+#
+# The loss is the negative logarithm of the probability of each correct next
+# token, averaged. Adam changes all weights 200 times to make it smaller.
+
+# %%
+import torch.nn.functional as F
+
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+for update in range(1, 201):
+    logits = model(source, target[:, :-1])  # predict each next token
+    loss = F.cross_entropy(
+        logits.flatten(0, 1), target[:, 1:].flatten()
+    )
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if update in (1, 50, 100, 200):
+        print(f"update {update:3d}: loss {loss.item():.3f}")
+model = model.eval()
+
+# %% [markdown]
+# At first the loss is about $\ln 15 = 2.71$, that of a guess among the 15 target
+# tokens. (It is a little higher, because fresh weights prefer some tokens
+# without a reason.) At the end almost all probability is on the correct token.
+#
+# Now the twelve sentences that the model has never seen:
+
+# %%
+correct = 0
+for words, translation in held_out:
+    ids = torch.tensor([[source_words.index(word) for word in words]])
+    found = [target_words[token] for token in translate(model, ids)]
+    correct += found[1:-1] == translation
+    if words == ours:
+        print("".join(words), "-", " ".join(found[1:-1]))
+print(f"{correct} of {len(held_out)} are translated correctly")
+
+# %% [markdown]
+# The model has learnt words and word order, and combines them anew. The demo of
+# this project does the same with a larger grammar, 26,000 sentences and subword
+# tokens. `make demo` trains it in three minutes.
+#
+# ## The same, by the library
+#
+# The loop above computes all earlier tokens again for each new one. The
+# library's {func}`~transformer_blocks.greedy_search` keeps their keys and values
+# in a *cache* ([chapter 13](13_choose_words.py)). The tokens are the same.
+
+# %% tags=["proof"]
+from transformer_blocks import greedy_search
+from transformer_blocks.generation import IncrementalDecoder
+
+sources, _ = to_ids(held_out)
+with torch.no_grad():
+    embedded = model.positions(model.source_embedding(sources))
+    memory = model.blocks.encoder(embedded)
+    decoder = model.blocks.decoder
+    steps = IncrementalDecoder(
+        decoder,
+        decoder.new_cache(memory=memory),
+        embed=lambda tokens, offset: model.positions(
+            model.target_embedding(tokens), offset=offset
+        ),
+        output=model.output,
+    )
+    first = torch.full((len(sources),), BOS)
+    found = greedy_search(steps, first, end_id=EOS, max_length=9)
+for ids, generation in zip(sources, found):
+    ours_alone = translate(model, ids[None])
+    assert ours_alone[1:-1] == list(generation.tokens)
+print(len(found), "translations are equal")
+
+# %% [markdown]
+# ## Look inside
+#
+# Which source words does the model read when it writes each target word?
+# {func}`~transformer_blocks.record_attention` collects the attention weights of
+# all attention modules in a forward pass.
+#
+# ![The cross-attention weights for our sentence, mean of both heads, one row for each predicted target word: cat reads 猫, eats reads 食べ, fish reads 魚.](figures/first_attention.svg)
+#
+# The rows are the target words that the model is about to write, and the columns
+# are the words of the source. Nobody told the model that *eats* corresponds to
+# 食べ. It found out, because that lowers the loss. The rows of *the* and of the
+# full stop need no particular word, since they are the same in all sentences.
+#
+# ## Broken on purpose
+#
+# If cross-attention carries the meaning of the source into the translation, then
+# a model without it cannot know what to translate. Predict what it writes for
+# two different sentences. {func}`~transformer_blocks.inspection.ablate` removes
+# parts of a trained model as long as the block lasts.
+
+# %% tags=["broken"]
+from transformer_blocks.inspection import ablate
+
+with ablate(model, modules=["blocks.decoder.layers.0.cross_attention"]):
+    for words, _ in held_out[:3]:
+        ids = torch.tensor([[source_words.index(w) for w in words]])
+        found = [target_words[token] for token in translate(model, ids)]
+        print("".join(words), "-", " ".join(found[1:-1]))
+
+# %% [markdown]
+# Without cross-attention the model writes the same for every source. The output
+# is still fluent: it is the language model inside the translator that speaks.
+# A program with such a mistake raises no error. Its losses look plausible, and
+# only its translations are wrong. Each chapter of this book breaks something in
+# this way, and shows how to find it.
+#
+# ## Exercises
+#
+# Replace the body of each function, and run the check below it. A solution is
+# folded under each exercise.
+#
+# ### Exercise 1: find the cross-attention
+#
+# `model.named_modules()` lists pairs of a name and a module. Return the names of
+# all modules that are a `MultiHeadAttention` and belong to the decoder's
+# cross-attention.
+
+# %% tags=["stub"]
+from transformer_blocks import MultiHeadAttention
+
+
+def find_cross_attention(model):
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, MultiHeadAttention)
+    ]
+
+
+# %% tags=["check"]
+deeper = EncoderDecoder(
+    build_encoder(**SIZES), build_decoder(**SIZES | {"num_layers": 3})
+)
+for each, count in ((model, 1), (deeper, 3)):
+    names = find_cross_attention(each)
+    assert len(names) == count, names
+    assert all("decoder" in name for name in names)
+
+
+# %% tags=["solution"]
+def find_cross_attention(model):
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, MultiHeadAttention)
+        and name.endswith("cross_attention")
+    ]
+
+
+# %% [markdown]
+# ### Exercise 2: the probability of a sentence
+#
+# Compute the probability that the model gives to a whole translation, as in the
+# table above. `source` has the shape (1, S). `target` is a list of token ids
+# which begins with `BOS` and ends with `EOS`. The model's logits for `target[:-1]`
+# predict `target[1:]`; a softmax over the vocabulary makes them probabilities.
+
+
+# %% tags=["stub"]
+@torch.no_grad()
+def probability(model, source, target):
+    logits = model(source, torch.tensor([target[:-1]]))
+    return float(logits.max())
+
+
+# %% tags=["check"]
+ids, right = to_ids([(ours, ["the", "cat", "eats", "fish", "."])])
+_, swapped = to_ids([(ours, ["the", "fish", "eats", "cat", "."])])
+assert 0.9 < probability(model, ids, right[0].tolist()) < 1
+assert 0 < probability(model, ids, swapped[0].tolist()) < 1e-3
+
+
+# %% tags=["solution"]
+@torch.no_grad()
+def probability(model, source, target):
+    logits = model(source, torch.tensor([target[:-1]]))
+    probabilities = logits[0].softmax(dim=-1)  # (L, vocabulary)
+    product = 1.0
+    for row, token in zip(probabilities, target[1:]):
+        product *= float(row[token])
+    return product
+
+
+# %% [markdown]
+# ### Exercise 3: count the weights
+#
+# An attention module has four projections. Each is a matrix of $d \times d$
+# weights and $d$ biases. A feed-forward network expands $d$ numbers to $f$ and
+# projects them back, with biases in both directions. A layer normalisation has
+# $2 d$ weights. Return the number of weights of an encoder layer, which has one
+# attention module, one feed-forward network and two normalisations.
+
+
+# %% tags=["stub"]
+def count_weights(d, f):
+    return 4 * d * d + 2 * d * f
+
+
+# %% tags=["check"]
+for d, f in ((32, 64), (512, 2048)):
+    encoder = build_encoder(
+        num_layers=1, d_model=d, num_heads=2, d_ff=f
+    )
+    expected = sum(weight.numel() for weight in encoder.parameters())
+    assert count_weights(d, f) == expected, "biases? normalisations?"
+
+
+# %% tags=["solution"]
+def count_weights(d, f):
+    attention = 4 * (d * d + d)
+    feed_forward = (d * f + f) + (f * d + d)
+    return attention + feed_forward + 2 * (2 * d)
+
+
+# %% [markdown]
+# ## Where to go
+#
+# - Begin with the one operation that everything else is made of:
+#   [chapter 1](01_one_query.py).
+# - The whole program again, with padding, a schedule and a test set:
+#   `examples/train_minimal.py`.
+# - The translator with subwords, checkpoints and beam search: `make demo`.
