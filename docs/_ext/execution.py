@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import platform
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,7 +112,8 @@ def run_cell(client: NotebookClient, source: str, path: Path) -> str:
     try:
         client.execute_cell(cell, 0)
     except Exception as error:
-        raise ChapterError(f"a cell of {path.name} fails:\n{error}") from None
+        message = re.sub(r"\x1b\[[\d;]*m", "", str(error))  # without colours
+        raise ChapterError(f"a cell of {path.name} fails:\n{message}") from None
     return "".join(text_of(output) for output in cell.outputs).rstrip()
 
 
