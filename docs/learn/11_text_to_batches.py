@@ -160,7 +160,7 @@ their_merges = json.loads(theirs.to_str())["model"]["merges"]
 ours, _ = learn_merges(sentences.replace("\n", " "), 30)
 assert ours == [tuple(pair) for pair in their_merges]
 print(len(ours), "merges are equal")
-print(ours[:4])
+print(*ours[:4])
 
 # %% [markdown]
 # ## Subwords of a real tokenizer
