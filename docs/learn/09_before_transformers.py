@@ -58,14 +58,14 @@ def reach(function, distances=(0, 1, 5, 10, 20)):
     output = function(x)[:, -1]
     (gradient,) = torch.autograd.grad(output.pow(2).sum() / 2, x)
     norms = gradient.norm(dim=-1).mean(dim=0)  # (21,)
-    return [f"{norms[20 - distance]:.1e}" for distance in distances]
+    return [f"{norms[20 - distance]:.0e}" for distance in distances]
 
 
 torch.manual_seed(0)
 rnn = nn.RNN(32, 32, batch_first=True)
 gru = nn.GRU(32, 32, batch_first=True)
 attention = SingleHeadAttention(32)
-print("distance       0       1       5      10      20")
+print("distance      0     1     5    10    20")
 for name, function in (
     ("RNN", lambda x: rnn(x)[0]),
     ("GRU", lambda x: gru(x)[0]),
