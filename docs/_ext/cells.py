@@ -24,6 +24,7 @@ folded text. It holds no output: whoever opens it runs it.
 
 import ast
 import re
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,14 +138,23 @@ def code_lines(source: str) -> int:
     )
 
 
-def definitions(name: str) -> dict[str, Any]:
-    """Run the code of a chapter up to its first proof, and return what it defines."""
+def definitions(name: str, *, until: str = "") -> dict[str, Any]:
+    """Run the code of a chapter, and return what it defines.
+
+    Args:
+        name: Name of the chapter's file, without suffix.
+        until: The last cell to run is the first whose code contains this text; if empty, the cell
+            before the first proof.
+    """
     defined: dict[str, Any] = {"print": lambda *_: None}
-    for cell in read_cells(LEARN / f"{name}.py"):
-        if cell.role == "proof":
-            break
-        if cell.kind == "code" and cell.role != "recorded":
-            exec(cell.source, defined)
+    with chdir(LEARN):  # as a notebook
+        for cell in read_cells(LEARN / f"{name}.py"):
+            if cell.role == "proof" and not until:
+                break
+            if cell.kind == "code" and cell.role not in ("recorded", "stub", "check"):
+                exec(cell.source, defined)
+                if until and until in cell.source:
+                    break
     return defined
 
 
