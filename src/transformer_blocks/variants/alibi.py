@@ -2,17 +2,24 @@ r"""ALiBi: positions as biases of the attention scores.
 
 A simple way to make attention depend on distance is to subtract the distance from the scores. ALiBi
 ("attention with linear biases", from "Train Short, Test Long", Press et al. 2021,
-https://arxiv.org/abs/2108.12409, section 3) adds no positional encoding to the embeddings; it
+https://arxiv.org/abs/2108.12409, section 3) adds no positional encoding to the embeddings. It
 subtracts from each score a bias that is proportional to the distance between query and key:
 
 .. math:: \mathrm{softmax}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_k}} - m_h\,|i - j|\right),
           \qquad m_h = 2^{-8h/H}, \quad h = 1, \ldots, H
 
-The slope :math:`m_h` differs between heads: those with a steep slope attend to near positions only,
-those with a flat slope to distant ones too. The slopes are not learned. The bias is as well defined
-at distance 5,000 as at 5, so a model that was trained on short sequences extrapolates to longer
-ones. With positional encodings that are added to the embeddings, a model cannot use positions that
-never occurred in training.
+The slope :math:`m_h` differs between heads: a steep slope favours near positions strongly, a flat
+one hardly. The slopes are not learned. The paper's models are causal language models, in which no
+key comes after its query, so that :math:`|i - j| = i - j`. Attention without a causal mask is our
+extension: the absolute value gives a key before the query and a key at the same distance after it
+the same bias, so the bias does not show on which side of the query a key is.
+
+The bias is defined at distance 5,000 as well as at 5. The paper reports that its models, trained on
+short sequences, *extrapolate*: their perplexity does not rise on longer sequences (figure 1), while
+that of models with sinusoidal or rotary positional encoding does. A model of 1.3 billion parameters
+that was trained on sequences of 1,024 tokens reaches, on sequences of 2,048 tokens, the perplexity
+of a sinusoidal model that was trained on 2,048. We have not measured extrapolation with this
+library.
 
 Next chapter: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
 """

@@ -1,13 +1,15 @@
 r"""Gated feed-forward network: a gated linear unit in place of the nonlinearity.
 
-Most later models replace the nonlinearity of :class:`~transformer_blocks.FeedForward` by a gated
-linear unit (GLU): two linear layers project the same input, and the activation of one projection,
-the *gate*, is multiplied elementwise with the other ("GLU Variants Improve Transformer", Shazeer
-2020, https://arxiv.org/abs/2002.05202, section 2):
+Many later models, among them LLaMA (https://arxiv.org/abs/2302.13971), replace the nonlinearity of
+:class:`~transformer_blocks.FeedForward` by a gated linear unit (GLU): two linear layers project the
+same input, and the activation of one projection, the *gate*, is multiplied elementwise with the
+other ("GLU Variants Improve Transformer", Shazeer 2020, https://arxiv.org/abs/2002.05202, section
+2):
 
 .. math:: \mathrm{FFN}_{SwiGLU}(x) = (\mathrm{Swish}(x W) \odot x V)\, W_2
 
-The gate :math:`\mathrm{Swish}(x W)` thus scales each element of :math:`x V`.
+The gate :math:`\mathrm{Swish}(x W)` thus scales each element of :math:`x V`. The paper reports
+better results than with ReLU and offers no explanation.
 
 Next chapter: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
 """

@@ -1,15 +1,17 @@
 r"""Grouped-query attention: several query heads share one head of keys and values.
 
-Autoregressive decoding is limited by memory bandwidth: each step reads all cached keys and values
-of every head. But heads with different queries can share keys and values. In grouped-query
-attention (GQA, Ainslie et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) the H query
-heads form G groups, and each group has one key head and one value head:
+Memory bandwidth often limits autoregressive decoding: each step reads all cached keys and values of
+every head. But heads with different queries can share keys and values. In grouped-query attention
+(GQA, Ainslie et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) the H query heads form G
+groups, and each group has one key head and one value head:
 
 .. math:: head_h = \mathrm{Attention}(Q W_h^Q,\ K W_{g(h)}^K,\ V W_{g(h)}^V),
           \qquad g(h) = \lceil h\,G / H \rceil
 
 The cache is smaller by a factor of H / G. G = H is multi-head attention, G = 1 is multi-query
-attention ("Fast Transformer Decoding", Shazeer 2019, https://arxiv.org/abs/1911.02150).
+attention ("Fast Transformer Decoding", Shazeer 2019, https://arxiv.org/abs/1911.02150). Fewer key
+and value heads can reduce quality. Ainslie et al. report that models with several groups, trained
+further from multi-head models, come close to the quality of multi-head attention.
 
 Next chapter: :mod:`transformer_blocks.variants.gated_feed_forward`, feed-forward with a gate.
 """

@@ -1,16 +1,18 @@
 r"""Query-key normalisation: bound the attention scores.
 
 A score is a dot product, and nothing in training bounds the norms of queries and keys. In large
-models they can grow until the softmax saturates and its gradient vanishes, so that training
-diverges ("Scaling Vision Transformers to 22 Billion Parameters", Dehghani et al. 2023,
+models they can grow until the softmax saturates; Dehghani et al. observed that training diverged
+then ("Scaling Vision Transformers to 22 Billion Parameters", 2023,
 https://arxiv.org/abs/2302.05442, section 2). If queries and keys are normalised first, only the
 learned gains of the normalisation scale the scores:
 
 .. math:: \mathrm{softmax}\left(\frac{\mathrm{norm}(q)\,\mathrm{norm}(k)^T}{\sqrt{d_k}}\right)
 
 The idea is from "Query-Key Normalization for Transformers" (Henry et al. 2020,
-https://arxiv.org/abs/2010.04245), which divides by the Euclidean norm. Later models use RMSNorm,
-which divides by the root mean square and learns a gain for each of the d_k elements.
+https://arxiv.org/abs/2010.04245), which divides by the Euclidean norm and learns one factor in
+place of 1 / sqrt(d_k). Dehghani et al. use layer normalisation. The default here is RMSNorm, which
+divides by the root mean square and learns a gain for each of the d_k elements. While all gains are
+1, a score is at most sqrt(d_k).
 
 Next chapter: :mod:`transformer_blocks.variants.grouped_query`, which makes the cache smaller.
 """

@@ -1,10 +1,10 @@
-r"""Rotary positional encoding: rotate queries and keys, so that scores depend on the distance.
+r"""Rotary positional encoding: rotate queries and keys by their positions.
 
-A positional encoding that is added to the embeddings (:mod:`transformer_blocks.embedding`) mixes
-position and content, and every layer has to separate them again. Rotary positional encoding (RoPE,
-"RoFormer", Su et al. 2021, https://arxiv.org/abs/2104.09864, section 3.2.2) leaves the embeddings
-unchanged. It takes the elements of a query in pairs, as points of a plane, and rotates each point
-by an angle proportional to the position m; and likewise the keys:
+A positional encoding that is added to the embeddings (:mod:`transformer_blocks.embedding`) puts
+position and content into one vector, from which every layer projects both. Rotary positional
+encoding (RoPE, "RoFormer", Su et al. 2021, https://arxiv.org/abs/2104.09864, section 3.2.2) leaves
+the embeddings unchanged. It takes the elements of a query in pairs, as points of a plane, and
+rotates each point by an angle proportional to the position m; and likewise the keys:
 
 .. math::
 
@@ -13,10 +13,13 @@ by an angle proportional to the position m; and likewise the keys:
    \end{pmatrix} \begin{pmatrix} q_{2i} \\ q_{2i+1} \end{pmatrix},
    \qquad \theta_i = 10000^{-2i/d_k}
 
-The dot product of two rotated vectors depends on the *difference* of their angles only. So a score
-depends on the distance between query and key, not on their absolute positions. The first pair of
-elements rotates fastest and distinguishes neighbouring positions; the last pair rotates slowest and
-distinguishes distant parts of a text.
+A rotation by :math:`m\theta` followed by the reverse of a rotation by :math:`n\theta` is a rotation
+by :math:`(m - n)\theta`. So the score of a query at position m and a key at position n depends on
+their content and on the *signed offset* m - n, not on m and n themselves. The sign matters: the key
+three positions before a query and the same key three positions after it have different scores, in
+general. The first pair of elements rotates fastest, by one radian per position, and distinguishes
+neighbouring positions. It completes a turn after :math:`2\pi` positions, so distant positions are
+distinguished by the later, slower pairs.
 
 Values are not rotated: they carry content, not positions.
 
@@ -33,10 +36,10 @@ from transformer_blocks.multi_head import QueryKeyTransform
 class RotaryPositionalEncoding(QueryKeyTransform):
     """A transform that rotates queries and keys by their positions.
 
-    It has no parameters and no maximum length. The last query has the position of the last key, so
-    it works for self-attention, and for decoding with a cache, which stores the rotated keys. It
-    does not suit cross-attention, as the distance between positions of two sequences is not
-    defined.
+    It has no parameters and no maximum length; that a trained model is good at lengths beyond those
+    of its training does not follow. The last query has the position of the last key, so it works
+    for self-attention, and for decoding with a cache, which stores the rotated keys. It does not
+    suit cross-attention, as the offset between positions of two sequences is not defined.
 
     Args:
         d_k: Size of the queries and keys of one head; even.
@@ -52,9 +55,12 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         >>> attention = MultiHeadAttention(16, num_heads=4, transforms=[rotary])
         >>> x = torch.randn(1, 1, 16).repeat(1, 6, 1)  # the same token six times
         >>> scores = attention.attention_weights(x, x).log()[0, 0]
-        >>> difference = scores[2, 1] - scores[2, 0]  # distance 1 compared with distance 2 ...
+        >>> difference = scores[2, 1] - scores[2, 0]  # offset 1 compared with offset 2 ...
         >>> torch.allclose(difference, scores[5, 4] - scores[5, 3], atol=1e-5)  # ... is the same
         True
+        >>> difference = scores[2, 3] - scores[2, 4]  # offsets -1 and -2: the sign matters
+        >>> torch.allclose(difference, scores[5, 4] - scores[5, 3], atol=1e-5)
+        False
     """
 
     def __init__(self, d_k: int, *, base: float = 10000.0) -> None:
