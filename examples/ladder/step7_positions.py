@@ -3,7 +3,7 @@
     python examples/ladder/step7_positions.py
 
 Self-attention is permutation-equivariant: if the tokens of its input are permuted, its outputs are
-the same vectors, permuted. It treats a sequence as a set. A *positional encoding* adds to each
+the same vectors, permuted. The order carries no information. A *positional encoding* adds to each
 token's embedding a vector that depends on its position. The paper's vectors are sines and cosines
 of many wavelengths, so that all positions differ and near positions are similar (section 3.5).
 
@@ -98,8 +98,8 @@ def main(folder: Path = FOLDER) -> None:
         print(f"  {name:18s} {change:18.1e} {last:13.2f}")
     print(
         """
-Without positions, all permutations of a sequence have the same output, up to rounding, and training
-cannot exceed an accuracy of 1/2."""
+Without positions, all permutations of a sequence have the same output, up to rounding. The cat
+comes first in half of them, so the expected accuracy is 1/2, whatever the training."""
     )
 
     table = sinusoidal_table(64, D_MODEL).float()
