@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "chapter",
     "columns",
+    "glossary",
     "katex_prerender",
     "learn",
     "step",
