@@ -1,0 +1,143 @@
+"""The Japanese README: made from README.md and its translations, and complete."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ENGLISH = (ROOT / "README.md").read_text("utf-8")
+MISSING_AT_MOST = 0.05
+
+
+def load_program() -> Any:
+    """Import docs/translate_readme.py, which is not on the path."""
+    path = ROOT / "docs" / "translate_readme.py"
+    spec = importlib.util.spec_from_file_location("translate_readme", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+program = load_program()
+CATALOG = program.read_catalog()
+LOOKUP = program.lookup_in(CATALOG)
+TRANSLATED = {
+    message: LOOKUP(message) for message in program.messages(ENGLISH) if LOOKUP(message) is not None
+}
+
+
+def code_blocks(text: str) -> list[list[str]]:
+    return [lines for kind, lines in program.blocks(text) if kind == "fence"]
+
+
+def test_the_japanese_readme_is_up_to_date() -> None:
+    written = (ROOT / "README.ja.md").read_text("utf-8")
+    assert written == program.translate(ENGLISH, LOOKUP), "run `python docs/translate_readme.py`"
+
+
+def test_almost_every_message_is_translated() -> None:
+    messages = program.messages(ENGLISH)
+    missing = [message for message in messages if message not in TRANSLATED]
+    assert len(messages) > 50
+    assert len(missing) <= MISSING_AT_MOST * len(messages), (
+        f"{len(missing)} of {len(messages)} messages of README.md are not translated in "
+        "docs/locale/ja/README.po; run `python docs/translate_readme.py`, translate them, and run "
+        "it again:\n" + "\n".join(missing)
+    )
+
+
+def test_without_translations_the_text_stays_the_same() -> None:
+    assert program.translate(ENGLISH, lambda message: None) == ENGLISH
+
+
+def test_code_and_images_are_copied() -> None:
+    japanese = program.translate(ENGLISH, LOOKUP)
+    assert code_blocks(japanese) == code_blocks(ENGLISH)
+    assert len(code_blocks(ENGLISH)) > 5
+    images = re.compile(r"!\[[^\]]*\]\((.*?)\)")
+    assert images.findall(japanese) == images.findall(ENGLISH) != []
+
+
+@pytest.mark.parametrize("message", TRANSLATED)
+def test_a_translation_keeps_code_links_and_emphasis(message: str) -> None:
+    translation = TRANSLATED[message]
+    assert set(re.findall(r"`[^`]+`", message)) <= set(re.findall(r"`[^`]+`", translation))
+    if "README" not in translation:  # the line that links to the other language
+        assert sorted(re.findall(r"\{\d\}", message)) == sorted(re.findall(r"\{\d\}", translation))
+    assert message.count("**") == translation.count("**")
+    assert "\n" not in translation
+
+
+def test_sentences_are_polite_japanese() -> None:
+    for message, translation in TRANSLATED.items():
+        text = re.sub(r"`[^`]*`|（[^（）]*）|\(.*?\)", "", translation).replace("**", "")
+        for sentence in re.findall(r"[^。：]+。", text):
+            if len(sentence) > 15:
+                polite = r"(ます|です|ません|ください|ました)。$"
+                assert re.search(polite, sentence), (message, sentence)
+
+
+def test_both_readmes_link_to_each_other() -> None:
+    assert ENGLISH.splitlines()[2] == "English | [日本語](README.ja.md)"
+    assert program.translate(ENGLISH, LOOKUP).splitlines()[2] == "[English](README.md) | 日本語"
+
+
+TEXT = """# Title
+
+The results are in
+[docs/results.md](docs/results.md).
+
+Three rules hold everywhere:
+"""
+
+
+def small_catalog() -> Any:
+    """Translate TEXT."""
+    catalog = program.Catalog()
+    catalog.add("Title", "題")
+    catalog.add("The results are in [{1}]({1}).", "結果は[{1}]({1})にあります。")
+    catalog.add("Three rules hold everywhere:", "すべてに共通する規則が3つあります。")
+    return catalog
+
+
+def test_a_moved_page_needs_no_translation() -> None:
+    lookup = program.lookup_in(small_catalog())
+    assert "結果は[docs/results.md](docs/results.md)にあります。" in program.translate(TEXT, lookup)
+    moved = TEXT.replace("docs/results.md", "docs/howto/results.md")
+    expected = "結果は[docs/howto/results.md](docs/howto/results.md)にあります。"
+    assert expected in program.translate(moved, lookup)
+    assert program.messages(moved) == program.messages(TEXT)
+
+
+def test_a_changed_paragraph_is_shown_in_english_and_counted() -> None:
+    old, new = "Three rules hold everywhere:", "Four rules hold everywhere:"
+    changed = TEXT.replace(old, new).replace("The results", "All results")
+    catalog = small_catalog()
+    program.update(catalog, changed)
+    lookup = program.lookup_in(catalog)
+    assert catalog.get(new).fuzzy  # the old translation is proposed, and not used
+    assert catalog.get(new).string == "すべてに共通する規則が3つあります。"
+    english = "All results are in\n[docs/results.md](docs/results.md)."  # with its line break
+    assert program.translate(changed, lookup) == f"# 題\n\n{english}\n\n{new}\n"
+    missing = [message for message in program.messages(changed) if lookup(message) is None]
+    assert missing == ["All results are in [{1}]({1}).", new]
+
+
+def test_every_kind_of_block_is_translated() -> None:
+    text = (
+        "# One\n\ntwo lines,\none message\n\n| a cell | `code` | -  |\n|---|---|---|\n"
+        "| ![x](y) | [z](z) | |\n\n- first\n  item\n  - second\n\n1. third\n\n"
+        "```\n# copied\n- copied\n```\n<p>copied\n</p>\n"
+    )
+    shouted = {message: message.upper().replace("X", "x") for message in program.messages(text)}
+    expected = (
+        "# One\n\nTWO LINES, ONE MESSAGE\n\n| A CELL | `code` | -  |\n|---|---|---|\n"
+        "| ![x](y) | [z](z) | |\n\n- FIRST ITEM\n  - SECOND\n\n1. THIRD\n\n"
+        "```\n# copied\n- copied\n```\n<p>copied\n</p>\n"
+    ).replace("# One", "# ONE")
+    assert program.translate(text, shouted.get) == expected
