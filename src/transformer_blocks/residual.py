@@ -4,14 +4,28 @@ A deep stack can be trained only if gradients reach its lower layers. Every subl
 (attention or feed-forward network) is therefore wrapped in a residual connection, :math:`x + f(x)`
 ("Deep Residual Learning for Image Recognition", He et al. 2015, https://arxiv.org/abs/1512.03385):
 the gradient flows through the sum undiminished, whatever the sublayer does. The vectors that all
-sublayers of a stack read from and add to are called the *residual stream*. Layer normalisation
-keeps the scale of the activations constant ("Layer Normalization", Ba et al. 2016,
-https://arxiv.org/abs/1607.06450). The two classes differ in where they normalise:
+sublayers of a stack read from and add to are called the *residual stream*.
 
-- :class:`PostNorm`, the paper's order (sections 3.1 and 5.4):
-  :math:`\mathrm{LayerNorm}(x + \mathrm{dropout}(f(x)))`. It needs a warm-up of the learning rate
-  (:mod:`transformer_blocks.schedule`).
-- :class:`PreNorm`: :math:`x + \mathrm{dropout}(f(\mathrm{LayerNorm}(x)))`. The residual stream
+*Layer normalisation* keeps the scale of the activations constant ("Layer Normalization", Ba et al.
+2016, https://arxiv.org/abs/1607.06450). It subtracts from each vector the mean of its components
+and divides by their standard deviation; a learned scale :math:`\gamma` and shift :math:`\beta`
+follow, one of each per component:
+
+.. math::
+
+   \mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta,
+   \qquad \mu = \frac{1}{d_{model}} \sum_i x_i, \quad
+   \sigma^2 = \frac{1}{d_{model}} \sum_i (x_i - \mu)^2
+
+The small :math:`\epsilon` (:math:`10^{-5}` in ``torch.nn.LayerNorm``) prevents a division by zero.
+Each position is normalised by itself, so that neither padding nor other sequences have an effect.
+
+The two classes differ in where they normalise:
+
+- :class:`PostNorm`, the paper's order: :math:`\mathrm{LayerNorm}(x + f(x))` (section 3.1), with
+  dropout applied to :math:`f(x)` before the addition (section 5.4). It needs a warm-up of the
+  learning rate (:mod:`transformer_blocks.schedule`).
+- :class:`PreNorm`: :math:`x + f(\mathrm{LayerNorm}(x))`, with the same dropout. The residual stream
   passes from the first layer to the last without normalisation, which makes training easier ("On
   Layer Normalization in the Transformer Architecture", Xiong et al. 2020,
   https://arxiv.org/abs/2002.04745). A stack of such layers therefore ends with one more layer
@@ -113,7 +127,7 @@ def new_residual(factory: Callable[[], Residual]) -> Residual:
 
 
 class PostNorm(Residual):
-    r"""Normalise after the addition, as the paper does: :math:`\mathrm{LayerNorm}(x + f(x))`.
+    r"""Normalise after the addition: :math:`\mathrm{LayerNorm}(x + f(x))` (section 3.1).
 
     Example:
         >>> residual = PostNorm(16, dropout=0.0)
