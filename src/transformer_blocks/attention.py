@@ -13,8 +13,8 @@ softmax turns the scores of one query into attention weights, which are positive
 
 Why divide by :math:`\sqrt{d_k}`? If the elements of a query and of a key are independent random
 numbers with mean 0 and variance 1, their dot product has a standard deviation of :math:`\sqrt{d_k}`
-(the paper's footnote 4). Without the factor, the scores of large heads lie far apart, the softmax
-saturates, and its gradient vanishes.
+(the paper's footnote 4). Without the factor, the scores of heads with a large :math:`d_k` would lie
+far apart: the softmax saturates, and its gradient becomes very small.
 
 This chapter is the *explicit implementation*: :func:`scaled_dot_product_attention` computes the
 equation term by term and also returns the attention weights. An attention layer accepts any

@@ -1,9 +1,11 @@
 """Builders: whole stacks built from a few sizes.
 
 The classes of this package receive their parts as arguments, so that any part can be replaced. The
-builders compose the parts of the paper; their defaults are the base model (table 3: 6 layers,
-d_model 512, 8 heads, d_ff 2048, dropout 0.1; post-norm). Other parts are passed as factories, which
-are functions that return a new part for every layer.
+builders compose the parts of the paper. Their defaults are the sizes of the base model (table 3: 6
+layers, d_model 512, 8 heads, d_ff 2048, dropout 0.1) and its order of normalisation (post-norm,
+section 3.1). One default differs: the attention projections have biases, which the paper's have
+not. Other parts are passed as factories, which are functions that return a new part for every
+layer.
 
 Next chapter: :mod:`transformer_blocks.loss`, which training minimises.
 """
@@ -77,9 +79,14 @@ def build_encoder(
             parameters.
 
     Example:
-        >>> encoder = build_encoder()  # the base model of the paper
+        >>> encoder = build_encoder(  # the encoder of the paper's base model
+        ...     attention=lambda: MultiHeadAttention(512, 8, bias=False)
+        ... )
         >>> sum(weight.numel() for weight in encoder.parameters())
-        18914304
+        18902016
+        >>> with_biases = build_encoder()  # 4 * 512 biases in the attention of each of 6 layers
+        >>> sum(weight.numel() for weight in with_biases.parameters()) - 18902016
+        12288
         >>> modern = build_encoder(  # the layers of current language models
         ...     num_layers=2,
         ...     d_model=64,

@@ -4,7 +4,7 @@ Each token id selects a row of a learned embedding matrix (section 3.4 of "Atten
 Need", Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; *the paper* from here on). Attention
 is permutation-equivariant: without further information, a sequence would be a bag of words. A
 positional encoding, one vector per position, is therefore added (section 3.5). The paper's
-encodings are sines and cosines of geometrically increasing wavelengths, from :math:`2\pi` to
+encodings are sines and cosines of geometrically increasing wavelengths, from :math:`2\pi` to almost
 :math:`10000 \cdot 2\pi` positions:
 
 .. math::
@@ -13,8 +13,9 @@ encodings are sines and cosines of geometrically increasing wavelengths, from :m
    PE_{(pos, 2i+1)} &= \cos(pos / 10000^{2i/d_{model}})
 
 A shift by k positions rotates each (sine, cosine) pair by a fixed angle, whatever the position:
-:math:`PE_{pos+k}` is a linear function of :math:`PE_{pos}`, so an attention head can learn to
-attend by relative position, for example to the token three positions earlier.
+:math:`PE_{pos+k}` is a linear function of :math:`PE_{pos}`. The authors chose the sinusoids because
+they expected that attention could then easily learn to attend by relative position, for example to
+the token three positions earlier.
 
 Next chapter: :mod:`transformer_blocks.masks`, which positions must not be attended to.
 """
@@ -39,10 +40,13 @@ from transformer_blocks._checks import (
 class TokenEmbedding(nn.Module):
     r"""Embed token ids as learned vectors, scaled by :math:`\sqrt{d_{model}}` (section 3.4).
 
-    The embeddings are initialised with a standard deviation of :math:`1/\sqrt{d_{model}}`. Scaled,
-    they have a standard deviation of 1, the order of magnitude of the positional encodings that are
-    added to them; unscaled, the matrix is a suitable initialisation of an output projection that
-    shares it (section 3.4, *tied embeddings*): ``projection.weight = embedding.weight``.
+    The paper multiplies by :math:`\sqrt{d_{model}}`; it gives neither a reason for it nor the
+    initialisation. Here, the matrix is initialised with a standard deviation of
+    :math:`1/\sqrt{d_{model}}`, so that initial embeddings have a standard deviation of 1 after the
+    scaling; the root mean square of the positional encodings that are added to them is
+    :math:`\sqrt{1/2}`. An output projection can share the matrix (section 3.4, *tied embeddings*),
+    ``projection.weight = embedding.weight``, and uses it without the factor. Its initial logits
+    then have a standard deviation of 1 for inputs of unit variance.
 
     Args:
         vocabulary_size: V, the number of token ids.

@@ -13,8 +13,9 @@ different positions (section 3.2.2):
    \mathrm{MultiHead}(Q, K, V) &= \mathrm{Concat}(head_1, \ldots, head_H) W^O \\
    head_i &= \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
 
-Each head has only d_k = d_model / H dimensions, so the cost is similar to that of one head with all
-d_model dimensions.
+Each head has only d_k = d_model / H dimensions, so the total cost is similar to that of one head
+with all d_model dimensions. The paper's projections have no biases; here they have biases unless
+``bias=False``, as in ``torch.nn.MultiheadAttention``.
 
 Both layers serve the three uses of section 3.2.3. In self-attention, queries, keys and values are
 projections of the same sequence. In cross-attention, the queries come from the decoder, the keys
@@ -61,7 +62,7 @@ class SingleHeadAttention(nn.Module):
         d_model: Size of the input and output vectors, and of the queries and keys.
         scale: Factor of the scores; 1 / sqrt(d_model) if not given. Pass ``scale=1.0`` to see what
             goes wrong without it.
-        bias: Whether the projections have a bias.
+        bias: Whether the projections have a bias; the paper's have none.
 
     Raises:
         TypeError: If an argument is of the wrong type.
