@@ -86,10 +86,13 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
 def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
     """Load the corpus and train the tokenizers of a new run."""
     corpus = corpus_of(config)
-    texts = {
-        "source": [pair.source for pair in corpus.train],
-        "target": [pair.target for pair in corpus.train],
-    }
+    sides = (
+        [pair.source for pair in corpus.train],
+        [pair.target for pair in corpus.train],
+    )
+    texts: dict[str, list[str]] = {}
+    for name, side in zip(config.tokenizer_names, sides, strict=True):
+        texts.setdefault(name, []).extend(side)
     hashes = run.train_tokenizers(texts, config.vocabulary, lock)
     return replace(config, data_hash=corpus.fingerprint, tokenizers=hashes)
 

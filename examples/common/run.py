@@ -30,7 +30,7 @@ from common.errors import UserError
 from common.files import FolderLock, file_hash, read_text, write_atomically
 from common.tokenizer import Tokenizer
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """The version of ``config.json`` and of the checkpoints' state that this program writes."""
 REPORTED = {"epoch", "step", "train_loss", "validation_loss", "minutes"}
 """The metrics that every line of ``metrics.jsonl`` holds."""
@@ -96,6 +96,11 @@ class Config:
     """The first format version whose ``config.json`` holds its own SHA-256."""
 
     @property
+    def tokenizer_names(self) -> tuple[str, ...]:
+        """The name of the file of each tokenizer in ``TOKENIZERS``; two may share a file."""
+        return self.TOKENIZERS
+
+    @property
     def definition(self) -> dict[str, Any]:
         """All fields that may not change while a run is trained, as its checkpoints hold them."""
         content = asdict(self)
@@ -157,7 +162,7 @@ class Run(Generic[AnyConfig]):
         self.metrics = folder / "metrics.jsonl"
 
     def tokenizer_file(self, name: str = "tokenizer") -> Path:
-        """Return the path of a tokenizer, one of ``Config.TOKENIZERS``."""
+        """Return the path of a tokenizer, one of ``Config.tokenizer_names``."""
         return self.folder / f"{name}.model"
 
     # The configuration
@@ -295,10 +300,11 @@ class Run(Generic[AnyConfig]):
             UserError: If one is missing, damaged or from another run.
         """
         tokenizers = []
-        for name in config.TOKENIZERS:
+        for name in config.tokenizer_names:
             path = self.tokenizer_file(name)
-            tokenizers.append(Tokenizer.load(path))
-            if file_hash(path) != config.tokenizers.get(name):
+            if name in config.tokenizers:
+                tokenizers.append(Tokenizer.load(path))
+            if name not in config.tokenizers or file_hash(path) != config.tokenizers[name]:
                 raise UserError(f"{path} is not the tokenizer that this run was trained with")
         return tokenizers
 

@@ -83,6 +83,12 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         help="largest vocabulary size of each language, in subwords",
     )
     train.add_argument(
+        "--shared-vocabulary",
+        action=argparse.BooleanOptionalAction,
+        help="one vocabulary and one embedding matrix for both languages (section 3.4 of the "
+        "paper; default: only with --preset base)",
+    )
+    train.add_argument(
         "--batch-tokens",
         type=number(int, "above 0"),
         help="maximum number of tokens on either side of a batch, padding included",

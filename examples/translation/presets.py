@@ -24,6 +24,8 @@ class Config(TrainingConfig):
         max_length: Maximum number of tokens of a sentence.
         pre_norm: Whether a Transformer normalises before each sublayer; the paper's does after it.
         tie_embeddings: Whether target embeddings and output layer share their weights.
+        shared_vocabulary: Whether source and target have one tokenizer, trained on the sentences of
+            both, and one embedding matrix, as in the paper (sections 3.4 and 5.1).
         batch_tokens: Maximum number of tokens on either side of a batch.
         label_smoothing: Share of the target probability that is spread over all tokens.
         preset: Name of the preset that the other settings come from.
@@ -45,6 +47,7 @@ class Config(TrainingConfig):
     tie_embeddings: bool
     batch_tokens: int
     label_smoothing: float
+    shared_vocabulary: bool = False
     preset: str = "tiny"
     corpus: str = "toy"
     source_language: str = "ja"
@@ -61,11 +64,16 @@ class Config(TrainingConfig):
     TOKENIZERS: ClassVar[tuple[str, ...]] = ("source", "target")
     SEALED_SINCE: ClassVar[int] = 4
 
+    @property
+    def tokenizer_names(self) -> tuple[str, ...]:
+        """The name of the file of each tokenizer; with a shared vocabulary, both are one file."""
+        return ("shared", "shared") if self.shared_vocabulary else self.TOKENIZERS
+
     @classmethod
     def upgrade(cls, content: dict[str, Any]) -> dict[str, Any]:
         """Convert the content of an earlier format, in which some fields were in ``settings``."""
         settings: dict[str, Any] = content.pop("settings", {})
-        content["data_hash"] = content.pop("corpus_hash", "")
+        content.setdefault("data_hash", content.pop("corpus_hash", ""))
         return super().upgrade({**settings, **content})
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> Translator:
@@ -93,6 +101,7 @@ def build_transformer(config: Config, *vocabularies: int) -> Transformer:
         max_length=config.max_length,
         residual=PreNorm if config.pre_norm else PostNorm,
         tie_embeddings=config.tie_embeddings,
+        share_embeddings=config.shared_vocabulary,
     )
 
 
@@ -112,6 +121,7 @@ def build_recurrent(
             max_length=config.max_length,
             attention=attention(d_state),
             tie_embeddings=config.tie_embeddings,
+            share_embeddings=config.shared_vocabulary,
         )
 
     return build
@@ -175,7 +185,8 @@ BASE = Config(
     max_length=512,
     pre_norm=False,
     tie_embeddings=True,
-    vocabulary=16000,
+    shared_vocabulary=True,
+    vocabulary=37000,
     batch_tokens=12500,
     peak_rate=None,
     warmup_steps=4000,
@@ -184,7 +195,12 @@ BASE = Config(
     epochs=100,
     patience=10,
 )
-"""The paper's base model and training (table 3, section 5), for a GPU."""
+"""The paper's base model and training (table 3, section 5), for a GPU.
+
+One vocabulary of 37,000 tokens serves both languages, and one matrix is source embedding, target
+embedding and output layer. Two processes, or ``--accumulate 2``, make the paper's updates of 25,000
+source and 25,000 target tokens.
+"""
 
 PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
 

@@ -37,7 +37,7 @@ from transformer_blocks import (
     TokenEmbedding,
     padding_mask,
 )
-from translation.translator import Attentions, Translator
+from translation.translator import Attentions, Translator, share_weight
 
 State = tuple[Tensor, Tensor]
 """The hidden state and the cell state of an LSTM, each of shape (num_layers, B, d_state)."""
@@ -57,9 +57,12 @@ class RecurrentTranslator(Translator):
         attention: Attention from the decoder's states to the encoder's, of size ``d_state``; None
             for the fixed vector.
         tie_embeddings: Whether target embeddings and output layer share their weights.
+        share_embeddings: Whether source and target embeddings share their weights, too; both sides
+            then have one vocabulary.
 
     Raises:
-        ValueError: If a size is not positive or ``d_state`` is odd.
+        ValueError: If a size is not positive, ``d_state`` is odd, or ``share_embeddings`` is set
+            and the vocabularies differ in size.
 
     Example:
         >>> attention = MultiHeadAttention(32, num_heads=1)
@@ -82,6 +85,7 @@ class RecurrentTranslator(Translator):
         max_length: int = 512,
         attention: MultiHeadAttention | None,
         tie_embeddings: bool = True,
+        share_embeddings: bool = False,
     ) -> None:
         if d_state % 2:
             raise ValueError(f"d_state must be even, got d_state={d_state}")
@@ -110,6 +114,8 @@ class RecurrentTranslator(Translator):
         self.output = nn.Linear(d_model, target_vocabulary, bias=False)
         if tie_embeddings:
             self.output.weight = self.target_embedding.weight
+        if share_embeddings:
+            share_weight(self.source_embedding, self.target_embedding)
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor, State]:
         """Encode the source in both directions.

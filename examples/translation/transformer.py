@@ -19,7 +19,7 @@ from transformer_blocks import (
     padding_mask,
 )
 from transformer_blocks.generation import IncrementalDecoder
-from translation.translator import Attentions, Translator
+from translation.translator import Attentions, Translator, share_weight
 
 
 class Transformer(Translator):
@@ -37,6 +37,12 @@ class Transformer(Translator):
         residual: ``PostNorm``, the paper's, or ``PreNorm``, easier to train.
         tie_embeddings: Whether target embeddings and output layer share their weights (section
             3.4).
+        share_embeddings: Whether source and target embeddings share their weights, too, as in the
+            paper (section 3.4); both sides then have one vocabulary.
+
+    Raises:
+        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
+            ``share_embeddings`` is set and the vocabularies differ in size.
 
     Example:
         >>> model = Transformer(100, 100, num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -59,6 +65,7 @@ class Transformer(Translator):
         max_length: int = 512,
         residual: type[Residual] = PostNorm,
         tie_embeddings: bool = True,
+        share_embeddings: bool = False,
     ) -> None:
         super().__init__()
         self.max_length = max_length
@@ -93,6 +100,8 @@ class Transformer(Translator):
         self.output = nn.Linear(d_model, target_vocabulary, bias=False)
         if tie_embeddings:
             self.output.weight = self.target_embedding.weight
+        if share_embeddings:
+            share_weight(self.source_embedding, self.target_embedding)
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Encode the source.

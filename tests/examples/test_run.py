@@ -79,11 +79,15 @@ SETTINGS_OF_OLD = (
 def old_content(run: Run[Config], version: int) -> dict[str, Any]:
     """Make the content of ``config.json`` as a program of an earlier version wrote it."""
     content: dict[str, Any] = json.loads(run.config_file.read_text(encoding="utf-8"))
-    for name in ("sha256", "steps", "report_steps"):  # unknown then
+    for name in ("sha256", "shared_vocabulary"):  # unknown then
+        del content[name]
+    content["format_version"] = version
+    if version == 5:
+        return sealed(content)
+    for name in ("steps", "report_steps"):
         del content[name]
     content["settings"] = {name: content.pop(name) for name in SETTINGS_OF_OLD}
     content["corpus_hash"] = content.pop("data_hash")
-    content["format_version"] = version
     if version < 4:
         for name in ("valid_source", "valid_target", "test_source", "test_target"):
             del content[name]  # all splits were held out
@@ -91,10 +95,13 @@ def old_content(run: Run[Config], version: int) -> dict[str, Any]:
         del content["settings"]["accumulate"]  # one batch an update
     if version < 2:
         del content["settings"]["model"]  # there was only the Transformer
-    if version >= 4:
-        sealed = json.dumps(content, sort_keys=True).encode()
-        content["sha256"] = hashlib.sha256(sealed).hexdigest()
-    return content
+    return sealed(content) if version >= 4 else content
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Add the SHA-256 of a configuration's content."""
+    text = json.dumps(content, sort_keys=True)
+    return content | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def make_old(run: Run[Config], version: int, names: dict[str, str]) -> None:
@@ -105,7 +112,10 @@ def make_old(run: Run[Config], version: int, names: dict[str, str]) -> None:
         for name, value in content.items()
         if name not in ("minutes", "data_dir", "format_version", "sha256")
     }
-    definition["settings"] = {k: v for k, v in content["settings"].items() if k != "epochs"}
+    if version < 5:
+        definition["settings"] = {k: v for k, v in content["settings"].items() if k != "epochs"}
+    else:
+        del definition["epochs"]
     for folder in (run.best, run.checkpoints):
         path = max(folder.iterdir())
         checkpoint = load_checkpoint(path)
@@ -122,7 +132,7 @@ def make_old(run: Run[Config], version: int, names: dict[str, str]) -> None:
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_a_configuration_of_an_earlier_format_is_converted(run: Run[Config], version: int) -> None:
     config = run.read_config()
     make_old(run, version, {})
@@ -133,7 +143,7 @@ def test_a_configuration_of_an_earlier_format_is_converted(run: Run[Config], ver
 OLD_NAMES = {"up_projection": "widen", "down_projection": "narrow", "gate_projection": "gate"}
 
 
-@pytest.mark.parametrize("version", [1, 4])
+@pytest.mark.parametrize("version", [1, 4, 5])
 @pytest.mark.parametrize("names", [{}, OLD_NAMES], ids=["same names", "old names"])
 def test_the_weights_of_an_earlier_format_load_or_are_refused_in_one_sentence(
     run: Run[Config], version: int, names: dict[str, str]
@@ -151,7 +161,7 @@ def test_the_weights_of_an_earlier_format_load_or_are_refused_in_one_sentence(
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-@pytest.mark.parametrize("version", [1, 4])
+@pytest.mark.parametrize("version", [1, 4, 5])
 def test_a_run_of_an_earlier_format_is_not_resumed(
     run: Run[Config], version: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,9 +185,9 @@ def test_weights_of_another_configuration_are_refused_in_an_earlier_format(
 
 def test_a_newer_format_is_refused(run: Run[Config]) -> None:
     content = json.loads(run.config_file.read_text(encoding="utf-8"))
-    content["format_version"] = 6
+    content["format_version"] = 7
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="format version 6, newer than this program's 5"):
+    with pytest.raises(UserError, match="format version 7, newer than this program's 6"):
         run.read_config()
 
 

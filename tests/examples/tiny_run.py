@@ -54,11 +54,14 @@ def begin(folder: Path, config: Config = SETTINGS, **options: Any) -> Translatio
         config = replace(begun, epochs=config.epochs, minutes=config.minutes)
     else:
         folder.mkdir(parents=True, exist_ok=True)
+        texts: dict[str, list[str]] = {}
+        for name, side in zip(config.tokenizer_names, Config.TOKENIZERS, strict=True):
+            texts.setdefault(name, []).extend(getattr(pair, side) for pair in corpus.train)
         hashes = {}
-        for side in Config.TOKENIZERS:
-            path, texts = run.tokenizer_file(side), [getattr(pair, side) for pair in corpus.train]
-            Tokenizer.train(texts, vocab_size=config.vocabulary, path=path)
-            hashes[side] = file_hash(path)
+        for name, sentences in texts.items():
+            path = run.tokenizer_file(name)
+            Tokenizer.train(sentences, vocab_size=config.vocabulary, path=path)
+            hashes[name] = file_hash(path)
         config = replace(config, corpus="files", data_hash=corpus.fingerprint, tokenizers=hashes)
         run.write_config(config)
     return TranslationTraining(run, config, corpus, device=torch.device("cpu"), **options)
