@@ -1,0 +1,416 @@
+"""The ledger of the paper: every name in docs/paper.toml exists, and what no other test proves."""
+
+import ast
+import importlib
+import inspect
+import itertools
+import math
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.test_language import LEFT_OUT
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from common.optimiser import make_adam
+from paper import table1, table3
+from transformer_blocks import (
+    FeedForward,
+    MultiHeadAttention,
+    PostNorm,
+    attention_weights,
+    noam_rate,
+    scaled_dot_product_attention,
+    sinusoidal_table,
+    sliding_window_mask,
+)
+from transformer_blocks.loss import cross_entropy
+from translation.decoding import _length_limit
+from translation.transformer import Transformer
+
+ROOT = Path(__file__).parent.parent
+LEDGER = ROOT / "docs" / "paper.toml"
+ENTRIES: list[dict[str, Any]] = tomllib.loads(LEDGER.read_text("utf-8"))["entry"]
+SECTIONS = [
+    *("3", "3.1", "3.2", "3.2.1", "3.2.2", "3.2.3", "3.3", "3.4", "3.5", "4"),
+    *("5.1", "5.2", "5.3", "5.4", "6.1", "6.2", "6.3", "Attention visualisations"),
+]
+KINDS = {"architecture", "equation", "figure", "table", "statement", "setting"}
+REQUIRED = {"id", "section", "kind", "title", "says", "code", "tests", "chapter"}
+OPTIONAL = {"number", "row", "formula", "measured", "parameters", "deviation"}
+every_entry = pytest.mark.parametrize("entry", ENTRIES, ids=[each["id"] for each in ENTRIES])
+
+
+# The ledger
+
+
+def source_of(path: str) -> str:
+    """Return the source of an object, given its dotted path; of a module, its whole file."""
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
+        try:
+            found: Any = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):
+                raise
+            continue
+        for part in parts[length:]:
+            found = inspect.getattr_static(found, part)
+        found = getattr(found, "__func__", found)  # of a class method
+        found = getattr(found, "fget", found)  # of a property
+        return inspect.getsource(inspect.unwrap(found))
+    raise ModuleNotFoundError(path)
+
+
+@cache
+def named_tests(path: str) -> set[str]:
+    """Return the names of the test functions in a file."""
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    return {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+@every_entry
+def test_an_entry_has_its_fields(entry: dict[str, Any]) -> None:
+    assert entry.keys() >= REQUIRED
+    assert entry.keys() <= REQUIRED | OPTIONAL
+    assert entry["kind"] in KINDS
+    assert entry["chapter"] in range(16)
+    assert re.fullmatch(r"[a-z0-9-]+", entry["id"])
+    assert all(code.keys() == {"object", "line"} for code in entry["code"])
+    assert entry["code"] or "Not built" in entry["deviation"]
+
+
+@every_entry
+def test_every_line_of_code_occurs_once_in_its_object(entry: dict[str, Any]) -> None:
+    for code in entry["code"]:
+        lines = [line.strip() for line in source_of(code["object"]).splitlines()]
+        assert lines.count(code["line"]) == 1, code
+
+
+@every_entry
+def test_every_test_exists(entry: dict[str, Any]) -> None:
+    assert entry["tests"] or not entry["code"]
+    for test in entry["tests"]:
+        path, _, name = test.partition("::")
+        assert name in named_tests(path), test
+
+
+def test_a_wrong_name_is_found() -> None:
+    for wrong in ("transformer_blocks.no_such_name", "no_such_module.f"):
+        with pytest.raises((AttributeError, ModuleNotFoundError)):
+            source_of(wrong)
+    assert "test_no_such_test" not in named_tests("tests/test_paper.py")
+
+
+def test_the_entries_are_complete_and_in_the_paper_s_order() -> None:
+    ids = [entry["id"] for entry in ENTRIES]
+    assert len(set(ids)) == len(ids)
+    sections = [section for section, _ in itertools.groupby(entry["section"] for entry in ENTRIES)]
+    assert sections == SECTIONS
+    equations = [each.get("number") for each in ENTRIES if each["kind"] == "equation"]
+    assert [number for number in equations if number] == [1, 2, 3]
+    figures = {entry["number"] for entry in ENTRIES if entry["kind"] == "figure"}
+    assert figures == {1, 2, 3}
+    tables = [entry for entry in ENTRIES if entry["kind"] == "table"]
+    rows = {
+        number: [entry["row"] for entry in tables if entry["number"] == number and "row" in entry]
+        for number in (1, 3)
+    }
+    assert {*rows[1]} | {"convolutional, k = 3, dilated"} == table1.ROWS.keys()
+    assert len(rows[1]) == 4
+    assert rows[3] == [*table3.ROWS]
+    assert any(entry["number"] == 2 for entry in tables)
+
+
+def test_the_ledger_uses_the_field_s_terms() -> None:
+    text = LEDGER.read_text("utf-8")
+    for pattern, term in LEFT_OUT.items():
+        assert not re.search(pattern, text, re.IGNORECASE), term
+
+
+# Section 3
+
+
+def test_layer_normalisation_is_its_formula() -> None:
+    residual = PostNorm(8, dropout=0.0).double()
+    scale, shift = torch.randn(2, 8, dtype=torch.float64)
+    residual.norm.load_state_dict({"weight": scale, "bias": shift})
+    x = torch.randn(2, 3, 8, dtype=torch.float64)
+    total = x + x.cos()
+    mean = total.mean(-1, keepdim=True)
+    variance = (total - mean).square().mean(-1, keepdim=True)
+    expected = scale * (total - mean) / (variance + 1e-5).sqrt() + shift
+    torch.testing.assert_close(residual(x, torch.cos), expected)
+
+
+def test_the_projections_of_the_heads_are_blocks_of_one_matrix() -> None:
+    d_model, heads = 512, 8
+    layer = MultiHeadAttention(d_model, heads, bias=False).double()
+    assert layer.d_k == d_model // heads == 64
+    assert layer.query_projection.weight.T.shape == (d_model, heads * layer.d_k)  # W^Q
+    assert layer.output_projection.weight.T.shape == (heads * layer.d_k, d_model)  # W^O
+    x = torch.randn(1, 3, d_model, dtype=torch.float64)
+    outputs = []
+    for head in range(heads):
+        block = slice(head * layer.d_k, (head + 1) * layer.d_k)
+        query, key, value = (
+            (x @ projection.weight.T[:, block]).unsqueeze(1)
+            for projection in (layer.query_projection, layer.key_projection, layer.value_projection)
+        )
+        outputs.append(scaled_dot_product_attention(query, key, value)[0].squeeze(1))
+    expected = torch.cat(outputs, -1) @ layer.output_projection.weight.T
+    torch.testing.assert_close(layer(x, x, x), expected)
+
+
+def operations(layer: nn.Module, *inputs: Tensor) -> int:
+    """Count the floating-point operations of a call."""
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        layer(*inputs)
+    return int(counter.get_total_flops())
+
+
+def explicit_layer(d_model: int, heads: int) -> MultiHeadAttention:
+    return MultiHeadAttention(d_model, heads, attention_function=scaled_dot_product_attention)
+
+
+def test_heads_change_the_number_of_weights_and_not_that_of_operations() -> None:
+    x = torch.randn(1, 20, 64)
+    counts, weights = set(), []
+    for heads in (1, 2, 4, 8):
+        layer = explicit_layer(64, heads)
+        counts.add(operations(layer, x, x, x))
+        weights.append(layer.attention_weights(x, x).numel())
+    assert counts == {4 * 20 * 20 * 64 + 8 * 20 * 64 * 64}
+    assert weights == [heads * 20 * 20 for heads in (1, 2, 4, 8)]
+
+
+def test_the_feed_forward_network_is_two_convolutions_of_width_one() -> None:
+    network = FeedForward(8, 32).double()
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    hidden = F.conv1d(x.mT, network.up_projection.weight[..., None], network.up_projection.bias)
+    down = network.down_projection
+    expected = F.conv1d(hidden.relu(), down.weight[..., None], down.bias).mT
+    torch.testing.assert_close(network(x), expected)
+
+
+def test_the_wavelengths_are_a_geometric_progression() -> None:
+    d_model = 512
+    table = sinusoidal_table(2, d_model)
+    frequencies = torch.atan2(table[1, 0::2], table[1, 1::2])  # the angle of position 1
+    wavelengths = 2 * math.pi / frequencies
+    ratios = wavelengths[1:] / wavelengths[:-1]
+    torch.testing.assert_close(ratios, torch.full_like(ratios, 10000 ** (2 / d_model)))
+    assert float(ratios[0]) == pytest.approx(1.0366, abs=1e-4)
+    assert float(wavelengths[0]) == pytest.approx(2 * math.pi)
+    assert float(wavelengths[-1] / (2 * math.pi)) == pytest.approx(9647, abs=1)
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_one_matrix_shifts_every_encoding_by_k_positions(k: int) -> None:
+    d_model = 16
+    shift = torch.zeros(d_model, d_model, dtype=torch.float64)
+    for column in range(0, d_model, 2):
+        angle = k / 10000 ** (column / d_model)
+        sine, cosine = math.sin(angle), math.cos(angle)
+        block = torch.tensor([[cosine, sine], [-sine, cosine]], dtype=torch.float64)
+        shift[column : column + 2, column : column + 2] = block
+    table = sinusoidal_table(1000, d_model)
+    torch.testing.assert_close(table[k:], table[:-k] @ shift.T, rtol=0, atol=1e-12)
+
+
+# Section 4: table 1
+
+SIZES = [(16, 32), (32, 32), (16, 64), (48, 96)]
+
+
+@pytest.mark.parametrize(("n", "d"), SIZES)
+def test_operations_grow_as_table_1_says(n: int, d: int) -> None:
+    def restricted(x: Tensor) -> Tensor:
+        return table1.restricted_self_attention(x, neighbours=5)
+
+    def count(layer: table1.Layer) -> int:
+        return table1.count_operations(layer, n, d)
+
+    assert count(table1.self_attention) == 4 * n * n * d
+    assert count(table1.Recurrent(d)) == 4 * n * d * d
+    for k in (3, 5):
+        assert count(table1.Convolutional(d, width=k)) == 2 * k * n * d * d
+    assert count(restricted) == 4 * 5 * n * d
+
+
+@pytest.mark.parametrize(("n", "d"), SIZES)
+def test_sequential_operations_are_those_of_table_1(n: int, d: int) -> None:
+    expected = {"recurrent": n, "convolutional": 1}
+    for name, measure in table1.ROWS.items():
+        assert measure(n, d).sequential == expected.get(name.split(",")[0], 2)
+
+
+@pytest.mark.parametrize("n", [8, 9, 10, 27, 28])
+def test_path_lengths_are_those_of_table_1(n: int) -> None:
+    dilated = next(layers for layers in range(n) if 3**layers >= n)  # the logarithm, rounded up
+    assert {name: measure(n, 4).path for name, measure in table1.ROWS.items()} == {
+        "self-attention": 1,
+        "recurrent": n,
+        "convolutional, k = 3": math.ceil((n - 1) / 2),
+        "convolutional, k = 3, dilated": dilated,
+        "restricted, r = 5": math.ceil(2 * (n - 1) / 4),
+    }
+
+
+def test_one_attention_layer_connects_all_positions_and_one_convolution_does_not() -> None:
+    assert table1.dependent_positions(table1.self_attention, 9, 4).all()
+    of_convolution = table1.dependent_positions(table1.Convolutional(4, width=3).double(), 9, 4)
+    assert of_convolution.tolist() == [True] * 3 + [False] * 6
+    assert table1.dependent_positions(table1.Recurrent(4).double(), 9, 4).all()
+
+
+def test_restricted_attention_equals_attention_with_a_window_mask() -> None:
+    x = torch.randn(1, 12, 8, dtype=torch.float64)
+    heads = x.unsqueeze(1)
+    mask = sliding_window_mask(12, window=3)  # itself and two on each side
+    expected, _ = scaled_dot_product_attention(heads, heads, heads, mask=mask)
+    found = table1.restricted_self_attention(x, neighbours=5)
+    torch.testing.assert_close(found, expected.squeeze(1))
+
+
+@pytest.mark.parametrize(("n", "d"), [(8, 16), (16, 16), (32, 16)])
+def test_self_attention_is_cheaper_than_recurrence_for_short_sequences(n: int, d: int) -> None:
+    attention = table1.count_operations(table1.self_attention, n, d)
+    recurrent = table1.count_operations(table1.Recurrent(d), n, d)
+    assert (attention < recurrent) == (n < d)
+    assert (attention == recurrent) == (n == d)
+
+
+@pytest.mark.parametrize("n", [16, 64, 128])
+def test_the_projections_of_a_layer_cost_more_than_attention_unless_sequences_are_long(
+    n: int,
+) -> None:
+    d = 32
+    x = torch.randn(1, n, d)
+    attention, projections = 4 * n * n * d, 8 * n * d * d
+    assert operations(explicit_layer(d, 4), x, x, x) == attention + projections
+    assert (attention > projections) == (n > 2 * d)
+
+
+# Section 5
+
+
+def test_adam_has_the_settings_of_the_paper() -> None:
+    (group,) = make_adam(nn.Linear(2, 2)).param_groups
+    assert group["betas"] == (0.9, 0.98)
+    assert group["eps"] == 1e-9
+    assert group["weight_decay"] == 0
+
+
+def test_the_rate_of_the_base_model_peaks_at_update_4000() -> None:
+    rates = {step: noam_rate(step, d_model=512) for step in range(1, 20_000)}
+    assert max(rates, key=lambda step: rates[step]) == 4000
+    assert rates[4000] == pytest.approx(1 / math.sqrt(512 * 4000))
+    assert f"{rates[4000]:.6f}" == "0.000699"
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_dropout_applies_to_the_sums_of_embeddings_and_positions(side: str) -> None:
+    torch.manual_seed(0)
+    model = Transformer(20, 20, num_layers=1, d_model=64, num_heads=2, d_ff=8, dropout=0.25)
+    inputs: list[Tensor] = []
+    model.get_submodule(side).register_forward_pre_hook(lambda part, args: inputs.append(args[0]))
+    tokens = torch.randint(4, 20, (8, 40))
+    embedding = model.get_submodule(f"{'source' if side == 'encoder' else 'target'}_embedding")
+    model.train()(tokens, tokens)
+    (dropped,) = inputs
+    kept = dropped != 0  # a sum is zero only where it was dropped
+    assert 0.22 < 1 - kept.float().mean() < 0.28
+    expected = model.positions(embedding(tokens)) / 0.75
+    torch.testing.assert_close(dropped[kept], expected[kept])
+
+
+def test_the_smoothed_loss_is_the_cross_entropy_with_the_smoothed_targets() -> None:
+    logits, target = torch.randn(5, 7, dtype=torch.float64), torch.tensor([0, 3, 6, 6, 1])
+    targets = torch.full((5, 7), 0.1 / 7, dtype=torch.float64)
+    targets[torch.arange(5), target] += 0.9
+    expected = -(targets * logits.log_softmax(-1)).sum(-1).mean()
+    torch.testing.assert_close(cross_entropy(logits, target, label_smoothing=0.1), expected)
+    torch.testing.assert_close(targets.sum(-1), torch.ones(5, dtype=torch.float64))
+
+
+# Section 6
+
+
+def test_a_translation_is_at_most_twice_as_long_as_its_source_and_ten_tokens() -> None:
+    with torch.device("meta"):
+        model = Transformer(9, 9, num_layers=1, d_model=8, num_heads=2, d_ff=8, max_length=60)
+    assert [_length_limit(model, length) for length in (0, 7, 30)] == [12, 26, 60]
+
+
+@cache
+def counted() -> dict[str, int]:
+    """Count the parameters of every row of table 3."""
+    return {name: table3.count_parameters(row) for name, row in table3.ROWS.items()}
+
+
+def test_every_row_of_table_3_has_the_parameters_of_its_entry() -> None:
+    entries = {each["row"]: each for each in ENTRIES if each.get("number") == 3 and "row" in each}
+    assert {row: entry["parameters"] for row, entry in entries.items()} == counted()
+    base = counted()["base"]
+    assert all(counted()[name] == base for name in counted() if name[0] in "AD")
+    assert counted()["E: learned positions"] - base == 512 * 512
+    for name, row in table3.ROWS.items():
+        if row.millions is not None:  # as rounded in the paper, with a matrix of another size
+            difference = row.millions - counted()[name] / 1e6
+            assert -1.5 < difference < 4.5
+            assert f"{row.millions} million" in entries[name]["says"]
+
+
+def test_the_counts_of_table_3_are_those_of_its_formulas() -> None:
+    for name, row in table3.ROWS.items():
+        d, heads = row.d_model, row.num_heads
+        d_k = d // heads if row.d_k is None else row.d_k
+        attention = 2 * d * heads * d_k + 2 * d * d
+        feed_forward = 2 * d * row.d_ff + row.d_ff + d
+        layers = 3 * attention + 2 * feed_forward + 5 * 2 * d  # of encoder and decoder
+        positions = 512 * d if row.learned_positions else 0
+        assert counted()[name] == row.num_layers * layers + 37_000 * d + positions
+
+
+def test_the_paper_counts_about_41100_rows_in_its_shared_matrix() -> None:
+    ranges = {
+        name: table3.implied_vocabulary(row, counted()[name])
+        for name, row in table3.ROWS.items()
+        if row.millions is not None
+    }
+    low, high = ranges.pop("big")
+    assert (round(low), round(high)) == (35_368, 36_344)
+    assert (round(ranges["base"][0]), round(ranges["base"][1])) == (39_841, 41_794)
+    low, high = max(each[0] for each in ranges.values()), min(each[1] for each in ranges.values())
+    assert low < 41_100 < high
+    assert (round(low), round(high)) == (41_003, 41_209)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_keys_of_another_size_compute_the_equation_of_the_paper(causal: bool) -> None:
+    layer = table3.KeySizeAttention(16, 2, d_k=3).double()
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
+    outputs = []
+    for head in range(2):
+        query, key = (
+            (x @ projection.weight.T[:, 3 * head : 3 * head + 3]).unsqueeze(1)
+            for projection in (layer.query_projection, layer.key_projection)
+        )
+        value = (x @ layer.value_projection.weight.T[:, 8 * head : 8 * head + 8]).unsqueeze(1)
+        weights = attention_weights(query, key, causal=causal)
+        outputs.append((weights @ value).squeeze(1))
+    expected = torch.cat(outputs, -1) @ layer.output_projection.weight.T
+    torch.testing.assert_close(layer(x, x, x, causal=causal), expected)
