@@ -25,6 +25,7 @@ extensions = [
     "glossary",
     "katex_prerender",
     "learn",
+    "ledger",
     "step",
 ]
 source_suffix = {".md": "markdown", ".py": "markdown"}  # .py: the chapters of the book
