@@ -129,34 +129,44 @@ def test_formulas_are_finished_html(pages: Path) -> None:
         assert "mathjax" not in text.lower()
         assert "katex.min.js" not in text
         assert "katex-error" not in text
-    assert '<span class="katex-display">' in (pages / "blocks/attention.html").read_text("utf-8")
+    assert '<span class="katex-display">' in (pages / "reference/blocks/attention.html").read_text(
+        "utf-8"
+    )
 
 
 def test_every_public_name_has_its_place(pages: Path) -> None:
-    folders = [pages / name for name in ("blocks", "variants", "fast")]
-    ids = {id for folder in folders for path in folder.glob("*.html") for id in Page(path).ids}
+    ids = {id for path in (pages / "reference").rglob("*.html") for id in Page(path).ids}
     assert {f"transformer_blocks.{name}" for name in EXPORTS} <= ids
     documented = {id.rpartition(".")[2] for id in ids if id.startswith("transformer_blocks.")}
     assert PUBLIC.keys() <= documented
 
 
-def test_next_links_follow_the_reading_order(pages: Path) -> None:
+def test_next_links_visit_every_page_once_and_follow_the_reading_order(pages: Path) -> None:
+    names: list[str] = []
+    path = pages / "index.html"
+    while (following := Page(path).next) and (path := path.parent / following).exists():
+        name = path.resolve().relative_to(pages.resolve()).with_suffix("").as_posix()
+        assert name not in names
+        names.append(name)
+    built = {path.relative_to(pages).with_suffix("").as_posix() for path in pages.rglob("*.html")}
+    others = {name for name in built if name.startswith("_")} | {"index", "search"}
+    assert set(names) == built - others
     promised = re.findall(
         r"^\d+\. :mod:`~transformer_blocks\.([\w.]+)`", transformer_blocks.__doc__ or "", re.M
     )
-    path, visited = pages / "index.html", []
-    while (following := Page(path).next) and (path := path.parent / following).exists():
-        visited.append(path.resolve().relative_to(pages.resolve()).with_suffix("").as_posix())
-    steps = [f"ladder/{path.stem}" for path in sorted((ROOT / "examples/ladder").glob("step*.py"))]
-    chapters = [
-        name.replace(".", "/") if "." in name else f"{name}/index" if name in PACKAGES else name
-        for name in promised
-    ]
-    expected = [name if "/" in name else f"blocks/{name}" for name in chapters]
-    assert len(steps) == 8
-    assert len(expected) == 26
-    read = [name for name in visited if not name.startswith("fast/") or name == "fast/index"]
-    assert read[: len(steps) + len(expected)] == steps + expected
+    assert len(promised) == 26
+    order = [names.index(page_of(module)) for module in promised]
+    assert order == sorted(order)
+
+
+def page_of(module: str) -> str:
+    """Find the page of a module, given its name within the package."""
+    path = f"{module}/index" if module in PACKAGES else module.replace(".", "/")
+    folders = ("reference", "reference/blocks", "reference/tools")
+    (found,) = (
+        f"{folder}/{path}" for folder in folders if (ROOT / f"docs/{folder}/{path}.md").is_file()
+    )
+    return found
 
 
 def test_a_step_of_the_ladder_shows_what_it_prints_and_draws(pages: Path) -> None:
@@ -168,4 +178,6 @@ def test_a_step_of_the_ladder_shows_what_it_prints_and_draws(pages: Path) -> Non
 
 
 def test_japanese_is_two_columns_wide_in_code(pages: Path) -> None:
-    assert '<span class="wide">猫</span>' in (pages / "blocks/masks.html").read_text("utf-8")
+    assert '<span class="wide">猫</span>' in (pages / "reference/blocks/masks.html").read_text(
+        "utf-8"
+    )
