@@ -71,10 +71,10 @@ def load(path: Path) -> Any:
     return run
 
 
-def code_of_cache_page() -> dict[str, Any]:
-    """Execute the code of the documentation page on caches and return the names it defines."""
-    page = Path(__file__).parent.parent / "docs" / "blocks" / "cache.md"
-    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+def code_of_export_page() -> dict[str, Any]:
+    """Execute the first block of the documentation page and return the names it defines."""
+    page = Path(__file__).parent.parent / "docs" / "howto" / "export_to_onnx.md"
+    code, *_ = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, str(page), "exec"), names)
     return names
@@ -112,7 +112,7 @@ def test_the_decoding_step_that_the_documentation_exports_decodes_a_sequence(
         )
         for _ in range(NUM_LAYERS)
     ]
-    page, decoder = code_of_cache_page(), Decoder(layers, norm=nn.LayerNorm(D_MODEL)).eval()
+    page, decoder = code_of_export_page(), Decoder(layers, norm=nn.LayerNorm(D_MODEL)).eval()
     path = tmp_path / "step.onnx"
     examples = torch.randn(2, 3, D_MODEL), torch.randn(2, 5, D_MODEL), padding(2, 5)
     page["export_step"](decoder, *examples, str(path))

@@ -1,0 +1,93 @@
+"""The how-to pages: their Python code runs, and the programs accept their commands."""
+
+import doctest
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs" / "howto").glob("*.md"))
+NEEDED = {"export_to_onnx": ("onnxruntime", "onnxscript"), "see_attention_weights": ("matplotlib",)}
+SLOW = ("decode_faster",)  # compiles decoding steps
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [code for name, code in found if name == language]
+
+
+def run(code: str, names: dict[str, Any], page: Path) -> None:
+    """Execute a block of code; if it is a Python session, compare what it prints."""
+    if not code.startswith(">>>"):
+        exec(compile(code, str(page), "exec"), names)
+        return
+    session = doctest.DocTestParser().get_doctest(code, names, page.name, str(page), 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE, verbose=False)
+    messages: list[str] = []
+    result = runner.run(session, out=messages.append, clear_globs=False)
+    assert result.failed == 0, "".join(messages)
+    names.update(session.globs)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.stem in SLOW else (), id=page.stem)
+        for page in PAGES
+        if blocks(page, "python")
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in NEEDED.get(page.stem, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{page.name} needs {package}")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": page.stem}
+    for code in blocks(page, "python"):
+        run(code, names, page)
+
+
+def test_a_wrong_output_is_reported() -> None:
+    with pytest.raises(AssertionError, match="Expected"):
+        run(">>> 1 + 1\n3\n", {}, ROOT / "page.md")
+
+
+def commands() -> list[list[str]]:
+    """List the commands of all pages as words, each beginning with a program of examples/."""
+    found = []
+    for page in PAGES:
+        for code in blocks(page, ""):
+            for line in code.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                program = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+                if program is not None:
+                    found.append(words[program:])
+    return found
+
+
+def test_the_programs_have_every_option_that_the_pages_name() -> None:
+    assert len(commands()) > 10
+    helps: dict[tuple[str, str], str] = {}
+    for program, command, *words in commands():
+        if (program, command) not in helps:
+            result = subprocess.run(
+                [sys.executable, str(ROOT / program), command, "--help"],
+                capture_output=True,
+                encoding="utf-8",
+                check=True,
+            )
+            helps[program, command] = result.stdout
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        known = set(re.findall(r"--[a-z-]+", helps[program, command]))
+        assert options <= known, (program, command, options - known)
