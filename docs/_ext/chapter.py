@@ -8,9 +8,14 @@ what the file defines. A last paragraph "Next chapter: ..." moves to the end of 
 Every name is documented under the path from which it is imported, so that docstrings can link to
 it: ``:func:`~transformer_blocks.causal_mask``` for a name of the top level, and
 ``:func:`~transformer_blocks.inspection.check_causal``` for one of a sub-package.
+
+The code of each class or function follows its description, without its docstrings, which the page
+shows already.
 """
 
+import ast
 import inspect
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from textwrap import indent
@@ -20,8 +25,63 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+from sphinx.writers.html5 import HTML5Translator
 
 PACKAGE = "transformer_blocks"
+BLOCKS = re.compile(rf"{PACKAGE}\.(variants\.)?\w+")  # modules of the paper's blocks and variants
+LONG = 60  # lines; longer code is shown after a click
+
+
+class details(nodes.General, nodes.Element):  # noqa: N801  (a docutils node, named after its HTML)
+    """A part of the page that is shown or hidden by a click on its summary."""
+
+
+class CodeOf(SphinxDirective):
+    """The directive ``code-of``; its arguments are a module, and a class or function of it."""
+
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        """Show the code, opened if it is short and part of the paper's blocks or of a variant."""
+        name, path = self.arguments
+        module = import_module(name)
+        self.env.note_dependency(module.__file__ or "")
+        code = without_docstrings(inspect.getsource(getattr(module, path)))
+        is_block = BLOCKS.fullmatch(name) is not None
+        is_open = is_block and len(code.splitlines()) <= LONG
+        return [details("", nodes.literal_block(code, code, language="python"), is_open=is_open)]
+
+
+def without_docstrings(source: str) -> str:
+    """Remove the docstrings from the code of a class or function, and leave all else as it is."""
+    lines: list[str | None] = list(inspect.cleandoc(f"\n{source}").splitlines())
+    for node in ast.walk(ast.parse("\n".join(map(str, lines)))):
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if ast.get_docstring(node, clean=False) is None:
+            continue
+        docstring = node.body[0]
+        first, end = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
+        while end < len(lines) and lines[end] == "":
+            end += 1
+        lines[first:end] = [None] * (end - first)
+        if len(node.body) == 1:
+            lines[first] = " " * docstring.col_offset + "..."
+            if end < len(lines):  # the blank line that separates it from what follows
+                lines[end - 1] = ""
+    code = "\n".join(line for line in lines if line is not None)
+    return re.sub(r"  # noqa\b.*", "", code).rstrip()
+
+
+def visit_details(translator: HTML5Translator, node: details) -> None:
+    """Output the beginning of the element."""
+    opened = " open" if node["is_open"] else ""
+    translator.body.append(f'<details class="code"{opened}><summary>Code</summary>\n')
+
+
+def depart_details(translator: HTML5Translator, node: details) -> None:
+    """Output the end of the element."""
+    translator.body.append("</details>\n")
 
 
 class Chapter(SphinxDirective):
@@ -69,6 +129,7 @@ def listing(module: ModuleType) -> Iterator[str]:
             yield f".. rubric:: {heading}\n   :heading-level: 2\n\n{body}"
         exported = getattr(import_module(PACKAGE), name, None) is defined
         yield describe(f"{PACKAGE if exported else module.__name__}.{name}", defined)
+        yield f".. code-of:: {defined.__module__} {defined.__qualname__}"
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -115,6 +176,8 @@ def skip_tuple_fields(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive and the handlers of autodoc."""
     app.add_directive("chapter", Chapter)
+    app.add_directive("code-of", CodeOf)
+    app.add_node(details, html=(visit_details, depart_details))
     app.connect("autodoc-skip-member", skip_tuple_fields)
     app.connect("autodoc-process-signature", hide_protocol_constructor)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
