@@ -27,6 +27,8 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "accessible",
+    "architecture",
     "chapter",
     "columns",
     "glossary",
@@ -83,5 +85,5 @@ html_copy_source = False
 html_show_copyright = False
 html_use_index = False
 html_domain_indices = False
-pygments_style = "friendly"
-pygments_dark_style = "github-dark"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"

@@ -1,4 +1,4 @@
-"""The how-to pages: their Python code runs, and the programs accept their commands."""
+"""The home page and the how-to pages: the code runs, and programs accept the commands."""
 
 import doctest
 import importlib.util
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs" / "howto").glob("*.md"))
+PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 NEEDED = {"export_to_onnx": ("onnxruntime", "onnxscript"), "see_attention_weights": ("matplotlib",)}
 SLOW = ("decode_faster",)  # compiles decoding steps
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
