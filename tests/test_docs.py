@@ -1,16 +1,21 @@
 """The pages: they build without a warning, show every block, and open without a request."""
 
+import ast
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import torch
 from tests.public import EXPORTS, PUBLIC
+from torch import nn
 
 import transformer_blocks
 
@@ -181,3 +186,85 @@ def test_japanese_is_two_columns_wide_in_code(pages: Path) -> None:
     assert '<span class="wide">猫</span>' in (pages / "reference/blocks/masks.html").read_text(
         "utf-8"
     )
+
+
+def extension(name: str) -> Any:
+    """Import a module of docs/_ext."""
+    pytest.importorskip("sphinx")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_ext" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses need it
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", sorted(EXPORTS))
+def test_the_code_on_a_page_is_that_of_the_file_without_docstrings(name: str) -> None:
+    defined = getattr(transformer_blocks, name)
+    if not (inspect.isclass(defined) or inspect.isfunction(defined)):
+        return
+    source = inspect.cleandoc("\n" + inspect.getsource(defined))
+    expected = ast.parse(source)
+    for node in ast.walk(expected):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Expr(ast.Constant(...))]
+    shown = extension("chapter").without_docstrings(source)
+    assert ast.dump(ast.parse(shown)) == ast.dump(expected)
+    assert set(shown.splitlines()) - {
+        line.partition("  # noqa")[0] for line in source.splitlines()
+    } <= {" " * indentation + "..." for indentation in range(0, 16, 4)}
+
+
+def test_the_code_of_short_blocks_is_open_and_that_of_tools_is_closed(pages: Path) -> None:
+    assert '<details class="code" open>' in (pages / "reference/blocks/attention.html").read_text(
+        "utf-8"
+    )
+    tools = (pages / "reference/tools/generation.html").read_text("utf-8")
+    assert '<details class="code">' in tools
+    assert '<details class="code" open>' not in tools
+
+
+def test_the_figure_of_the_home_page_links_each_box_to_a_page(pages: Path) -> None:
+    figure = re.search(
+        r'<svg class="architecture".*?</svg>', (pages / "index.html").read_text("utf-8")
+    )
+    assert figure is not None
+    links = re.findall(r'<a href="([^"]+)" [^>]*aria-label="([^"]+)"', figure[0])
+    names = [name for _, name in links]
+    assert [name for name in names if name.endswith(", encoder")] == [
+        "Multi-head self-attention, encoder",
+        "Add &amp; norm, encoder",
+        "Feed-forward, encoder",
+        "Add &amp; norm, encoder",
+    ]
+    assert [name for name in names if name.endswith(", decoder")] == [
+        "Masked multi-head self-attention, decoder",
+        "Add &amp; norm, decoder",
+        "Multi-head cross-attention, decoder",
+        "Add &amp; norm, decoder",
+        "Feed-forward, decoder",
+        "Add &amp; norm, decoder",
+    ]
+    assert all((pages / address).is_file() for address, _ in links)
+    assert figure[0].count('class="arrow skip"') == 5
+    assert figure[0].count('class="arrow memory"') == 1
+
+
+def test_a_module_that_the_figure_has_no_box_for_is_refused() -> None:
+    architecture = extension("architecture")
+    tokens = torch.tensor([[1, 2]])
+    model = architecture.Transformer().eval()
+    for layer in model.blocks.encoder.layers:
+        layer.feed_forward = nn.Sequential(layer.feed_forward)
+    boxes = dict.fromkeys(architecture.BOXES.values(), "page.html")
+    with pytest.raises(architecture.ExtensionError, match="BOXES lacks 'Sequential'"):
+        architecture.draw(architecture.record(model, tokens, tokens), boxes)
+
+
+def test_what_scrolls_can_be_scrolled_with_the_keyboard(pages: Path) -> None:
+    for path in (pages / "reference").rglob("*.html"):
+        text = path.read_text("utf-8")
+        for tag in re.findall(r'<div class="(?:table-wrapper|formula)[^>]*>', text):
+            assert 'tabindex="0"' in tag

@@ -18,7 +18,6 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
-from sphinx.writers.html5 import HTML5Translator
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -364,7 +363,7 @@ class Architecture(SphinxDirective):
         return [architecture("", svg=draw(calls, {box: f"@{key}@" for key, box in BOXES.items()}))]
 
 
-def visit(translator: HTML5Translator, node: architecture) -> None:
+def visit(translator: Any, node: architecture) -> None:
     """Output the figure."""
     builder = translator.builder
     pages = sorted(builder.env.found_docs)

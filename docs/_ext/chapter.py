@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from textwrap import indent
 from types import ModuleType
+from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-from sphinx.writers.html5 import HTML5Translator
 
 PACKAGE = "transformer_blocks"
 BLOCKS = re.compile(rf"{PACKAGE}\.(variants\.)?\w+")  # modules of the paper's blocks and variants
@@ -73,13 +73,13 @@ def without_docstrings(source: str) -> str:
     return re.sub(r"  # noqa\b.*", "", code).rstrip()
 
 
-def visit_details(translator: HTML5Translator, node: details) -> None:
+def visit_details(translator: Any, node: details) -> None:
     """Output the beginning of the element."""
     opened = " open" if node["is_open"] else ""
     translator.body.append(f'<details class="code"{opened}><summary>Code</summary>\n')
 
 
-def depart_details(translator: HTML5Translator, node: details) -> None:
+def depart_details(translator: Any, node: details) -> None:
     """Output the end of the element."""
     translator.body.append("</details>\n")
 
