@@ -45,7 +45,8 @@ class CodeOf(SphinxDirective):
         """Show the code, opened if it is short and part of the paper's blocks or of a variant."""
         name, path = self.arguments
         module = import_module(name)
-        self.env.note_dependency(module.__file__ or "")
+        for file in (module.__file__, __file__):
+            self.env.note_dependency(file or "")
         code = without_docstrings(inspect.getsource(getattr(module, path)))
         is_block = BLOCKS.fullmatch(name) is not None
         is_open = is_block and len(code.splitlines()) <= LONG
@@ -53,24 +54,28 @@ class CodeOf(SphinxDirective):
 
 
 def without_docstrings(source: str) -> str:
-    """Remove the docstrings from the code of a class or function, and leave all else as it is."""
+    """Remove all docstrings, those of attributes too, from the code of a class or function."""
     lines: list[str | None] = list(inspect.cleandoc(f"\n{source}").splitlines())
     for node in ast.walk(ast.parse("\n".join(map(str, lines)))):
         if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        if ast.get_docstring(node, clean=False) is None:
-            continue
-        docstring = node.body[0]
-        first, end = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
-        while end < len(lines) and lines[end] == "":
-            end += 1
-        lines[first:end] = [None] * (end - first)
-        if len(node.body) == 1:
-            lines[first] = " " * docstring.col_offset + "..."
-            if end < len(lines):  # the blank line that separates it from what follows
-                lines[end - 1] = ""
+        for statement in filter(is_text, node.body):
+            first, end = statement.lineno - 1, statement.end_lineno or statement.lineno
+            while statement is node.body[0] and end < len(lines) and lines[end] == "":
+                end += 1
+            lines[first:end] = [None] * (end - first)
+            if len(node.body) == 1:
+                lines[first] = " " * statement.col_offset + "..."
+                if end < len(lines):  # the blank line that separates it from what follows
+                    lines[end - 1] = ""
     code = "\n".join(line for line in lines if line is not None)
     return re.sub(r"  # noqa\b.*", "", code).rstrip()
+
+
+def is_text(statement: ast.stmt) -> bool:
+    """Return whether a statement is a docstring: a string alone."""
+    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_constant and isinstance(statement.value.value, str)
 
 
 def visit_details(translator: Any, node: details) -> None:
