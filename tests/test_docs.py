@@ -1,11 +1,8 @@
 """The pages: they build without a warning, show every block, and open without a request."""
 
 import ast
-import importlib.util
 import inspect
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,25 +20,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("variants", "fast")  # whose files have pages of their own
-NEEDED = ("sphinx", "furo", "myst_parser", "py_mini_racer", "sentencepiece")
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the pages anew, as `make docs` does, and give their folder."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"the pages need the extra docs, got no {missing}; `make docs` installs it")
-    html = tmp_path_factory.mktemp("pages") / "html"
-    options = ["-q", "-W", "--keep-going", "-b", "html"]
-    build = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, ROOT / "docs", html],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-    )
-    assert build.returncode == 0, build.stdout + build.stderr
-    return html
 
 
 class Page(HTMLParser):

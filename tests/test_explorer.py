@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import importlib.util
 import io
 import itertools
 import json
@@ -11,7 +10,6 @@ import math
 import pickle
 import re
 import secrets
-import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
 import zlib
@@ -24,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from tests.browser import axe, in_browser
 from torch import Tensor
 
 from transformer_blocks import causal_mask
@@ -377,12 +376,6 @@ def test_without_fonttools_a_page_is_saved_and_a_warning_names_the_extra(
 
 # --- In a browser --------------------------------------------------------------------------------
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-HAS_BROWSER = CHROMIUM is not None and importlib.util.find_spec("playwright") is not None
-in_browser = pytest.mark.skipif(
-    not HAS_BROWSER,
-    reason="a browser is needed: `apt-get install chromium`, and the package playwright",
-)
 RAMPS = {
     "light": [(255, 255, 255), (190, 215, 245), (92, 152, 222), (31, 88, 176), (9, 30, 92)],
     "dark": [(12, 13, 18), (58, 24, 92), (156, 42, 106), (238, 107, 66), (252, 230, 140)],
@@ -395,18 +388,6 @@ def colour(theme: str, weight: float) -> Any:
     place = weight * (len(ramp) - 1)
     index = min(int(place), len(ramp) - 2)
     return ramp[index] + (place - index) * (ramp[index + 1] - ramp[index])
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield started
-        started.close()
 
 
 class Opened:
@@ -688,9 +669,7 @@ def test_hostile_tokens_are_shown_as_text_and_never_executed(browser: Any, tmp_p
 def test_the_page_is_accessible_and_nothing_overflows(
     browser: Any, tmp_path: Path, theme: Any, width: int
 ) -> None:
-    found = importlib.util.find_spec("axe_playwright_python")
-    if found is None or found.origin is None:
-        pytest.skip("the package axe-playwright-python is needed")
+    rules = axe()
     page = Opened(
         browser,
         tmp_path / "page.html",
@@ -699,7 +678,7 @@ def test_the_page_is_accessible_and_nothing_overflows(
         viewport={"width": width, "height": 900},
     )
     page.numbers()
-    page.page.evaluate((Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
+    page.page.evaluate(rules)
     result = page.page.evaluate("axe.run()")
     problems = [
         (each["id"], [node["html"] for node in each["nodes"]]) for each in result["violations"]

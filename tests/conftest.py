@@ -1,0 +1,50 @@
+"""What several files of tests share: the built pages, and a browser."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.browser import CHROMIUM
+
+ROOT = Path(__file__).parent.parent
+NEEDED = ("sphinx", "furo", "myst_parser", "py_mini_racer", "sentencepiece")
+
+
+@pytest.fixture(scope="session")
+def has_docs() -> None:
+    """Skip where the pages cannot be built."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the pages need the extra docs, got no {missing}; `make docs` installs it")
+
+
+@pytest.fixture(scope="session")
+def pages(has_docs: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the pages anew, as `make docs` does, and give their folder."""
+    html = tmp_path_factory.mktemp("pages") / "html"
+    options = ["-q", "-W", "--keep-going", "-b", "html"]
+    build = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, ROOT / "docs", html],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    assert build.returncode == 0, build.stdout + build.stderr
+    return html
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Start Chromium for the tests of a file, which are marked with ``in_browser``."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield started
+        started.close()
