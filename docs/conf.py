@@ -35,6 +35,7 @@ extensions = [
     "katex_prerender",
     "learn",
     "ledger",
+    "search",
     "step",
 ]
 source_suffix = {".md": "markdown", ".py": "markdown"}  # .py: the chapters of the book
@@ -81,6 +82,8 @@ html_title = "transformer_blocks"
 html_math_renderer = "katex"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
+templates_path = ["_templates"]
+html_additional_pages = {"search": "search.html"}  # searches from the disk
 html_copy_source = False
 html_show_copyright = False
 html_use_index = False

@@ -1,0 +1,147 @@
+/* Search the sections in search_data.js. A section is found if it contains all words of the query,
+   as substrings, so that Japanese and Korean need no spaces. */
+"use strict";
+
+const SHOWN = 30;
+const SHOWN_PER_PAGE = 3;
+const EXCERPT = 160; // characters
+const BETWEEN_WORDS = /[\s\u3000-\u9fff]|$/; // Japanese breaks anywhere
+
+/* Make upper and lower case, full-width letters, and the forms of a hyphen the same character.
+   A folded text is as long as the text, so that a place in one is the same place in the other. */
+function fold(text) {
+  const folded = text.replace(/[^\x00-\x7f]/gu, character => {
+    const simple = character.normalize("NFKC").toLowerCase();
+    return simple.length === character.length ? simple : character;
+  });
+  return folded.toLowerCase().replace(/[‐‑‒–—]/g, "-").replace(/[‘’]/g, "'");
+}
+
+const withFolded = text => ({text, folded: fold(text)});
+
+const sections = SEARCH_SECTIONS.map(([url, page, own, text]) => ({
+  url,
+  page: withFolded(page),
+  title: withFolded(own || page),
+  body: withFolded(text),
+  isPage: own === "",
+  isTaught: /(^|\/)(glossary|learn)\b/.test(url),
+}));
+
+/* List where a word occurs: as a word or the beginning of one, or only inside a longer word, as
+   "rope" in "property". Japanese and Korean words have no such borders. */
+function find({text, folded}, word) {
+  const begins = [], inside = [];
+  const isLatin = /^[a-z0-9]/.test(word);
+  for (let at = folded.indexOf(word); at >= 0; at = folded.indexOf(word, at + word.length)) {
+    const isHump = /[A-Z]/.test(text[at]) && /[a-z]/.test(text[at - 1]); // as in LayerNorm
+    const isInside = isLatin && /[a-z0-9]/.test(folded[at - 1] || "") && !isHump;
+    (isInside ? inside : begins).push(at);
+  }
+  return {begins, inside};
+}
+
+/* Compute the rank of a section: titles count most, then the glossary and Learn, then the number of
+   occurrences. It is null if a word is missing, and negative if one occurs only inside others. */
+function rate(section, words, phrase) {
+  let rank = section.isTaught ? 100 : 0;
+  for (const word of words) {
+    const inTitle = find(section.title, word);
+    const inBody = find(section.body, word);
+    const begins = inTitle.begins.length + inBody.begins.length;
+    if (!begins && !find(section.page, word).begins.length) {
+      if (!inTitle.inside.length && !inBody.inside.length) return null;
+      rank -= 1000;
+    }
+    if (inTitle.begins.length) rank += (section.isPage ? 300 : 200) / words.length;
+    rank += Math.min(begins, 20) / words.length;
+  }
+  const title = section.title.folded;
+  if (title.includes(phrase)) rank += 50 * phrase.length / title.length + (title === phrase ? 200 : 0);
+  if (words.length > 1 && section.body.folded.includes(phrase)) rank += 50;
+  return rank;
+}
+
+/* List the best sections, a few of each page, and how many are found in all. */
+function search(words, phrase) {
+  const rated = sections
+    .map(section => ({section, rank: rate(section, words, phrase)}))
+    .filter(({rank}) => rank !== null)
+    .sort((a, b) => b.rank - a.rank);
+  const found = rated.some(({rank}) => rank >= 0) ? rated.filter(({rank}) => rank >= 0) : rated;
+  const shownOf = {};
+  const best = found.map(({section}) => section).filter(({url}) => {
+    const page = url.split("#")[0];
+    shownOf[page] = (shownOf[page] || 0) + 1;
+    return shownOf[page] <= SHOWN_PER_PAGE;
+  });
+  return {best: best.slice(0, SHOWN), total: found.length};
+}
+
+/* Choose where an excerpt begins: a little before the first place that the most words are near. */
+function startOf(body, words) {
+  const places = words.flatMap(word => {
+    const {begins, inside} = find(body, word);
+    return (begins.length ? begins : inside).slice(0, 100);
+  }).sort((a, b) => a - b);
+  let most = 0, best = 0;
+  for (const place of places) {
+    const near = body.folded.slice(place, place + 0.7 * EXCERPT);
+    const count = words.filter(word => near.includes(word)).length;
+    if (count > most) [most, best] = [count, place];
+  }
+  const start = Math.floor(Math.min(best - 0.3 * EXCERPT, body.text.length - EXCERPT));
+  if (start <= 0) return 0;
+  return start + body.text.slice(start, best).search(BETWEEN_WORDS);
+}
+
+/* Build a paragraph that shows a part of the text, with the words marked. */
+function excerpt(body, words) {
+  const paragraph = document.createElement("p");
+  const start = startOf(body, words);
+  const {text, folded} = body;
+  const rest = text.slice(start + EXCERPT).search(BETWEEN_WORDS);
+  const end = start + EXCERPT + Math.min(rest, 20);
+  const quoted = words.map(word => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  paragraph.append(start > 0 ? "…" : "");
+  let place = start;
+  for (const match of folded.slice(start, end).matchAll(new RegExp(quoted.join("|"), "g"))) {
+    const mark = document.createElement("mark");
+    const at = start + match.index;
+    mark.textContent = text.slice(at, at + match[0].length);
+    paragraph.append(text.slice(place, at), mark);
+    place = at + match[0].length;
+  }
+  paragraph.append(text.slice(place, end), end < text.length ? " …" : "");
+  return paragraph;
+}
+
+const input = document.getElementById("search-words");
+
+/* Show what is found for the words in the field. */
+function show() {
+  const phrase = fold(input.value.normalize("NFKC")).trim().replace(/\s+/g, " ");
+  const words = [...new Set(phrase.split(" "))].filter(Boolean).sort((a, b) => b.length - a.length);
+  const {best, total} = words.length ? search(words, phrase) : {best: [], total: 0};
+  document.getElementById("search-results").replaceChildren(...best.map(section => {
+    const item = document.createElement("li");
+    const link = document.createElement("a");
+    link.href = section.url;
+    link.textContent = section.page.text + (section.isPage ? "" : ` › ${section.title.text}`);
+    item.append(link, excerpt(section.body, words));
+    return item;
+  }));
+  const part = best.length < total ? `, of which ${best.length} are shown` : "";
+  const found = total === 1 ? "Found 1 section." : `Found ${total} sections${part}.`;
+  const nothing = `Nothing was found for “${input.value.trim()}”.`;
+  document.getElementById("search-status").textContent = words.length ? total ? found : nothing : "";
+  document.getElementById("search-nothing").hidden = !words.length || total > 0;
+}
+
+let timer;
+input.addEventListener("input", () => {
+  clearTimeout(timer);
+  timer = setTimeout(show, 150); // one announcement for a word, not one for each letter
+});
+input.value = new URLSearchParams(location.search).get("q") || "";
+show();
