@@ -91,29 +91,38 @@ function startOf(body, words) {
     if (count > most) [most, best] = [count, place];
   }
   const start = Math.floor(Math.min(best - 0.3 * EXCERPT, body.text.length - EXCERPT));
-  if (start <= 0) return 0;
-  return start + body.text.slice(start, best).search(BETWEEN_WORDS);
+  return start <= 0 ? 0 : start + body.text.slice(start, best).search(BETWEEN_WORDS);
 }
 
-/* Build a paragraph that shows a part of the text, with the words marked. */
-function excerpt(body, words) {
-  const paragraph = document.createElement("p");
-  const start = startOf(body, words);
-  const {text, folded} = body;
-  const rest = text.slice(start + EXCERPT).search(BETWEEN_WORDS);
-  const end = start + EXCERPT + Math.min(rest, 20);
+/* Append a part of a text to an element, with the words marked. */
+function append(element, {text, folded}, words, start, end) {
   const quoted = words.map(word => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  paragraph.append(start > 0 ? "…" : "");
   let place = start;
   for (const match of folded.slice(start, end).matchAll(new RegExp(quoted.join("|"), "g"))) {
     const mark = document.createElement("mark");
     const at = start + match.index;
     mark.textContent = text.slice(at, at + match[0].length);
-    paragraph.append(text.slice(place, at), mark);
+    element.append(text.slice(place, at), mark);
     place = at + match[0].length;
   }
-  paragraph.append(text.slice(place, end), end < text.length ? " …" : "");
-  return paragraph;
+  element.append(text.slice(place, end));
+}
+
+/* Build the item of a section: a link with its titles, and an excerpt of its text. */
+function itemOf({url, page, title, body, isPage}, words) {
+  const item = document.createElement("li");
+  const link = document.createElement("a");
+  const excerpt = document.createElement("p");
+  link.href = url;
+  const titles = isPage ? page : withFolded(`${page.text} › ${title.text}`);
+  append(link, titles, words, 0, titles.text.length);
+  const start = startOf(body, words);
+  const end = start + EXCERPT + Math.min(body.text.slice(start + EXCERPT).search(BETWEEN_WORDS), 20);
+  excerpt.append(start > 0 ? "…" : "");
+  append(excerpt, body, words, start, end);
+  excerpt.append(end < body.text.length ? " …" : "");
+  item.append(link, excerpt);
+  return item;
 }
 
 const input = document.getElementById("search-words");
@@ -123,14 +132,8 @@ function show() {
   const phrase = fold(input.value.normalize("NFKC")).trim().replace(/\s+/g, " ");
   const words = [...new Set(phrase.split(" "))].filter(Boolean).sort((a, b) => b.length - a.length);
   const {best, total} = words.length ? search(words, phrase) : {best: [], total: 0};
-  document.getElementById("search-results").replaceChildren(...best.map(section => {
-    const item = document.createElement("li");
-    const link = document.createElement("a");
-    link.href = section.url;
-    link.textContent = section.page.text + (section.isPage ? "" : ` › ${section.title.text}`);
-    item.append(link, excerpt(section.body, words));
-    return item;
-  }));
+  const items = best.map(section => itemOf(section, words));
+  document.getElementById("search-results").replaceChildren(...items);
   const part = best.length < total ? `, of which ${best.length} are shown` : "";
   const found = total === 1 ? "Found 1 section." : `Found ${total} sections${part}.`;
   const nothing = `Nothing was found for “${input.value.trim()}”.`;
