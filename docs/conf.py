@@ -29,6 +29,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "accessible",
     "architecture",
+    "backlinks",
     "chapter",
     "columns",
     "glossary",
