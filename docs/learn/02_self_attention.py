@@ -69,8 +69,8 @@
 #
 # ## The whole sentence
 #
-# A third feature, *grammar*, marks the tokens は, を, ます and 。 The table of
-# weights then has seven rows for $L = 7$ queries, and seven columns for
+# A third feature, *grammar*, marks は, を, ます and 。 as tokens of grammar. The
+# table of weights then has seven rows for $L = 7$ queries, and seven columns for
 # $S = 7$ keys.
 #
 # ![A table of 7 by 7 attention weights for the sentence 猫は魚を食べます。 The row of 猫 gives 0.26 to 猫 and to 魚 and 0.10 to each other token. The row of 魚 gives 0.44 to itself. The rows of the four tokens of grammar are equal: 0.20 for each of them, 0.07 for the others. Beside it are the outputs: three features for each of the seven tokens.](figures/sentence_attends_to_itself.svg)
@@ -114,14 +114,14 @@ for token, output in zip(sentence, attend_with_loops(x, x, x)):
     print(token, [round(number, 2) for number in output.tolist()])
 
 # %% [markdown]
-# Loops in Python are slow, and a GPU cannot compute them in parallel. Both loops
-# are matrix products. Put the queries into the rows of a matrix $Q$ of shape
+# A loop computes one number after another. Processors multiply whole matrices much
+# faster, because they compute many numbers at once. Both loops are matrix products. Put the queries into the rows of a matrix $Q$ of shape
 # (L, d), the keys into $K$ of shape (S, d), and the values into $V$ of shape
 # (S, d). Then
 #
-# - the scores are $Q K^T$, of shape (L, d) × (d, S) = (L, S): row $i$, column $j$
+# - the scores are $Z = Q K^T$, of shape (L, d) × (d, S) = (L, S): row $i$, column $j$
 #   is the dot product of query $i$ and key $j$,
-# - the outputs are $W V$, of shape (L, S) × (S, d) = (L, d): row $i$ is the
+# - the outputs are $O = W V$, of shape (L, S) × (S, d) = (L, d): row $i$ is the
 #   weighted sum of the values with the weights of query $i$.
 #
 # In PyTorch, `@` multiplies the matrices in the last two dimensions. All
@@ -145,11 +145,11 @@ for token, output in zip(sentence, attend_with_loops(x, x, x)):
 # the other weights sum to 1.
 
 # %% [markdown] tags=["formula"]
-# $$S = Q K^T$$
+# $$Z = Q K^T$$
 #
-# $$S_{ij} \leftarrow -\infty \quad \text{where key } j \text{ is hidden}$$
+# $$Z_{ij} = -\infty \quad \text{if key } j \text{ is hidden}$$
 #
-# $$W_{ij} = \frac{e^{S_{ij}}}{\sum_{m=1}^{S} e^{S_{im}}}$$
+# $$W_{ij} = \frac{e^{Z_{ij}}}{\sum_{m=1}^{S} e^{Z_{im}}}$$
 #
 # $$O = W V$$
 
@@ -227,9 +227,9 @@ print(
 # %%
 _, unmasked = attend(x, x, x)
 print("weights of the query 魚, second sentence")
-print("token   without   with mask")
+print("without   with mask   token")
 for token, before, after in zip(short, unmasked[1, 0], weights[1, 0]):
-    print(f"{before:15.3f} {after:9.3f}   {token}")
+    print(f"{before:7.3f} {after:11.3f}   {token}")
 
 # %% [markdown]
 # The dot product with a vector of zeros is 0, and $e^0 = 1$: a score of zero is
