@@ -21,6 +21,10 @@ ladder: $(VENV)/.examples  ## run eight short scripts, from one dot product to a
 notebooks: $(VENV)/.docs  ## make the notebooks of the book from its Python files
 	$(BIN)/python docs/_ext/cells.py
 
+.PHONY: translations
+translations: $(VENV)/.docs  ## update the translations, and list what is not translated
+	$(BIN)/python docs/_ext/localisation.py
+
 .PHONY: record
 record: $(VENV)/.docs  ## run the book's long computations, and record their output (some minutes)
 	$(BIN)/python docs/_ext/execution.py --record

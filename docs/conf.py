@@ -47,7 +47,6 @@ exclude_patterns = [
     "conf.py",
     "experiments",
     "figures",
-    "translate_readme.py",
 ]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -169,13 +170,7 @@ def test_japanese_is_two_columns_wide_in_code(pages: Path) -> None:
 def extension(name: str) -> Any:
     """Import a module of docs/_ext."""
     pytest.importorskip("sphinx")
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_ext" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses need it
-    spec.loader.exec_module(module)
-    return module
+    return import_module(name)
 
 
 def is_string(statement: ast.stmt) -> bool:

@@ -1,29 +1,18 @@
 """The Japanese README: made from README.md and its translations, and complete."""
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import localisation as program
+
 ROOT = Path(__file__).parent.parent
 ENGLISH = (ROOT / "README.md").read_text("utf-8")
 MISSING_AT_MOST = 0.05
 
 
-def load_program() -> Any:
-    """Import docs/translate_readme.py, which is not on the path."""
-    path = ROOT / "docs" / "translate_readme.py"
-    spec = importlib.util.spec_from_file_location("translate_readme", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-program = load_program()
 CATALOG = program.read_catalog()
 LOOKUP = program.lookup_in(CATALOG)
 TRANSLATED = {
@@ -37,7 +26,7 @@ def code_blocks(text: str) -> list[list[str]]:
 
 def test_the_japanese_readme_is_up_to_date() -> None:
     written = (ROOT / "README.ja.md").read_text("utf-8")
-    assert written == program.translate(ENGLISH, LOOKUP), "run `python docs/translate_readme.py`"
+    assert written == program.translate(ENGLISH, LOOKUP), "run `make translations`"
 
 
 def test_almost_every_message_is_translated() -> None:
@@ -46,7 +35,7 @@ def test_almost_every_message_is_translated() -> None:
     assert len(messages) > 50
     assert len(missing) <= MISSING_AT_MOST * len(messages), (
         f"{len(missing)} of {len(messages)} messages of README.md are not translated in "
-        "docs/locale/ja/README.po; run `python docs/translate_readme.py`, translate them, and run "
+        "docs/locale/ja/README.po; run `make translations`, translate them, and run "
         "it again:\n" + "\n".join(missing)
     )
 

@@ -3,12 +3,17 @@
 A file ``learn/NN_*.py`` (see ``cells.py``) is read as if it were Markdown: its texts as they are,
 its code with what the code printed when the page was built. An image is put into the page itself,
 so that its colours follow the page's light or dark theme, with a link to the file for enlarging it.
+
+A chapter whose texts are translated (see ``localisation.py``) has a page for each language,
+``learn/ja/NN_*.md``, which is made before the pages are read. Its code and its numbers are those of
+the English page.
 """
 
 import html
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -18,9 +23,11 @@ from sphinx.util.docutils import SphinxDirective
 
 from cells import LEARN, Cell, chapter_files, notebook_text, read_cells
 from execution import execute_all, outputs_of, recorded
+from localisation import LOCALE, lookup_in, read_catalog, translate
 
 log = logging.getLogger(__name__)
 
+NAMES = {"en": "English", "ja": "日本語", "ko": "한국어"}
 WORDS = {
     "en": {
         "solution": "Solution",
@@ -33,31 +40,85 @@ WORDS = {
 
 
 def is_chapter(docname: str) -> bool:
-    """Tell whether a page is a chapter of the book."""
+    """Tell whether a page is a chapter of the book, in English."""
     return bool(re.fullmatch(r"learn/\d\d_\w+", docname))
 
 
 def read_chapter(app: Sphinx, docname: str, source: list[str]) -> None:
     """Replace the Python file of a chapter by the Markdown of its page."""
     if is_chapter(docname):
-        words = WORDS.get(app.config.language or "en", WORDS["en"])
-        source[0] = as_markdown(LEARN.parent / f"{docname}.py", words)
+        source[0] = as_markdown(LEARN.parent / f"{docname}.py")
 
 
-def as_markdown(path: Path, words: dict[str, str]) -> str:
+def as_markdown(path: Path, language: str = "en") -> str:
     """Make the Markdown of a chapter's page."""
     parts: list[str] = []
     cells = read_cells(path)
+    lookup = lookup_in(read_catalog(catalog_of(path, language))) if language != "en" else None
     for number, (cell, output) in enumerate(zip(cells, outputs_of(path), strict=True)):
-        shown = show(cell, output, path, words)
+        if cell.kind == "markdown" and lookup:
+            cell = Cell("markdown", translate(cell.source, lookup).rstrip(), cell.role)
+        shown = show(cell, output, path, WORDS[language])
         if cell.role == "formula":  # beside the implementation, which is the next cell
             parts.append(f"::::{{container}} beside\n:::{{container}} formula\n{shown}\n:::")
         elif number and cells[number - 1].role == "formula":
             parts.append(f":::{{container}} code\n{shown}\n:::\n::::")
         else:
             parts.append(shown)
-    download = f"{{download}}`{words['notebook']} <{path.stem}.ipynb>`"
-    return "\n\n".join([*parts, f":::{{container}} notebook\n{download}\n:::\n"])
+    title, _, rest = parts[0].partition("\n")
+    download = f"{{download}}`{WORDS[language]['notebook']} <{path.stem}.ipynb>`"
+    links = [each for each in languages_of(path) if each != language]
+    switches = [f"[{NAMES[each]}]({page_of(path, each)})" for each in links]
+    line = " · ".join([download, *switches])
+    text = "\n\n".join([title, f":::{{container}} chapter-links\n{line}\n:::", rest, *parts[1:]])
+    return text if language == "en" else relocated(text, language)
+
+
+def catalog_of(path: Path, language: str) -> Path:
+    """Return the file of a chapter's translations."""
+    return LOCALE / language / f"{path.stem}.po"
+
+
+def languages_of(path: Path) -> list[str]:
+    """List the languages of a chapter."""
+    return ["en", *(each for each in NAMES if catalog_of(path, each).is_file())]
+
+
+def page_of(path: Path, language: str) -> str:
+    """Return the source file of a chapter's page, seen from the folder of the English ones."""
+    return path.name if language == "en" else f"{language}/{path.stem}.md"
+
+
+def relocated(text: str, language: str) -> str:
+    """Adapt the links of a chapter to the folder of a language."""
+
+    def adapted(match: re.Match[str]) -> str:
+        target, anchor = match[1], match[2] or ""
+        chapter = LEARN / target
+        if target.endswith(".py") and "/" not in target and language in languages_of(chapter):
+            return f"]({chapter.stem}.md{anchor})"
+        return f"](../{target}{anchor})"
+
+    text = re.sub(r"\]\((?![a-z]+:|#)([^)#]+)(#[^)]*)?\)", adapted, text)
+    return re.sub(r"<(\d\d_\w+\.ipynb)>", r"<../\1>", text)
+
+
+def write_translations() -> None:
+    """Write the pages of the translated chapters."""
+    for path in chapter_files():
+        for language in languages_of(path)[1:]:
+            page = LEARN / page_of(path, language)
+            text = as_markdown(path, language)
+            if not page.is_file() or page.read_text(encoding="utf-8") != text:
+                page.parent.mkdir(exist_ok=True)
+                page.write_text(text, encoding="utf-8")
+
+
+def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
+    """Declare the language of a translated page, for screen readers and fonts."""
+    match = re.match(r"learn/([a-z]{2})/", page)
+    if match:
+        context["language"] = match[1]
 
 
 def show(cell: Cell, output: str, path: Path, words: dict[str, str]) -> str:
@@ -151,6 +212,7 @@ class Widget(SphinxDirective):
 def prepare(app: Sphinx) -> None:
     """Run the chapters two at a time, and refuse notebooks that differ from them."""
     execute_all()
+    write_translations()
     for path in chapter_files():
         notebook = path.with_suffix(".ipynb")
         if not notebook.is_file() or notebook.read_text(encoding="utf-8") != notebook_text(path):
@@ -161,6 +223,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the reader of chapters, the figures and the widgets."""
     app.connect("builder-inited", prepare)
     app.connect("source-read", read_chapter)
+    app.connect("html-page-context", set_language)
     app.connect("build-finished", copy_figures)
     app.add_post_transform(InlineFigures)
     app.add_directive("widget", Widget)

@@ -1,22 +1,24 @@
-"""Translate the README: make README.ja.md from README.md and docs/locale/ja/README.po.
+"""Localisation: the README and chapters of the book in other languages.
 
-    python docs/translate_readme.py
+    python docs/_ext/localisation.py
 
-The translation is tied to the English text. README.md is split into its paragraphs, headings, list
-items and table cells, the *messages*. Each message is translated in the file README.po. Code blocks
-are copied, and so are the targets of links: a message contains ``{1}`` instead of its first target,
-so a page can be moved without a change of the translation.
+A translation is tied to the English text. A text is split into its paragraphs, headings, list items
+and table cells, the *messages*. The translation of each is in a catalog: that of the README in
+``docs/locale/ja/README.po``, that of a chapter in ``docs/locale/ja/01_one_query.po``. Code blocks
+and equations are copied, and so are the targets of links: a message has ``{1}`` in place of its
+first target, so that a page can be moved without a change of the translation.
 
 A message whose English has changed is shown in English until it is translated again. After a change
-of README.md:
+of the README or of a chapter:
 
-1. Run this program. It adds new messages to README.po, marks the translation of changed ones as
+1. Run this program. It adds new messages to the catalogs, marks the translation of changed ones as
    *fuzzy*, and prints both.
-2. Translate them in README.po (``msgstr``), and remove the lines ``#, fuzzy`` and ``#| msgid``.
-3. Run this program again. It writes README.ja.md.
+2. Translate them in the catalog (``msgstr``), and remove the lines ``#, fuzzy`` and ``#| msgid``.
+3. Run this program again. It writes README.ja.md. The pages are made by ``make docs``.
 
+A new translation of a chapter begins with an empty file of the right name.
 tests/test_translation.py fails when README.ja.md is not what this program writes, and when more
-than a twentieth of the messages is not translated.
+than a twentieth of the messages of a catalog is not translated.
 """
 
 import re
@@ -26,18 +28,21 @@ from pathlib import Path
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
-ROOT = Path(__file__).parent.parent
+from cells import LEARN, read_cells
+
+ROOT = LEARN.parents[1]
+LOCALE = ROOT / "docs" / "locale"
 ENGLISH = ROOT / "README.md"
-CATALOG = ROOT / "docs" / "locale" / "ja" / "README.po"
+CATALOG = LOCALE / "ja" / "README.po"
 JAPANESE = ROOT / "README.ja.md"
 
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 CELL = re.compile(r"(?<!\\)\|")
 HEADER = """\
-# The Japanese translation of README.md; see docs/translate_readme.py.
+# The translation of {name}; see docs/_ext/localisation.py.
 msgid ""
 msgstr ""
-"Language: ja\\n"
+"Language: {language}\\n"
 "MIME-Version: 1.0\\n"
 "Content-Type: text/plain; charset=utf-8\\n"
 "Content-Transfer-Encoding: 8bit\\n"
@@ -50,6 +55,8 @@ STARTS = {  # of the blocks that are no paragraphs
     "table": re.compile(r"\|"),
     "list": re.compile(r" *([-*]|\d+\.) "),
     "html": re.compile(r"<(?!https?:)"),
+    "quote": re.compile(r"> "),
+    "equation": re.compile(r"\$\$"),
 }
 
 
@@ -68,6 +75,9 @@ def blocks(text: str) -> Iterator[tuple[str, list[str]]]:
             while count < len(lines) and lines[count].rstrip() != fence:
                 count += 1
             count += 1
+        elif kind == "equation":
+            while "".join(lines[:count]).count("$$") < 2 and count < len(lines):
+                count += 1
         elif kind not in ("blank", "heading"):
             while count < len(lines) and continues(kind, lines[count]):
                 count += 1
@@ -100,8 +110,12 @@ def translate(text: str, lookup: Callable[[str], str | None]) -> str:
     """
     lines: list[str] = []
     for kind, block in blocks(text):
-        if kind in ("blank", "fence", "html"):
+        if kind in ("blank", "fence", "html", "equation"):
             lines += block
+        elif kind == "quote":
+            message = " ".join(line.removeprefix("> ") for line in block)
+            translated = translate_message(message, lookup)
+            lines += block if translated is None else [f"> {translated}"]
         elif kind == "heading":
             marks, _, title = block[0].partition(" ")
             lines.append(f"{marks} {translate_message(title, lookup) or title}")
@@ -148,7 +162,7 @@ def translate_message(message: str, lookup: Callable[[str], str | None]) -> str 
     Returns:
         The translation. None if there is none, or if the message contains no text.
     """
-    plain = LINK.sub("", re.sub(r"`[^`]*`", "", message))
+    plain = LINK.sub(r"\1", re.sub(r"`[^`]*`|\$[^$]*\$", "", message))
     is_text = re.search(r"[a-z]{2,}", plain) or message.startswith("![")
     if not is_text:
         return None
@@ -198,9 +212,9 @@ def lookup_in(catalog: Catalog) -> Callable[[str], str | None]:
 
 
 def read_catalog(path: Path = CATALOG) -> Catalog:
-    """Read the translations."""
+    """Read translations; the folder of a catalog is its language."""
     with path.open("rb") as file:
-        return read_po(file, locale="ja")
+        return read_po(file, locale=path.parent.name)
 
 
 def update(catalog: Catalog, text: str) -> None:
@@ -211,20 +225,47 @@ def update(catalog: Catalog, text: str) -> None:
     catalog.update(template)
 
 
-def main() -> None:
-    """Update README.po and README.ja.md, and print what is not translated."""
-    text = ENGLISH.read_text("utf-8")
-    catalog = read_catalog()
-    update(catalog, text)
-    with CATALOG.open("wb") as file:
-        file.write(HEADER.encode())
+def write_catalog(path: Path, catalog: Catalog) -> None:
+    """Write a catalog without dates, which would change the file in every run."""
+    header = HEADER.format(name=path.stem, language=path.parent.name)
+    with path.open("wb") as file:
+        file.write(header.encode())
         write_po(file, catalog, width=0, omit_header=True, include_previous=True)
-    lookup = lookup_in(catalog)
-    JAPANESE.write_text(translate(text, lookup), "utf-8")
-    missing = [message for message in messages(text) if lookup(message) is None]
-    print(f"{JAPANESE.name}: {len(missing)} of {len(messages(text))} messages are not translated")
-    for message in missing:
-        print(f"  {message}")
+
+
+def catalogs() -> list[Path]:
+    """List the catalogs of all languages."""
+    return sorted(LOCALE.glob("*/*.po"))
+
+
+def english_text(catalog: Path) -> str:
+    """Return the text that a catalog translates: the README, or the texts of a chapter."""
+    if catalog.stem == "README":
+        return ENGLISH.read_text("utf-8")
+    cells = read_cells(LEARN / f"{catalog.stem}.py")
+    return "\n\n".join(cell.source for cell in cells if cell.kind == "markdown")
+
+
+def missing_messages(catalog: Path) -> tuple[list[str], int]:
+    """Return the messages without a translation, and the number of all."""
+    lookup = lookup_in(read_catalog(catalog))
+    found = messages(english_text(catalog))
+    return [message for message in found if lookup(message) is None], len(found)
+
+
+def main() -> None:
+    """Update the catalogs and README.ja.md, and print what is not translated."""
+    for path in catalogs():
+        catalog = read_catalog(path)
+        update(catalog, english_text(path))
+        write_catalog(path, catalog)
+        missing, count = missing_messages(path)
+        name = path.relative_to(LOCALE)
+        print(f"{name}: {len(missing)} of {count} messages are not translated")
+        for message in missing:
+            print(f"  {message}")
+    readme = ENGLISH.read_text("utf-8")
+    JAPANESE.write_text(translate(readme, lookup_in(read_catalog())), "utf-8")
 
 
 if __name__ == "__main__":
