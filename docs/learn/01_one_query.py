@@ -139,7 +139,7 @@ print("weights", their_weights.shape)
 # ## How sharp is the lookup?
 #
 # The factor of the query decides how much of the weight goes to the best key.
-# Without any query the weights are equal, and the output is the mean of the
+# With a query of zeros, the weights are equal, and the output is the mean of the
 # values. With a large query, one weight approaches 1: attention then copies a
 # single value.
 
