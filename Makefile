@@ -13,10 +13,6 @@ demo: $(VENV)/.examples  ## train the toy translator and show its translations (
 	$(BIN)/python examples/translate.py train --run runs/demo --corpus toy --preset tiny --resume
 	$(BIN)/python examples/translate.py evaluate --run runs/demo
 
-.PHONY: ladder
-ladder: $(VENV)/.examples  ## run eight short scripts, from one dot product to a tokenizer (half a minute)
-	@for step in examples/ladder/step*.py; do echo; echo "== $$step"; $(BIN)/python $$step || exit 1; done
-
 .PHONY: notebooks
 notebooks: $(VENV)/.docs  ## make the notebooks of the book from its Python files
 	$(BIN)/python docs/_ext/cells.py

@@ -37,7 +37,6 @@ extensions = [
     "learn",
     "ledger",
     "search",
-    "step",
 ]
 source_suffix = {".md": "markdown", ".py": "markdown"}  # .py: the chapters of the book
 exclude_patterns = [

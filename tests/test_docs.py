@@ -153,14 +153,6 @@ def page_of(module: str) -> str:
     return found
 
 
-def test_a_step_of_the_ladder_shows_what_it_prints_and_draws(pages: Path) -> None:
-    for path in (pages / "ladder").glob("step*.html"):
-        text = path.read_text("utf-8")
-        assert f"$ python examples/ladder/{path.stem}.py" in re.sub("<[^>]+>", "", text)
-        assert "Figure: runs/ladder/step" in text
-        assert '<img alt="figure of this step"' in text
-
-
 def test_japanese_is_two_columns_wide_in_code(pages: Path) -> None:
     assert '<span class="wide">猫</span>' in (pages / "reference/blocks/masks.html").read_text(
         "utf-8"

@@ -2,7 +2,7 @@
 
     python docs/experiments/head_count.py
 
-The task is that of ``examples/ladder/step6_heads.py``: every item has two friends, and a query must
+The task is that of ``two_friends.py``: every item has two friends, and a query must
 return the colour of each. A head returns one weighted sum of values, to which a linear output
 projection is applied. How well can a single head do, and what does a trained one do?
 
@@ -39,12 +39,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "ladder"))
 
 from experiment import Experiment, new_parser, run_single_threaded
+from two_friends import COLOURS, D_MODEL, FRIENDS, ITEMS, colour_logits, make_batch, train
 
 from common.options import number
-from step6_heads import COLOURS, D_MODEL, FRIENDS, ITEMS, colour_logits, make_batch, train
 from transformer_blocks import MultiHeadAttention
 
 COMMAND = "python docs/experiments/head_count.py"

@@ -1,7 +1,7 @@
 """Byte pairs: GPT-2's tokenizer.
 
 Byte-pair encoding merges the adjacent tokens that occur together most often
-(``examples/ladder/step8_byte_pair_encoding.py`` implements it from scratch). GPT-2's starts from
+(``docs/learn/11_text_to_batches.py`` implements it from scratch). GPT-2's starts from
 the 256 bytes instead of characters, so that every text can be encoded (section 2.2 of its paper).
 Two details:
 
