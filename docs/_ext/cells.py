@@ -19,7 +19,7 @@ An exercise is a text, then a stub, a check and a solution, in this order.
     python docs/_ext/cells.py
 
 writes the notebooks, ``docs/learn/*.ipynb``. A notebook has the same cells, but its solutions are
-folded text. It holds no output: whoever opens it runs it.
+folded text. It holds no output, since its readers run it.
 """
 
 import ast

@@ -118,7 +118,7 @@ def run_cell(client: NotebookClient, source: str, path: Path) -> str:
 
 
 def fails(client: NotebookClient, source: str) -> bool:
-    """Tell whether a cell raises an exception."""
+    """Return whether a cell raises an exception."""
     cell = nbformat.v4.new_code_cell(source, metadata={"tags": ["raises-exception"]})
     client.nb.cells = [cell]
     client.execute_cell(cell, 0)

@@ -40,7 +40,7 @@ WORDS = {
 
 
 def is_chapter(docname: str) -> bool:
-    """Tell whether a page is a chapter of the book, in English."""
+    """Return whether a page is a chapter of the book, in English."""
     return bool(re.fullmatch(r"learn/\d\d_\w+", docname))
 
 

@@ -148,7 +148,7 @@ def arrow(
     *,
     color: str = MUTED,
     width: float = 1.2,
-    bend: float = 0.0,
+    curve: float = 0.0,
 ) -> None:
     """Draw an arrow between two points."""
     axes.add_patch(
@@ -161,7 +161,7 @@ def arrow(
             lw=width,
             shrinkA=0,
             shrinkB=0,
-            connectionstyle=f"arc3,rad={bend}",
+            connectionstyle=f"arc3,rad={curve}",
         )
     )
 

@@ -257,8 +257,8 @@ print(len(found), "translations are equal")
 # ![The cross-attention weights for our sentence, mean of both heads, one row for each predicted target word: cat reads 猫, eats reads 食べ, fish reads 魚.](figures/first_attention.svg)
 #
 # The rows are the target words that the model is about to write, and the columns
-# are the words of the source. Nobody told the model that *eats* corresponds to
-# 食べ. It found out, because that lowers the loss. The rows of *the* and of the
+# are the words of the source. The data do not say that *eats* corresponds to
+# 食べ. The model has found it, because that lowers the loss. The rows of *the* and of the
 # full stop need no particular word, since they are the same in all sentences.
 #
 # ## Broken on purpose

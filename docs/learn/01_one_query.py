@@ -290,5 +290,5 @@ def safe_softmax(scores):
 # - One query has read three values. A sentence has a query at *every* position,
 #   and a batch has many sentences: [chapter 2](02_self_attention.py).
 # - The paper's equation and its figure: {mod}`~transformer_blocks.attention`.
-# - Where keys, queries and values come from, when nobody invents them:
+# - Where queries, keys and values come from in a network:
 #   [chapter 3](03_projections.py).

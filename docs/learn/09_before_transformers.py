@@ -4,11 +4,11 @@
 # **Which problem was attention invented for, and what did the Transformer remove?**
 #
 # Attention is older than the Transformer. It was invented in 2014 for
-# translators that read a sentence word by word. Most articles on this subject,
+# translators that read a sentence one word at a time. Most articles on this subject,
 # and many courses, begin with such a translator. This chapter builds its parts,
 # measures their two weaknesses, and shows which of them attention solves.
 #
-# ## A network that reads word by word
+# ## A network that reads one word at a time
 #
 # A *recurrent neural network* (RNN) has a vector, its *state*. At each token it
 # computes a new state from the old one and the token's embedding:
@@ -76,7 +76,7 @@ for name, function in (
 # %% [markdown]
 # The RNN's gradient falls by orders of magnitude. The GRU's gates slow that
 # down, but do not stop it. Attention has no such decay: at distance 0 the input
-# is also the query, and the other four numbers differ only by chance.
+# is also the query, and the other four numbers differ at random.
 #
 # ## The bottleneck
 #
@@ -86,8 +86,8 @@ for name, function in (
 # state at *every* token. At each decoding step, the decoder's state is the
 # query; the encoder's states are keys and values.
 #
-# The task below shows it in its purest form: write down the sequence that you
-# have read. The sequences are random, so nothing can be guessed.
+# The task below shows it in its purest form: repeat the sequence that was
+# read. The sequences are random, so nothing can be guessed.
 
 # %%
 import torch.nn.functional as F
@@ -162,7 +162,7 @@ for length in (4, 8, 16, 24):
     )
 
 # %% [markdown]
-# ![Share of correctly copied symbols against the length of the sequence: the fixed vector falls from 0.97 at length 4 to chance, 0.08, at length 24, while attention stays above 0.97.](figures/copying.svg)
+# ![Share of correctly copied symbols against the length of the sequence: the fixed vector falls from 0.97 at length 4 to 0.08, a random guess, at length 24, while attention stays above 0.97.](figures/copying.svg)
 #
 # At length 24 the fixed vector is no better than a guess among twelve symbols,
 # which is right in 1 / 12 = 8 % of the cases. Attention does not fall.
@@ -247,7 +247,7 @@ for d in (8, 128, 2048):
 # | convolution, width k | k · n · d² | 1 | log_k(n) |
 #
 # (The path of a convolution is $\log_k n$ with dilation, and $n / k$ without.) The
-# price is the first column: self-attention is *quadratic* in the length. For
+# cost is in the first column: self-attention is *quadratic* in the length. For
 # sentences of 30 tokens and vectors of 512 numbers it is the cheapest of the
 # three. For a book it is not.
 #
@@ -299,7 +299,7 @@ for problem in report.problems:
     print(textwrap.fill(problem, 46, subsequent_indent="  "))
 
 # %% [markdown]
-# The GRU goes on reading the padding, and each padding token changes its state.
+# The GRU continues to read the padding, and each padding token changes its state.
 # The summary of a sentence depends on the length of *another* sentence in the
 # batch. The course articles translate single sentences at the end, where nothing
 # is padded, so that the mistake does not show. Repair it in exercise 3.
