@@ -116,7 +116,7 @@ def write_translations() -> None:
 
 def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
     """Declare the language of a translated page, for screen readers and fonts."""
-    match = re.match(r"learn/([a-z]{2})/", page)
+    match = re.match(r"learn/(ja|ko)/", page)
     if match:
         context["language"] = match[1]
 
