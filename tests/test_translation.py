@@ -29,15 +29,44 @@ def test_the_japanese_readme_is_up_to_date() -> None:
     assert written == program.translate(ENGLISH, LOOKUP), "run `make translations`"
 
 
-def test_almost_every_message_is_translated() -> None:
-    messages = program.messages(ENGLISH)
-    missing = [message for message in messages if message not in TRANSLATED]
-    assert len(messages) > 50
-    assert len(missing) <= MISSING_AT_MOST * len(messages), (
-        f"{len(missing)} of {len(messages)} messages of README.md are not translated in "
-        "docs/locale/ja/README.po; run `make translations`, translate them, and run "
-        "it again:\n" + "\n".join(missing)
+@pytest.mark.parametrize(
+    "path", program.catalogs(), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_almost_every_message_is_translated(path: Path) -> None:
+    missing, count = program.missing_messages(path)
+    assert count > 30
+    assert len(missing) <= MISSING_AT_MOST * count, (
+        f"{len(missing)} of {count} messages of {path} are not translated and are shown in English; "
+        "run `make translations`, translate them, and run it again:\n" + "\n".join(missing)
     )
+
+
+CHAPTERS = [path for path in program.catalogs() if path.stem != "README"]
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=language_and_name)
+def test_a_translated_chapter_keeps_formulas_code_links_and_numbers(path: Path) -> None:
+    lookup = program.lookup_in(program.read_catalog(path))
+    for message in program.messages(program.english_text(path)):
+        translation = lookup(message)
+        if translation is None:
+            continue
+        for pattern in (r"\$[^$]+\$", r"`[^`]+`", r"\{\d\}", r"\d+\.\d+"):
+            expected = sorted(re.findall(pattern, message))
+            assert sorted(re.findall(pattern, translation)) == expected, (message, translation)
+        assert message.count("**") == translation.count("**"), translation
+        assert "\n" not in translation
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=language_and_name)
+def test_emphasis_in_a_translated_chapter_is_recognised(path: Path) -> None:
+    markdown = pytest.importorskip("markdown_it").MarkdownIt()
+    text = program.translate(
+        program.english_text(path), program.lookup_in(program.read_catalog(path))
+    )
+    without_formulas = re.sub(r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`", "", text, flags=re.S)
+    shown = re.sub(r"<[^>]+>", "", markdown.render(without_formulas))
+    assert [line for line in shown.splitlines() if "**" in line] == []
 
 
 def test_without_translations_the_text_stays_the_same() -> None:

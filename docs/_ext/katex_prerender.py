@@ -70,7 +70,9 @@ def run_katex(equations: list[list[Any]]) -> list[dict[str, str]]:
 
 
 def visit_inline(translator: Any, node: nodes.Element) -> None:
-    """Output an inline equation."""
+    """Output an inline equation; in a table of contents, headings are copied without their HTML."""
+    if "katex" not in node:
+        node["katex"] = run_katex([[source(node), False]])[0]["html"]
     translator.body.append(node["katex"])
     raise nodes.SkipNode
 
