@@ -20,6 +20,10 @@ TRANSLATED = {
 }
 
 
+def language_and_name(path: Path) -> str:
+    return f"{path.parent.name}-{path.stem}"
+
+
 def code_blocks(text: str) -> list[list[str]]:
     return [lines for kind, lines in program.blocks(text) if kind == "fence"]
 
