@@ -106,7 +106,7 @@ def masked_attention(query, key, value, mask):
     """Attend to the keys that are not masked."""
     scores = query @ key.transpose(-2, -1)
     scores = scores / query.shape[-1] ** 0.5
-    scores = scores.masked_fill(mask, float("-inf"))
+    scores = scores.masked_fill(mask, -torch.inf)
     weights = scores.softmax(dim=-1)
     no_key = mask.all(dim=-1, keepdim=True)
     weights = weights.masked_fill(no_key, 0.0)
