@@ -134,7 +134,8 @@ def measure(model: Reverser, source: Tensor, target: Tensor) -> dict[str, float]
 def train(model: Reverser, *, updates: int, rate: float, seed: int, every: int) -> dict[str, Any]:
     """Train a model; return its measures on 500 other sequences after every so many updates."""
     generator, other = (torch.Generator().manual_seed(each) for each in (seed, 1_000_000 + seed))
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=updates + 1)
     held_out = make_batch(500, other)
     curves: dict[str, list[float]] = {
         "updates": [],
@@ -152,6 +153,7 @@ def train(model: Reverser, *, updates: int, rate: float, seed: int, every: int) 
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        schedule.step()
     return curves
 
 
@@ -189,7 +191,7 @@ def without_source() -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train with and without cross-attention, and record accuracies and one attention map."""
     parser = new_parser(__doc__, seeds=range(3))
-    for name, default in (("--updates", 1500), ("--every", 50), ("--d-model", 64)):
+    for name, default in (("--updates", 1000), ("--every", 50), ("--d-model", 64)):
         parser.add_argument(name, type=number(int, "above 0"), default=default)
     options = parser.parse_args(arguments)
     experiment = Experiment(COMMAND, options)
