@@ -1,0 +1,131 @@
+"""Figures of chapter 14: look inside."""
+
+import re
+from functools import cache
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cells import LEARN, definitions
+from style import BLUE, GREEN, ORANGE, SKY, figure, new_figure, weight_table
+from transformer_blocks import record_attention
+
+TRANSLATION = ["the", "cat", "eats", "fish", ".", "<eos>"]
+
+
+@cache
+def trained() -> dict[str, Any]:
+    """Train the chapter's model once, and record its attention weights for our sentence."""
+    chapter = definitions("14_look_inside")
+    model = chapter["model"]
+    source, target = chapter["to_ids"](chapter["held_out"][:1])
+    with record_attention(model) as recorded, torch.no_grad():
+        model(source, target[:, :-1])
+    weights = {name: calls[0][0] for name, calls in recorded.items()}  # (H, L, S) each
+    return {**chapter, "source": source, "target": target, "weights": weights}
+
+
+def draw_heads(name: str, queries: list[str]) -> Figure:
+    """Draw the attention weights of both heads."""
+    chapter = trained()
+    made = new_figure(6.8, 3.1 if len(queries) == 6 else 3.5)
+    panels = made.subplots(1, 2)
+    for head, axes in enumerate(panels):
+        weight_table(
+            axes,
+            chapter["weights"][name][head].tolist(),
+            queries=queries,
+            keys=chapter["ours"],
+            title=f"head {head}",
+        )
+    return made
+
+
+@figure
+def both_heads() -> Figure:
+    """Draw the cross-attention of the two heads."""
+    return draw_heads("blocks.decoder.layers.0.cross_attention", TRANSLATION)
+
+
+@figure
+def encoder_heads() -> Figure:
+    """Draw the encoder's self-attention of the two heads."""
+    return draw_heads("blocks.encoder.layers.0.self_attention", trained()["ours"])
+
+
+@figure
+def patching() -> Figure:
+    """Draw the weights of the query that predicts fish, beside the effect of each position."""
+    chapter = trained()
+    model, ours, words = chapter["model"], chapter["ours"], chapter["target_words"]
+    other = ["肉" if word == "魚" else word for word in ours]
+    ids = torch.tensor([[chapter["source_words"].index(word) for word in other]])
+    effects = []
+    with torch.no_grad():
+        memory, theirs = (
+            model.blocks.encoder(model.embed_source(each)) for each in (chapter["source"], ids)
+        )
+        for place in range(len(ours)):
+            patched = memory.clone()
+            patched[:, place] = theirs[:, place]
+            logits = model.decode(patched, chapter["target"][:, :-1])[0, 3]
+            effects.append(logits.softmax(dim=0)[words.index("meat")].item())
+    weights = chapter["weights"]["blocks.decoder.layers.0.cross_attention"][:, 3].tolist()
+    made = new_figure(6.4, 2.9)
+    axes: Axes = made.subplots()
+    bars = (
+        ("weight of head 0", weights[0], SKY),
+        ("weight of head 1", weights[1], ORANGE),
+        ("p(meat) after the replacement", effects, GREEN),
+    )
+    for number, (label, heights, color) in enumerate(bars):
+        places = [place + 0.27 * (number - 1) for place in range(len(ours))]
+        axes.bar(places, heights, width=0.25, color=color, label=label)
+    axes.set_xticks(range(len(ours)), ours, size=11)
+    axes.set_ylim(0, 1.28)
+    axes.set_yticks([0, 0.5, 1])
+    axes.legend(ncols=3, loc="upper center", columnspacing=1.2, handlelength=1.2)
+    return made
+
+
+NAMES = {
+    "nothing": "nothing",
+    "a head of the encoder's self-attention, one at a time": "a head, encoder",
+    "a head of the decoder's self-attention, one at a time": "a head, decoder",
+    "a head of the cross-attention, one at a time": "a head, cross-attention",
+    "all of the encoder's self-attention": "all encoder self-attention",
+    "all of the decoder's self-attention": "all decoder self-attention",
+    "all of the cross-attention": "all cross-attention",
+    "a feed-forward network, one at a time": "a feed-forward network",
+    "all feed-forward networks": "all feed-forward networks",
+    "the positional encoding": "positional encoding",
+    "the scale 1 / sqrt(d_k)": "scale 1 / √d_k",
+    "a residual connection, one at a time": "a residual connection",
+    "all residual connections": "all residual connections",
+}
+
+
+@figure
+def ablations() -> Figure:
+    """Draw the table of ablations in the results."""
+    text = (LEARN.parent / "results.md").read_text(encoding="utf-8")
+    section = text.split("## What each part contributes")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| [\d.]+ - [\d.]+ \| ([\d.]+) \|$", section, re.M)
+    scores = {name: (float(toy), float(real)) for name, toy, real in rows}
+    assert list(scores) == list(NAMES)
+    made = new_figure(6.8, 4.6)
+    panels = made.subplots(1, 2, sharey=True)
+    corpora = (("toy corpus (mean of 3 seeds)", BLUE), ("real corpus", ORANGE))
+    for column, (axes, (title, color)) in enumerate(zip(panels, corpora, strict=True)):
+        values = [pair[column] for pair in scores.values()]
+        axes.barh(range(len(values)), values, color=color, height=0.7)
+        for place, value in enumerate(values):
+            axes.text(value + 0.02 * values[0], place, f"{value:.1f}", va="center", size=9)
+        axes.set_title(title)
+        axes.set_xlim(0, 1.18 * values[0])
+        axes.set_xlabel("BLEU")
+    panels[0].set_yticks(range(len(NAMES)), NAMES.values(), size=9)
+    panels[0].set_ylim(len(NAMES) - 0.4, -0.6)
+    return made

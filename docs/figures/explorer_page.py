@@ -1,0 +1,57 @@
+"""Make the page that chapter 14 shows in a frame.
+
+    python docs/figures/explorer_page.py
+
+trains the translator of the chapter and writes its attention maps for the sentence of the book to
+``docs/_static/explorer_book.html``.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+DOCS = Path(__file__).parent.parent
+sys.path.append(str(DOCS / "_ext"))
+
+from cells import definitions  # noqa: E402
+from transformer_blocks import causal_mask, record_attention  # noqa: E402
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, save_explorer  # noqa: E402
+
+PAGE = DOCS / "_static" / "explorer_book.html"
+SHOWN = 4  # tokens with their probabilities, in each decoding step
+
+
+def save_page(path: Path) -> None:
+    """Write the page."""
+    torch.set_num_threads(1)
+    chapter = definitions("14_look_inside")
+    model, ours, words = chapter["model"], chapter["ours"], chapter["target_words"]
+    source, target = chapter["to_ids"](chapter["held_out"][:1])
+    with record_attention(model) as recorded, torch.no_grad():
+        probabilities = model(source, target[:, :-1])[0].softmax(dim=-1)  # (L, vocabulary)
+    best, ids = probabilities.topk(SHOWN)
+    candidates = [
+        [(words[token], p) for p, token in zip(*row, strict=True)]
+        for row in zip(best.tolist(), ids.tolist(), strict=True)
+    ]
+    written = [words[token] for token in probabilities.argmax(dim=-1)]
+    read = [words[token] for token in target[0, :-1]]
+    encoder, decoder, cross = (calls[0] for calls in recorded.values())
+    maps = [
+        AttentionMaps("Encoder self-attention", encoder, ours),
+        AttentionMaps(
+            "Decoder self-attention",
+            decoder,
+            read,
+            mask=causal_mask(len(read)),
+            is_decoding=True,
+        ),
+        AttentionMaps("Cross-attention", cross, written, ours, is_decoding=True),
+    ]
+    title = f"{''.join(ours)} → {' '.join(written[:-1])}"
+    save_explorer(path, maps, title=title, decoding=DecodingSteps(written, candidates))
+
+
+if __name__ == "__main__":
+    save_page(PAGE)
