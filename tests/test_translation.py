@@ -40,7 +40,7 @@ def test_almost_every_message_is_translated(path: Path) -> None:
     missing, count = program.missing_messages(path)
     assert count > 30
     assert len(missing) <= MISSING_AT_MOST * count, (
-        f"{len(missing)} of {count} messages of {path} are not translated and are shown in English; "
+        f"{len(missing)} of {count} messages of {path} are not translated (shown in English); "
         "run `make translations`, translate them, and run it again:\n" + "\n".join(missing)
     )
 
