@@ -101,7 +101,9 @@ def sinusoids() -> Figure:
     shades = LinearSegmentedColormap.from_list(
         "shades", [to_rgba(ORANGE), to_rgba(ORANGE, 0), to_rgba(BLUE, 0), to_rgba(BLUE)]
     )
-    image = colors.imshow(sinusoidal_table(60, 32), cmap=shades, aspect="auto", vmin=-1, vmax=1)
+    image = colors.imshow(
+        sinusoidal_table(60, 32).numpy(), cmap=shades, aspect="auto", vmin=-1, vmax=1
+    )
     colors.set_xlabel("feature")
     colors.set_ylabel("position")
     colors.set_title("d_model = 32")
