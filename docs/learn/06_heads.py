@@ -235,7 +235,7 @@ for heads in [1, 2, 4]:
 # guess: it is almost always right about *one* friend, and almost as bad as a random
 # guess about the other.
 #
-# {func}`~transformer_blocks.inspection.record_attention` records the weights of
+# {func}`~transformer_blocks.record_attention` records the weights of
 # every head while the layer runs. How much weight does each head give to the
 # first friend, and to the second?
 
