@@ -4,19 +4,12 @@ Nothing here reaches for the network: neither the build (no inventories of other
 page when it is opened (formulas are finished HTML, fonts and scripts lie beside the pages).
 """
 
-import logging
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "examples")]
-
-# learn/index.md lists its chapters by a pattern. Sphinx gives this warning no type by which
-# suppress_warnings could name it.
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(
-    lambda record: getattr(record, "subtype", "") != "empty_glob"
-)
 
 project = "transformer_blocks"
 author = "the transformer_blocks authors"

@@ -222,7 +222,7 @@ def test_every_chapter_names_the_next_one(chapter: str) -> None:
         assert "Next chapter" not in text
     else:
         name = re.escape(following)
-        assert re.fullmatch(rf"Next chapter: :mod:`transformer_blocks\.{name}`, [^.]+\.", end)
+        assert re.fullmatch(rf"Next: :mod:`transformer_blocks\.{name}`, [^.]+\.", end)
 
 
 def test_help_on_the_package_is_a_page() -> None:

@@ -3,7 +3,7 @@
 ``.. chapter:: transformer_blocks.masks`` renders the module's docstring as running text. The first
 line of a docstring has the form "Masks: which positions ...". The part before the colon is the
 page's heading, the part after it the page's lead. In a package, the docstring of each file precedes
-what the file defines. A last paragraph "Next chapter: ..." moves to the end of the page.
+what the file defines. A last paragraph "Next: ..." moves to the end of the page.
 
 Every name is documented under the path from which it is imported, so that docstrings can link to
 it: ``:func:`~transformer_blocks.causal_mask``` for a name of the top level, and
@@ -100,7 +100,7 @@ class Chapter(SphinxDirective):
         for file in (module.__file__, import_module(PACKAGE).__file__):
             self.env.note_dependency(file or "")
         opening, *paragraphs = inspect.cleandoc(module.__doc__ or "").split("\n\n")
-        has_closing = paragraphs and paragraphs[-1].startswith("Next chapter:")
+        has_closing = paragraphs and paragraphs[-1].startswith("Next:")
         closing = paragraphs.pop() if has_closing else ""
         lead = opening.partition(": ")[2] or opening
         exported = vars(import_module(PACKAGE))
@@ -113,7 +113,7 @@ class Chapter(SphinxDirective):
                 with_class("lead", lead[0].upper() + lead[1:]),
                 *paragraphs,
                 *listing(module),
-                with_class("next-chapter", closing),
+                with_class("next-page", closing),
             )
         )
         source = f"{module.__file__}:docstring of {module.__name__}"

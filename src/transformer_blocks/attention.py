@@ -24,7 +24,7 @@ function with the same arguments, an :class:`AttentionFunction`. By default it u
 Shapes: B batch size, H heads, L query length, S key length, d_k size of a query or key of one head,
 d_v size of a value of one head.
 
-Next chapter: :mod:`transformer_blocks.multi_head`, learned projections and several heads.
+Next: :mod:`transformer_blocks.multi_head`, learned projections and several heads.
 """
 
 import math

@@ -7,7 +7,7 @@ section 3.1). One default differs: the attention projections have biases, which 
 not. Other parts are passed as factories, which are functions that return a new part for every
 layer.
 
-Next chapter: :mod:`transformer_blocks.loss`, which training minimises.
+Next: :mod:`transformer_blocks.loss`, which training minimises.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -22,7 +22,7 @@ place and cannot be undone; if it is interrupted, each later use of the cache ra
 In this chapter, N is the batch size during decoding. A *row* is an index along this dimension; in
 beam search, there is one row for each hypothesis.
 
-Next chapter: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
+Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ ensures that each depends on no later token. In autoregressive decoding, there i
 at a time. The argument ``cache`` is for that (:mod:`transformer_blocks.cache`; skip it at first
 reading).
 
-Next chapter: :mod:`transformer_blocks.encoder_decoder`, encoder and decoder together.
+Next: :mod:`transformer_blocks.encoder_decoder`, encoder and decoder together.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -17,7 +17,7 @@ A shift by k positions rotates each (sine, cosine) pair by a fixed angle, whatev
 they expected that attention could then easily learn to attend by relative position, for example to
 the token three positions earlier.
 
-Next chapter: :mod:`transformer_blocks.masks`, which positions must not be attended to.
+Next: :mod:`transformer_blocks.masks`, which positions must not be attended to.
 """
 
 import math

@@ -10,7 +10,7 @@ The encoder is a stack of such layers. With ``causal=True`` the same stack is a 
 model: no position attends to a later one, as in a language model. The argument ``cache`` is for
 autoregressive decoding (:mod:`transformer_blocks.cache`; skip it at first reading).
 
-Next chapter: :mod:`transformer_blocks.decoder`, which also attends to the encoder's output.
+Next: :mod:`transformer_blocks.decoder`, which also attends to the encoder's output.
 """
 
 from collections.abc import Callable, Iterable, Sequence

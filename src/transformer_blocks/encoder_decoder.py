@@ -5,7 +5,7 @@ each of its layers attends to that memory (section 3.1). Embeddings and output l
 model that contains these two: a translator first embeds the tokens of both languages, and finally
 projects the hidden states to the logits of its vocabulary.
 
-Next chapter: :mod:`transformer_blocks.builders`, whole stacks built from a few sizes.
+Next: :mod:`transformer_blocks.builders`, whole stacks built from a few sizes.
 """
 
 from torch import Tensor, nn

@@ -23,7 +23,7 @@ the output of each sublayer and to the sums of embeddings and positional encodin
 evaluation mode (``model.eval()``), dropout is the identity. :class:`~transformer_blocks.Dropout`
 computes what ``torch.nn.Dropout`` does, faster on a CPU.
 
-Next chapter: :mod:`transformer_blocks.residual`, residual connections and layer normalisation.
+Next: :mod:`transformer_blocks.residual`, residual connections and layer normalisation.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,7 @@ The logits are the largest tensor of a training step: V numbers per token. The e
 therefore trained with :func:`~transformer_blocks.linear_cross_entropy`, which
 computes the same loss from the hidden vectors in chunks and never stores all logits.
 
-Next chapter: :mod:`transformer_blocks.schedule`, the learning-rate schedule.
+Next: :mod:`transformer_blocks.schedule`, the learning-rate schedule.
 """
 
 import torch

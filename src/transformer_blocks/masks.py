@@ -26,7 +26,7 @@ ones depends on the implementation. (An encoder prepared by
 :func:`~transformer_blocks.inference.prepare` removes padding where there is enough of it, and the
 removed positions affect nothing.)
 
-Next chapter: :mod:`transformer_blocks.attention`, where masks are applied.
+Next: :mod:`transformer_blocks.attention`, where masks are applied.
 """
 
 import unicodedata

@@ -21,7 +21,7 @@ Both layers serve the three uses of section 3.2.3. In self-attention, queries, k
 projections of the same sequence. In cross-attention, the queries come from the decoder, the keys
 and values from the encoder's output. The decoder's self-attention also masks future positions.
 
-Next chapter: :mod:`transformer_blocks.feed_forward`, the sublayer that follows attention.
+Next: :mod:`transformer_blocks.feed_forward`, the sublayer that follows attention.
 """
 
 from collections import OrderedDict

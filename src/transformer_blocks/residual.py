@@ -31,7 +31,7 @@ The two classes differ in where they normalise:
   https://arxiv.org/abs/2002.04745). A stack of such layers therefore ends with one more layer
   normalisation.
 
-Next chapter: :mod:`transformer_blocks.encoder`, a stack of self-attention and feed-forward layers.
+Next: :mod:`transformer_blocks.encoder`, a stack of self-attention and feed-forward layers.
 """
 
 from collections.abc import Callable

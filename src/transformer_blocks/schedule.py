@@ -8,7 +8,7 @@ and then decreases it with the inverse square root of the step (section 5.3, equ
 
 .. math:: rate = d_{model}^{-0.5} \cdot \min(step^{-0.5},\; step \cdot warmup\_steps^{-1.5})
 
-Next chapter: :mod:`transformer_blocks.cache`, keys and values cached for decoding.
+Next: :mod:`transformer_blocks.cache`, keys and values cached for decoding.
 """
 
 from torch.optim import Optimizer

@@ -12,5 +12,5 @@ custom backward passes, and special cases for compiled code.
 - :mod:`~transformer_blocks.fast.top_k`: the largest elements of long rows, block by block.
 - :mod:`~transformer_blocks.fast.caching`: the growing buffer of a key-value cache.
 
-Next chapter: :mod:`transformer_blocks.inference`, a trained model prepared for fast decoding.
+Next: :mod:`transformer_blocks.inference`, a trained model prepared for fast decoding.
 """

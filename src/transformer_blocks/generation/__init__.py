@@ -10,7 +10,7 @@ Three algorithms choose the tokens. :func:`~transformer_blocks.greedy_search` ta
 probable token at each step, :func:`~transformer_blocks.beam_search` extends several hypotheses at
 once, and :func:`~transformer_blocks.sample` draws tokens at random from the model's distribution.
 
-Next chapter: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
+Next: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
 """
 
 from transformer_blocks.generation.beam import beam_search

@@ -32,7 +32,7 @@ plain computation, up to rounding:
 No other part of :mod:`transformer_blocks` imports this one: models are built and trained without
 it, and can be decoded without it.
 
-Next chapter: :mod:`transformer_blocks.explorer`, all attention maps of a model on one page.
+Next: :mod:`transformer_blocks.explorer`, all attention maps of a model on one page.
 """
 
 from transformer_blocks.inference.compiled import compile_steps

@@ -8,7 +8,7 @@ of these blocks. :func:`explain_mask` shows which positions a mask hides and why
 :func:`check_causal`, :func:`check_padding` and :func:`check_cache` find mistakes that raise no
 error, in any model.
 
-Next chapter: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
+Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
 
 # ruff: noqa: I001  (in teaching order)

@@ -7,7 +7,7 @@ other side, they raise an error that names it. :func:`assert_equivalent` compare
 gradients of any two models and prints the differences. :func:`load_weights` loads a whole state
 dict or nothing of it.
 
-Next chapter: :mod:`transformer_blocks.fast`, faster forms of standard operations.
+Next: :mod:`transformer_blocks.fast`, faster forms of standard operations.
 """
 
 # ruff: noqa: I001  (in teaching order)

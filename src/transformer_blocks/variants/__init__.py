@@ -21,5 +21,5 @@ The feed-forward network has a variant too: :mod:`~transformer_blocks.variants.g
 With each of these parts, the mask rule of :mod:`transformer_blocks.masks` holds, and ``causal`` is
 aligned to the bottom right.
 
-Next chapter: :mod:`transformer_blocks.variants.additive`, attention before the Transformer.
+Next: :mod:`transformer_blocks.variants.additive`, attention before the Transformer.
 """

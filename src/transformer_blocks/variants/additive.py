@@ -27,7 +27,7 @@ scale: their variance is 2 / (d_k + 1), so the standard deviation is about 1 for
 tanh does guarantee is a bound that does not depend on queries and keys: no score exceeds the sum of
 the absolute values of v.
 
-Next chapter: :mod:`transformer_blocks.variants.rotary`, positions as rotations of queries and keys.
+Next: :mod:`transformer_blocks.variants.rotary`, positions as rotations of queries and keys.
 """
 
 import math

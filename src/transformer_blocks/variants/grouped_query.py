@@ -13,7 +13,7 @@ attention ("Fast Transformer Decoding", Shazeer 2019, https://arxiv.org/abs/1911
 and value heads can reduce quality. Ainslie et al. report that models with several groups, trained
 further from multi-head models, come close to the quality of multi-head attention.
 
-Next chapter: :mod:`transformer_blocks.variants.gated_feed_forward`, feed-forward with a gate.
+Next: :mod:`transformer_blocks.variants.gated_feed_forward`, feed-forward with a gate.
 """
 
 from collections.abc import Sequence

@@ -23,7 +23,7 @@ distinguished by the later, slower pairs.
 
 Values are not rotated: they carry content, not positions.
 
-Next chapter: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
+Next: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
 """
 
 import torch
