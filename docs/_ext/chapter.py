@@ -113,7 +113,7 @@ class Chapter(SphinxDirective):
                 with_class("lead", lead[0].upper() + lead[1:]),
                 *paragraphs,
                 *listing(module),
-                with_class("next-page", closing),
+                with_class("read-next", closing),
             )
         )
         source = f"{module.__file__}:docstring of {module.__name__}"

@@ -1,9 +1,9 @@
 """The Transformer, one readable block at a time.
 
 Each idea of "Attention Is All You Need" (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) has
-one file: its docstring explains the idea with the equation and the section of
-the paper, its code computes the equation, and its examples show a property that you can check. The
-code that you read is the code that you train and run.
+one file: its docstring explains the idea with the equation and the section of the paper, its code
+computes the equation, and its examples show a property that you can check. The code that you read
+is the code that you train and run.
 
 Three rules hold everywhere. Sequences are batch first, of shape (B, L, d_model). A mask is boolean,
 and ``True`` hides a key from a query. Layers and stacks return one tensor;
