@@ -183,7 +183,7 @@ for head in (0, 1):
 
 # %% tags=["implementation"]
 def contributions(layer, x, memory):
-    """Weights (H, L, S), contributions (H, L, S, d)."""
+    """Weights (H, L, S), parts (H, L, S, d)."""
 
     count = layer.num_heads
 
@@ -198,7 +198,8 @@ def contributions(layer, x, memory):
     weights = scores.softmax(dim=-1)
     w_o = layer.output_projection.weight.T
     values = v @ w_o.unflatten(0, (count, -1))
-    return weights, weights[..., None] * values[:, None]
+    parts = weights[..., None] * values[:, None]
+    return weights, parts
 
 
 # %% [markdown]
@@ -372,9 +373,10 @@ for name in recorded:
 #
 # {func}`~transformer_blocks.explorer.save_explorer` writes such maps to a single
 # page, which needs no server: all layers and heads, their means, the rollout of
-# several layers, the difference of two heads, and the decoding steps. This is our model with our
-# sentence. The page counts heads from 1. Choose *Encoder self-attention* and find the weights of 0.99 that the
-# model does not need.
+# several layers, the difference of two heads, and the decoding steps. This is our
+# model with our sentence. The page counts heads from 1. Choose *Encoder
+# self-attention* and find the weights of 0.96 and 0.99 that the model does not
+# need.
 #
 # ```{widget} explorer
 # ![The encoder's self-attention weights for our sentence, as a table for each head: in head 0 the row of ます has 0.96 at を, and the row of the full stop has 0.99 at ます.](figures/encoder_heads.svg)

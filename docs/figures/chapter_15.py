@@ -1,0 +1,127 @@
+"""Figures of chapter 15: since 2017."""
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from style import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PANEL,
+    PURPLE,
+    RED,
+    SKY,
+    arrow,
+    box,
+    canvas,
+    curves,
+    figure,
+    new_figure,
+    note,
+)
+from transformer_blocks import RotaryPositionalEncoding
+
+WIDTH, HEIGHT = 3.5, 0.66
+PAPER = [  # from the bottom to the top
+    ("embeddings + sinusoids", PURPLE),
+    ("causal self-attention\n8 heads of keys, values", ORANGE),
+    ("add", PANEL),
+    ("LayerNorm", GREEN),
+    ("feed-forward, ReLU", SKY),
+    ("add", PANEL),
+    ("LayerNorm", GREEN),
+]
+TODAY = [
+    ("embeddings", PURPLE),
+    ("RMSNorm", GREEN),
+    ("grouped-query attention\nq, k normalised, rotated", ORANGE),
+    ("add", PANEL),
+    ("RMSNorm", GREEN),
+    ("gated feed-forward, SwiGLU", SKY),
+    ("add", PANEL),
+    ("RMSNorm after the last layer", GREEN),
+]
+
+
+@figure
+def side_by_side() -> Figure:
+    """Draw a layer of 2017 beside one of today."""
+    made, axes = canvas(10, 8.75)
+    bottom, gap = 8.6, 0.92
+    for left, title, parts in ((0.95, "2017", PAPER), (5.75, "today", TODAY)):
+        note(axes, left + WIDTH / 2, 0.35, title, color=INK, size=12)
+        middle = left + WIDTH / 2
+        tops = [bottom - HEIGHT - gap * place for place in range(len(parts))]
+        inside = [place for place, (text, _) in enumerate(parts) if "embed" not in text]
+        if title == "today":
+            inside.pop()
+        first, last = inside[0], inside[-1]
+        box(
+            axes,
+            left - 0.6,
+            tops[last] - 0.2,
+            WIDTH + 0.8,
+            tops[first] - tops[last] + HEIGHT + 0.4,
+            color=PANEL,
+            alpha=0.45,
+        )
+        for place, (text, color) in enumerate(parts):
+            top = tops[place]
+            if place:
+                arrow(axes, (middle, tops[place - 1]), (middle, top + HEIGHT + 0.02))
+            alpha = 1.0 if color == PANEL else 0.35
+            box(axes, left, top, WIDTH, HEIGHT, text, color=color, alpha=alpha, size=9.5)
+            if text == "add":  # the residual connection passes its sublayer, and a norm before it
+                start = place - (1 if title == "2017" else 2)
+                below = (tops[start] + HEIGHT + tops[start - 1]) / 2
+                side = left - 0.3
+                axes.plot(
+                    [middle, side, side],
+                    [below, below, top + HEIGHT / 2],
+                    color=MUTED,
+                    lw=1.2,
+                    marker="",
+                )
+                arrow(axes, (side, top + HEIGHT / 2), (left - 0.01, top + HEIGHT / 2))
+        arrow(axes, (middle, tops[-1]), (middle, tops[-1] - 0.42))
+    return made
+
+
+@figure
+def rotary_scores() -> Figure:
+    """Draw the score of one query and one key against their offset."""
+    torch.manual_seed(0)
+    torch.randn(6, 16)  # as in the chapter, which draws its query and key after these
+    query, key = torch.randn(2, 1, 16)
+    rotary = RotaryPositionalEncoding(d_k=16)
+
+    def score(query_position: int, key_position: int) -> float:
+        q = rotary.transform_queries(query[None, None], start=query_position)
+        k = rotary.transform_keys(key[None, None], start=key_position)
+        return (q * k).sum().item()
+
+    offsets = list(range(-30, 31))
+    made = new_figure(6.4, 2.9)
+    axes: Axes = made.subplots()
+    for position, color, width, style in ((40, SKY, 5.0, "-"), (100, RED, 1.4, "--")):
+        scores = [score(position, position - offset) for offset in offsets]
+        axes.plot(
+            offsets,
+            scores,
+            color=color,
+            lw=width,
+            ls=style,
+            marker="",
+            label=f"query at position {position}",
+        )
+    axes.axvline(0, color=MUTED, lw=0.8, marker="")
+    axes.set_ylim(-11, 12)
+    note(axes, 0.8, 7.2, "same position", ha="left")
+    for offset in (2, -2):
+        axes.plot(offset, score(40, 40 - offset), color=BLUE, marker="o", ms=6)
+    curves(axes, x="offset: position of the query minus that of the key", y="score")
+    axes.legend(loc="upper center", ncols=2)
+    return made

@@ -1,0 +1,527 @@
+# %% [markdown]
+# # 15 Since 2017
+#
+# **Which parts of the Transformer have been replaced since the paper, and why?**
+#
+# The paper's model translates. Most of today's models continue a text: they
+# consist of a decoder alone and are much larger. The paper's base model has 65
+# million parameters, [LLaMA](https://arxiv.org/abs/2302.13971) has up to 65
+# billion. Compared with that, little has changed in the layer itself. Attention, a feed-forward network, residual
+# connections and normalisation are all still there. Almost every part has been
+# replaced by a close relative, each for a reason that one can compute.
+#
+# ![Two layers side by side. Left, 2017: causal self-attention with 8 heads, add, LayerNorm, feed-forward network with ReLU, add, LayerNorm, on embeddings plus sinusoids. Right, today: RMSNorm, grouped-query attention whose queries and keys are normalised and rotated, add, RMSNorm, SwiGLU, add, and a last RMSNorm above the stack.](figures/side_by_side.svg)
+#
+# | part | 2017 | today | reason |
+# | --- | --- | --- | --- |
+# | stack | encoder and decoder | decoder only | one task: the next token |
+# | place of the norm | after the sublayer | before it | trains without warm-up |
+# | norm | LayerNorm | RMSNorm | cheaper, as good |
+# | positions | added sinusoids | rotary | scores depend on the offset |
+# | keys and values | one head per query head | shared by a group | smaller cache |
+# | queries, keys | as projected | normalised | bounded scores |
+# | feed-forward | ReLU | gated, SwiGLU | lower loss at equal size |
+# | biases | in feed-forward networks | none | stable training |
+#
+# A decoder-only model has no source and therefore no cross-attention. What remains
+# of a decoder layer is an encoder layer with a causal mask. In this library it is
+# an encoder that is called with `causal=True`. Pre-norm was the subject of
+# [chapter 8](08_layer.py). We now take the other parts one by one.
+#
+# ## RMSNorm
+#
+# LayerNorm subtracts the mean of a vector and divides by its standard deviation.
+# RMSNorm ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467)) does not
+# subtract. It divides by the *root mean square*. By hand, for the vector (3, 4):
+#
+# | step | LayerNorm | RMSNorm |
+# | --- | --- | --- |
+# | subtract | mean 3.5: (-0.5, 0.5) | nothing: (3, 4) |
+# | divide by | standard deviation 0.5 | √((9 + 16) / 2) = 3.536 |
+# | result | (-1, 1) | (0.849, 1.131) |
+#
+# Both have a learnt gain $g$ for each feature. LayerNorm has a bias in addition.
+
+# %% [markdown] tags=["formula"]
+# $$\mathrm{rms}(x) = \sqrt{\frac{1}{d} \sum_{i=1}^{d} x_i^2 + \epsilon}$$
+#
+# $$y_i = g_i \, \frac{x_i}{\mathrm{rms}(x)}$$
+
+# %% tags=["implementation"]
+import torch
+
+
+def rms_norm(x, gain, eps=1e-6):
+    """Divide by the root mean square: (..., d)."""
+    square = x.pow(2).mean(dim=-1, keepdim=True)
+    return gain * x / (square + eps).sqrt()
+
+
+# %% tags=["proof"]
+from torch import nn
+
+from transformer_blocks import PreNorm
+
+torch.manual_seed(0)
+residual = PreNorm(16, norm=nn.RMSNorm(16, eps=1e-6)).eval()
+nn.init.normal_(residual.norm.weight)
+x = torch.randn(2, 5, 16)
+mine = x + rms_norm(x, residual.norm.weight).tanh()
+assert torch.allclose(residual(x, torch.tanh), mine, atol=1e-6)
+print(rms_norm(torch.tensor([3.0, 4.0]), torch.ones(2)))
+
+# %% [markdown]
+# Here, tanh takes the place of a sublayer. The library's residual connections
+# accept any normalisation.
+#
+# ## Rotary positions
+#
+# Sinusoids are added to the embeddings once, at the bottom. *Rotary positional
+# encoding* (RoPE, [Su et al. 2021](https://arxiv.org/abs/2104.09864)) leaves the
+# embeddings as they are. In every layer it takes the features of each query and
+# key in pairs, as points of a plane, and rotates each by an angle that is
+# proportional to the position.
+#
+# By hand, with one pair and 60° per position. The query is (1, 0), which points to
+# 0°. The key is (0, 1), which points to 90°. Both have the length 1, so their
+# dot product is the cosine of the angle between them.
+#
+# | query at | key at | query points to | key points to | score |
+# | --- | --- | --- | --- | --- |
+# | 2 | 2 | 120° | 90° + 120° = 210° | cos 90° = 0 |
+# | 2 | 1 | 120° | 90° + 60° = 150° | cos 30° = 0.87 |
+# | 1 | 2 | 60° | 90° + 120° = 210° | cos 150° = -0.87 |
+# | 9 | 8 | 540° | 90° + 480° = 570° | cos 30° = 0.87 |
+#
+# Positions 2 and 1 give the same score as 9 and 8: only the offset counts. But its
+# **sign** counts, too: one position before is not the same as one position after.
+# And the score still depends on the content, the two vectors themselves.
+
+# %% [markdown] tags=["formula"]
+# $$x'_{2i} = x_{2i} \cos m\theta_i - x_{2i+1} \sin m\theta_i$$
+#
+# $$x'_{2i+1} = x_{2i} \sin m\theta_i + x_{2i+1} \cos m\theta_i$$
+#
+# $$\theta_i = 10000^{-2i / d_k}$$
+
+
+# %% tags=["implementation"]
+def rotate(x, start=0):
+    """Rotate the pairs of (L, d_k) by position."""
+    length, d_k = x.shape
+    m = start + torch.arange(length)[:, None]
+    pair = torch.arange(0, d_k, 2)  # 0, 2, 4, ...
+    theta = 10000 ** (-pair / d_k)
+    cos, sin = (m * theta).cos(), (m * theta).sin()
+    even, odd = x[:, 0::2], x[:, 1::2]  # pairs
+    rotated = torch.empty_like(x)
+    rotated[:, 0::2] = even * cos - odd * sin
+    rotated[:, 1::2] = even * sin + odd * cos
+    return rotated
+
+
+# %% tags=["proof"]
+from transformer_blocks import RotaryPositionalEncoding
+
+torch.manual_seed(0)
+x = torch.randn(6, 16)
+rotary = RotaryPositionalEncoding(d_k=16)
+for start in (0, 40):
+    expected = rotary.transform_queries(x[None, None], start=start)
+    assert torch.allclose(rotate(x, start), expected[0, 0], atol=1e-5)
+print("equal, of shape", list(x.shape))
+
+# %% [markdown]
+# Measure the claim with random vectors of 16 features, hence eight pairs, each
+# with an angle of its own:
+
+# %%
+query, key = torch.randn(2, 1, 16)
+
+
+def score(query_position, key_position):
+    q, k = rotate(query, query_position), rotate(key, key_position)
+    return (q @ k.T).item()
+
+
+for m, n in ((5, 3), (105, 103), (3, 5), (4, 4)):
+    print(f"query at {m:3d}, key at {n:3d}: {score(m, n):6.2f}")
+
+# %% [markdown]
+# ![The score of one fixed query and one fixed key against their offset from -30 to 30, an irregular curve that is not symmetric around 0. The curve for a query at position 100 lies exactly on that for a query at position 40.](figures/rotary_scores.svg)
+#
+# The two dots are the offsets 2 and -2 from above. Values are not rotated. They
+# carry content.
+#
+# ## Grouped-query attention
+#
+# While a model writes, the keys and values of all earlier tokens lie in a cache
+# ([chapter 13](13_choose_words.py)). Each step reads all of it, and this reading,
+# not the arithmetic, limits the speed. In *grouped-query attention*
+# ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)) several query heads
+# share one head of keys and values. With $G$ such heads, a layer stores $2 G d_k$
+# numbers for each token, instead of $2 H d_k$. By hand, for $d = 512$ and $H = 8$
+# heads of 64:
+#
+# | G | numbers for each token | 1,000 tokens, 6 layers, 2 bytes each |
+# | --- | --- | --- |
+# | 8 | 2 · 8 · 64 = 1,024 | 12.3 MB |
+# | 2 | 2 · 2 · 64 = 256 | 3.1 MB |
+
+# %%
+from transformer_blocks import GroupedQueryAttention, KeyValueCache
+
+x = torch.randn(1, 10, 512)  # ten tokens
+for groups in (8, 2):
+    layer = GroupedQueryAttention(512, 8, groups, bias=False)
+    cache = KeyValueCache()
+    with torch.no_grad():
+        layer(x, x, x, causal=True, cache=cache)
+    stored = sum(each.numel() for each in cache.read())
+    weights = sum(each.numel() for each in layer.parameters())
+    print(f"G = {groups}: {stored // 10} numbers a token,")
+    print(f"       {weights:,} weights")
+
+# %% [markdown]
+# The layer has fewer weights, too: the projections of keys and values shrink from
+# 512 to 128 outputs.
+#
+# ## A gated feed-forward network
+#
+# ReLU decides with the same number whether a unit is active and how much.
+# *SwiGLU* ([Shazeer 2020](https://arxiv.org/abs/2002.05202)) has two projections:
+# one is the content, the other, through the function
+# $\mathrm{silu}(z) = z / (1 + e^{-z})$, is the gate that multiplies it. If the gate
+# has $z = 2$ and the content is 3, the unit is silu(2) · 3 = 1.76 · 3 = 5.28.
+#
+# $$\mathrm{FFN}(x) = (\mathrm{silu}(x W) \odot x V) \, W_2$$
+#
+# Three matrices instead of two: with two thirds of the inner size, the number of
+# weights is the same. Shazeer measured a lower loss, and writes that he has no
+# explanation for it.
+#
+# ## No biases, normalised queries and keys
+#
+# The biases of linear layers add little in wide layers. PaLM
+# ([Chowdhery et al. 2022](https://arxiv.org/abs/2204.02311)) left them out and
+# found training of large models more stable. *Query-key normalisation*
+# ([Dehghani et al. 2023](https://arxiv.org/abs/2302.05442)) applies a norm to each
+# query and each key. Otherwise nothing bounds their lengths. In a long training
+# they can grow until the softmax saturates ([chapter 4](04_scale.py)) and the
+# training diverges.
+#
+# ## One stack, other parts
+#
+# The library's classes receive their parts as arguments. So today's layer is not
+# a new class. {func}`~transformer_blocks.build_encoder` accepts a *factory* for
+# each part, a function that returns a new one for every layer.
+
+# %%
+from functools import partial
+
+from transformer_blocks import (
+    GatedFeedForward,
+    QueryKeyNorm,
+    build_encoder,
+)
+from transformer_blocks.inspection import check_causal
+
+
+def rms_pre_norm(d_model, dropout):
+    norm = nn.RMSNorm(d_model)
+    return PreNorm(d_model, dropout=dropout, norm=norm)
+
+
+def grouped():
+    transforms = [QueryKeyNorm(8), RotaryPositionalEncoding(8)]
+    return GroupedQueryAttention(
+        64, 8, 2, bias=False, transforms=transforms
+    )
+
+
+parts = {
+    "residual": rms_pre_norm,
+    "attention": grouped,
+    "feed_forward": lambda: GatedFeedForward(64, 170),
+}
+SIZES = {"num_layers": 2, "d_model": 64, "num_heads": 8, "d_ff": 256}
+models = {"2017": {}, **{name: {name: parts[name]} for name in parts}}
+models["today"] = parts
+x = torch.randn(1, 6, 64)
+print("replaced       weights   causal")
+for name, replaced in models.items():
+    stack = build_encoder(**SIZES, **replaced).eval()
+    count = sum(each.numel() for each in stack.parameters())
+    causal = check_causal(partial(stack, causal=True), x)
+    print(f"{name:13s} {count:8,d}   {bool(causal)}")
+
+# %% [markdown]
+# `residual` is pre-norm with RMSNorm, `attention` is grouped-query attention with
+# rotary positions and normalised queries and keys. Every combination runs, and
+# stays causal.
+#
+# ## Is today's model better?
+#
+# `examples/generate_text.py` trains both styles on generated stories: two layers,
+# about 380,000 parameters, 1,000 updates, seed 0. Predict the difference in
+# perplexity before you read on.
+#
+# ```
+# python examples/generate_text.py train --style today
+# python examples/generate_text.py evaluate
+# ```
+#
+# | model | perplexity |
+# | --- | --- |
+# | `--style today` | 1.419 |
+# | `--style 2017` | 1.422 |
+# | 5-grams | 1.990 |
+#
+# There is no meaningful difference. One seed and a simple text cannot show one.
+# The replaced parts were chosen for depth, long contexts, fast decoding and long
+# trainings, and a model of two layers has none of these problems. A claim
+# that a part is better needs the size at which it was measured. [All results](../results.md) are
+# told with their commands.
+#
+# ## Load GPT-2
+#
+# GPT-2 ([Radford et al.
+# 2019](https://cdn.openai.com/better-language-models/language_models.pdf)) stands
+# between the two. It differs from the paper in four parts: the stack is a decoder only, the norm is
+# before each sublayer with one more at the end, the activation function is GELU,
+# and positions are learnt vectors. The output layer shares the weights of the
+# embedding, as in the paper. It has biases, LayerNorm, and one head of keys and
+# values for each query head.
+#
+# `examples/pretrained/gpt2_model.py` composes it of our blocks. If every part is
+# right, the published weights give the published outputs. Here we make a small
+# GPT-2 with random weights with the library `transformers`, which needs no
+# download, save it, and load it into our blocks.
+
+# %% tags=["recorded"]
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+with warnings.catch_warnings(action="ignore"):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers.utils.logging import disable_progress_bar
+
+disable_progress_bar()
+sys.path.append("../../examples")
+from pretrained.gpt2_model import Gpt2
+
+torch.manual_seed(0)
+config = GPT2Config(
+    vocab_size=50,
+    n_positions=40,
+    n_embd=32,
+    n_layer=3,
+    n_head=4,
+    bos_token_id=0,
+    eos_token_id=0,
+)
+theirs = GPT2LMHeadModel(config).eval()
+with tempfile.TemporaryDirectory() as folder:
+    theirs.save_pretrained(folder)
+    gpt2 = Gpt2.load(Path(folder))
+tokens = torch.randint(50, (4, 40))
+with torch.no_grad():
+    expected, found = theirs(tokens).logits, gpt2(tokens)
+print("logits", list(found.shape))
+print(f"largest logit        {expected.abs().max():.2f}")
+print(f"largest difference   {(found - expected).abs().max():.0e}")
+
+# %% [markdown]
+# The difference is rounding. With the real weights, `python
+# examples/pretrained/gpt2.py openai-community/gpt2 "The Transformer is"` continues
+# your text.
+#
+# ## Broken on purpose
+#
+# There are two conventions for rotary positions. RoPE's paper and this library
+# rotate *neighbours*: features 0 and 1, 2 and 3, and so on. The LLaMA models, as
+# published for `transformers`, rotate *halves*: with $d_k = 8$, features 0 and 4,
+# 1 and 5. There is no difference in quality, since features have no order. But
+# weights that were trained with the one do not fit the other. Predict what
+# happens when they are loaded nevertheless.
+
+# %% tags=["broken"]
+from transformer_blocks import MultiHeadAttention, record_attention
+
+
+def pair_up(x):
+    """Reorder features 0 to 7 as 0, 4, 1, 5, 2, 6, 3, 7."""
+    return x.unflatten(-1, (2, -1)).transpose(-2, -1).flatten(-2)
+
+
+class Halves(RotaryPositionalEncoding):
+    """The other convention: feature i pairs with i + d_k / 2."""
+
+    def transform_queries(self, queries, *, start):
+        return super().transform_queries(pair_up(queries), start=start)
+
+    def transform_keys(self, keys, *, start):
+        return super().transform_keys(pair_up(keys), start=start)
+
+
+torch.manual_seed(0)
+published = MultiHeadAttention(32, 4, transforms=[Halves(8)]).eval()
+loaded = MultiHeadAttention(
+    32, 4, transforms=[RotaryPositionalEncoding(8)]
+).eval()
+print(loaded.load_state_dict(published.state_dict()))
+x = torch.randn(1, 8, 32)
+print(check_causal(lambda x: loaded(x, x, x, causal=True), x))
+for length in (1, 2, 8):
+    recorded = []
+    for layer in (published, loaded):
+        with record_attention(layer) as maps, torch.no_grad():
+            layer(*[x[:, :length]] * 3, causal=True)
+        recorded.append(maps[""][0])
+    difference = (recorded[0] - recorded[1]).abs().max()
+    print(f"{length} tokens: weights differ by {difference:.2f}")
+
+# %% [markdown]
+# (`Halves` need not restore the order of the features: the dot product of a query
+# and a key does not depend on it.)
+#
+# All keys match, since a rotation has no weights. No shape is wrong, the mask is
+# right, and scores depend on the offset in both. Such a model often writes almost
+# sensible text. Only a comparison with the original finds it. And the table of
+# {func}`~transformer_blocks.record_attention` says where: with a single token the
+# weights are equal, with two they differ. So the projections are right, and what
+# depends on the *position* is wrong. Repair it in exercise 3.
+#
+# ## Exercises
+#
+# ### Exercise 1: the size of a cache
+#
+# Return the number of bytes of the cache of a whole model: `layers` layers,
+# `groups` heads of keys and values with `d_k` numbers each, for `tokens` tokens, with
+# `size` bytes for each number.
+
+
+# %% tags=["stub"]
+def cache_bytes(layers, groups, d_k, tokens, size=2):
+    return layers * groups * d_k * tokens * size
+
+
+# %% tags=["check"]
+for groups in (8, 2):
+    layer, cache = (
+        GroupedQueryAttention(512, 8, groups),
+        KeyValueCache(),
+    )
+    x = torch.randn(1, 10, 512)
+    with torch.no_grad():
+        layer(x, x, x, causal=True, cache=cache)
+    stored = sum(each.numel() for each in cache.read())
+    assert cache_bytes(1, groups, 64, 10, size=1) == stored
+assert cache_bytes(32, 8, 128, 8192) == 2**30, "one GiB"
+
+
+# %% tags=["solution"]
+def cache_bytes(layers, groups, d_k, tokens, size=2):
+    keys_and_values = 2 * groups * d_k  # for one token, in one layer
+    return layers * tokens * keys_and_values * size
+
+
+# %% [markdown]
+# ### Exercise 2: swap a part
+#
+# Return a stack of two layers for `d_model` numbers and 4 heads, as in 2017 except
+# for one part: the feed-forward networks are `GatedFeedForward`, with the same
+# number of *matrix* weights as `FeedForward(d_model, d_ff)`, which has
+# $2 \cdot d_{model} \cdot d_{ff}$. `d_ff` is divisible by 3.
+
+
+# %% tags=["stub"]
+def gated_stack(d_model, d_ff):
+    return build_encoder(
+        num_layers=2,
+        d_model=d_model,
+        num_heads=4,
+        d_ff=d_ff,
+        feed_forward=lambda: GatedFeedForward(d_model, d_ff),
+    )
+
+
+# %% tags=["check"]
+stack = gated_stack(24, 96)
+networks = [
+    each
+    for each in stack.modules()
+    if isinstance(each, GatedFeedForward)
+]
+assert len(networks) == 2 and networks[0] is not networks[1]
+for network in networks:
+    count = sum(each.numel() for each in network.parameters())
+    assert count == 2 * 24 * 96, f"{count} weights"
+assert stack(torch.randn(1, 5, 24)).shape == (1, 5, 24)
+
+
+# %% tags=["solution"]
+def gated_stack(d_model, d_ff):
+    return build_encoder(
+        num_layers=2,
+        d_model=d_model,
+        num_heads=4,
+        feed_forward=lambda: GatedFeedForward(d_model, d_ff * 2 // 3),
+    )
+
+
+# %% [markdown]
+# ### Exercise 3: from halves to neighbours
+#
+# Reorder the features of one head so that weights of the halves convention fit
+# ours. `rows` has the shape (d_k, ...): row $i$ and row $i + d_k / 2$ are a pair, and
+# they must become the rows $2i$ and $2i + 1$. Return a tensor of the same shape. The
+# check applies your function to every head of the query and key projections.
+
+
+# %% tags=["stub"]
+def to_neighbours(rows):
+    return rows
+
+
+# %% tags=["check"]
+assert to_neighbours(torch.arange(6)).tolist() == [0, 3, 1, 4, 2, 5]
+repaired = MultiHeadAttention(
+    32, 4, transforms=[RotaryPositionalEncoding(8)]
+).eval()
+state = dict(published.state_dict())
+for name in state:
+    if name.startswith(("query", "key")):
+        heads = state[name].split(8)
+        state[name] = torch.cat([to_neighbours(head) for head in heads])
+repaired.load_state_dict(state)
+x = torch.randn(1, 8, 32)
+with torch.no_grad():
+    assert torch.allclose(
+        repaired(x, x, x), published(x, x, x), atol=1e-5
+    )
+
+
+# %% tags=["solution"]
+def to_neighbours(rows):
+    first, second = rows.chunk(2)  # (d_k / 2, ...) each
+    return torch.stack([first, second], dim=1).flatten(0, 1)
+
+
+# %% [markdown]
+# ## Where to go
+#
+# You have reached the end of the path. From here, everything is open:
+#
+# - Every part, with its equation and its code: {mod}`~transformer_blocks.variants`,
+#   {mod}`~transformer_blocks.multi_head`, {mod}`~transformer_blocks.builders`.
+# - The paper, once more. Most of its sentences are now familiar:
+#   [*Attention Is All You Need*](https://arxiv.org/abs/1706.03762).
+# - The papers that followed: [GPT-3](https://arxiv.org/abs/2005.14165), the same
+#   model at 175 billion parameters;
+#   [LLaMA](https://arxiv.org/abs/2302.13971), which combines pre-norm with RMSNorm,
+#   rotary positions and SwiGLU.
+# - Your own experiment: train `examples/generate_text.py` on a text of yours, swap
+#   one part, and measure with three seeds.
