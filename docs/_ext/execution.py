@@ -66,10 +66,10 @@ def outputs_of(path: Path) -> list[str]:
 
 
 def fingerprint(path: Path) -> str:
-    """Hash a chapter, and all code that it can import."""
+    """Hash a chapter, all code that it can import, and the results that it can read."""
     digest = hashlib.sha256(path.read_bytes())
-    for folder in ("src", "examples"):
-        for file in sorted((ROOT / folder).rglob("*.py")):
+    for pattern in ("src/**/*.py", "examples/**/*.py", "docs/experiments/results/*.json"):
+        for file in sorted(ROOT.glob(pattern)):
             digest.update(file.read_bytes())
     digest.update(Path(__file__).read_bytes())
     return digest.hexdigest()[:16]
