@@ -160,12 +160,13 @@ for head in (0, 1):
 # large the value is. Take two keys, with values that are already projected by
 # $W^O$:
 #
-# | key | weight | projected value | contribution = product | its length |
+# | key | weight | value | product | length |
 # | --- | --- | --- | --- | --- |
 # | 1 | 0.9 | (0.1, 0) | (0.09, 0) | 0.09 |
 # | 2 | 0.1 | (0, 3) | (0, 0.3) | 0.30 |
 #
-# The output is (0.09, 0.3). The key with a tenth of the weight determines most of
+# The product is the *contribution* of the key. The output is the sum of both, (0.09,
+# 0.3). The key with a tenth of the weight determines most of
 # it. ([Kobayashi et al. 2020](https://arxiv.org/abs/2004.10102) measure this in
 # trained models.)
 #
@@ -335,10 +336,10 @@ for name in recorded:
 #
 # ![BLEU that remains after an ablation, for the toy corpus and the real corpus, from 99.9 and 35.0 with nothing removed. One head: hardly less. All of the encoder's self-attention: 97.1 and 25.7. All of the decoder's: 15.4 and 5.2. All cross-attention: 0.2 and 0.3. One residual connection: 30.9 and 8.6.](figures/ablations.svg)
 #
-# Any single head costs less than one BLEU on the real corpus. A single residual
-# connection costs 26. The encoder's self-attention is worth 3 BLEU on the toy
-# corpus, as in our tiny model, and 9 on real sentences, where words need their
-# context. Without the positional encoding much is still translated correctly: the
+# Parts of a kind were removed one at a time, and the bar is the mean. A head costs
+# less than one BLEU on the real corpus, a residual connection 26. The encoder's
+# self-attention is worth 3 BLEU on the toy corpus, whose grammar hardly needs it,
+# as in our tiny model, and 9 on real sentences, where words need their context. Without the positional encoding much is still translated correctly: the
 # causal mask lets the decoder infer positions ([chapter 7](07_positions.py)).
 #
 # No model was trained again. So the figure shows what a trained model relies on,
@@ -354,7 +355,9 @@ for name in recorded:
 # the heads, and averages it with the identity, which represents the residual
 # connection:
 #
-# $$R_1 = \tfrac12 (I + A_1), \qquad R_n = \tfrac12 (I + A_n) \, R_{n-1}$$
+# $$R_1 = \tfrac12 (I + A_1)$$
+#
+# $$R_n = \tfrac12 (I + A_n) \, R_{n-1}$$
 #
 # By hand, for two tokens and two layers with the same weights:
 #

@@ -194,7 +194,7 @@ for groups in (8, 2):
 # $\mathrm{silu}(z) = z / (1 + e^{-z})$, is the gate that multiplies it. If the gate
 # has $z = 2$ and the content is 3, the unit is silu(2) · 3 = 1.76 · 3 = 5.28.
 #
-# $$\mathrm{FFN}(x) = (\mathrm{silu}(x W) \odot x V) \, W_2$$
+# $$\mathrm{FFN}(x) = \bigl(\mathrm{silu}(x W) \odot x V\bigr) \, W_2$$
 #
 # Three matrices instead of two: with two thirds of the inner size, the number of
 # weights is the same. Shazeer measured a lower loss, and writes that he has no
@@ -267,8 +267,10 @@ for name, replaced in models.items():
 # perplexity before you read on.
 #
 # ```
-# python examples/generate_text.py train --style today
-# python examples/generate_text.py evaluate
+# for style in today 2017; do
+#     python examples/generate_text.py train --style $style --run runs/$style
+#     python examples/generate_text.py evaluate --run runs/$style
+# done
 # ```
 #
 # | model | perplexity |
