@@ -26,8 +26,10 @@ record: $(VENV)/.docs  ## run the book's long computations, and record their out
 	$(BIN)/python docs/_ext/execution.py --record
 
 .PHONY: pictures
-pictures: $(VENV)/.docs  ## draw the figures of the book
+pictures: $(VENV)/.docs $(VENV)/.dev demo  ## draw all figures of the book and of the README (needs Chromium)
 	$(BIN)/python docs/figures/draw.py
+	$(BIN)/python docs/figures/explorer_page.py
+	$(BIN)/python docs/figures/readme_picture.py
 
 .PHONY: test
 test: $(VENV)/.dev  ## run the fast tests, with the examples in docstrings and README

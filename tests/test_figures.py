@@ -1,11 +1,14 @@
 """The figures of the book: each is drawn from the present code, and used."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 import draw
+import explorer_page
+import readme_picture
 import style
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
@@ -50,3 +53,18 @@ def test_a_figure_has_no_color_that_vanishes_on_a_dark_page() -> None:
         fallbacks = set(re.findall(r"#[0-9a-f]{6}", "".join(style.VARIABLES.values())))
         outside = {color for color in colors - fallbacks if color not in (*style.COLORS, "#ffffff")}
         assert outside == set(), path.name
+
+
+def test_the_explorer_of_chapter_14_is_up_to_date(tmp_path: Path) -> None:
+    explorer_page.save_page(tmp_path / "page.html")
+    drawn = (tmp_path / "page.html").read_text(encoding="utf-8")
+    stored = explorer_page.PAGE.read_text(encoding="utf-8")
+    data = re.compile(r'<script type="application/json".*?</script>', re.DOTALL)
+    assert data.sub("", drawn) == data.sub("", stored), "`make pictures` makes the page again"
+    assert len(data.findall(stored)) == 1
+
+
+def test_the_picture_of_the_readme_is_up_to_date() -> None:
+    record = json.loads(readme_picture.RECORD.read_text(encoding="utf-8"))
+    assert record["explorer"] == readme_picture.explorer_hash(), "`make pictures` takes it again"
+    assert record["sentence"] in (draw.HERE.parents[1] / "README.md").read_text(encoding="utf-8")
