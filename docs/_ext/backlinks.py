@@ -1,8 +1,8 @@
 """Back links: lead from a line of shown code to the place where its name is documented.
 
-The extension ``viewcode`` assumes that all names of a module are documented under one path. Here, a
-name of the top level is documented as ``transformer_blocks.Dropout``, and its neighbour in the same
-file as ``transformer_blocks.fast.dropout.apply_dropout``.
+The extension ``viewcode`` links to the path under which a name is defined, such as
+``transformer_blocks.fast.dropout.Dropout``. The anchor on the page is the path under which it is
+documented, ``transformer_blocks.Dropout``; the Python domain of Sphinx knows both.
 """
 
 import re
@@ -11,7 +11,6 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-PACKAGE = "transformer_blocks"
 BACK_LINK = re.compile(r'(?<=class="viewcode-back" href=")([^"#]+)#([\w.]+)(?=")')
 
 
@@ -25,14 +24,11 @@ def correct(
     """Correct the anchors of a page that shows the code of a module."""
     if not pagename.startswith("_modules/") or "body" not in context:
         return
-    module = pagename.removeprefix("_modules/").replace("/", ".")
     documented = app.env.get_domain("py").data["objects"]
 
     def link(match: re.Match[str]) -> str:
         page, path = match.groups()
-        name = path.removeprefix(module).removeprefix(PACKAGE).removeprefix(".")
-        candidates = (path, f"{PACKAGE}.{name}", f"{module}.{name}")
-        return f"{page}#{next(filter(documented.__contains__, candidates), path)}"
+        return f"{page}#{documented[path].node_id if path in documented else path}"
 
     context["body"] = BACK_LINK.sub(link, context["body"])
 
