@@ -60,7 +60,7 @@ def test_a_translated_chapter_keeps_formulas_code_links_and_numbers(path: Path) 
             continue
         for pattern in (r"\$[^$]+\$", r"`[^`]+`", r"\{\d\}", r"\d+\.\d+"):
             expected = set(re.findall(pattern, message))  # a translation may repeat a name
-            assert set(re.findall(pattern, translation)) == expected, (message, translation)
+            assert expected <= set(re.findall(pattern, translation)), (message, translation)
         assert message.count("**") == translation.count("**"), translation
         assert "\n" not in translation
 
