@@ -115,12 +115,13 @@ for token, output in zip(sentence, attend_with_loops(x, x, x)):
 
 # %% [markdown]
 # A loop computes one number after another. Processors multiply whole matrices much
-# faster, because they compute many numbers at once. Both loops are matrix products. Put the queries into the rows of a matrix $Q$ of shape
-# (L, d), the keys into $K$ of shape (S, d), and the values into $V$ of shape
-# (S, d). Then
+# faster, because they compute many numbers at once. Both loops are matrix products.
+# Put the queries into the rows of a matrix $Q$ of shape (L, d), the keys into $K$ of
+# shape (S, d), and the values into $V$ of shape (S, d). Then
 #
 # - the scores are $Z = Q K^T$, of shape (L, d) × (d, S) = (L, S): row $i$, column $j$
 #   is the dot product of query $i$ and key $j$,
+# - the weights $W$ are the softmax of each row of $Z$, of the same shape (L, S),
 # - the outputs are $O = W V$, of shape (L, S) × (S, d) = (L, d): row $i$ is the
 #   weighted sum of the values with the weights of query $i$.
 #
