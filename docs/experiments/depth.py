@@ -26,9 +26,8 @@ from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
-from experiment import Experiment, new_parser, run_single_threaded
-
 from common.options import number
+from experiment import Experiment, new_parser, run_single_threaded
 from transformer_blocks import (
     PostNorm,
     PreNorm,

@@ -40,11 +40,10 @@ from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
-from experiment import Experiment, new_parser, run_single_threaded
-from two_friends import COLOURS, D_MODEL, FRIENDS, ITEMS, colour_logits, make_batch, train
-
 from common.options import number
+from experiment import Experiment, new_parser, run_single_threaded
 from transformer_blocks import MultiHeadAttention
+from two_friends import COLOURS, D_MODEL, FRIENDS, ITEMS, colour_logits, make_batch, train
 
 COMMAND = "python docs/experiments/head_count.py"
 HEADS = (1, 2, 4)

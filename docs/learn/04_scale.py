@@ -259,7 +259,7 @@ for size in [2, 8, 32, 128]:
 # features becomes a random vector of $d$ features, and a layer with one head of
 # size $d$ learns the task with 100 updates. The table shows the accuracy, the mean of
 # three seeds (0, 1, 2), for three divisors of the scores and three learning rates.
-# These 54 trainings take about a minute, so their output is recorded.
+# These 54 trainings take about a minute and a half, so their output is recorded.
 
 # %%
 import torch.nn.functional as F
@@ -320,7 +320,7 @@ for d in [64, 256]:
 # - Divided by $d$, the layer learns as well as, or better than, divided by
 #   $\sqrt{d}$; only at $d = 64$ and the lowest rate it has not finished (0.97).
 #
-# The last line is a surprise: dividing by $d$ is not wrong. It makes the weights
+# The last item is a surprise: dividing by $d$ is not wrong. It makes the weights
 # equal *at the beginning*, but they still have a gradient (a norm of 0.17), and
 # training changes them. The derivation by hand assumed independent features. A
 # trained query and its key are not independent: their products have a mean above

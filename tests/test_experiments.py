@@ -1,0 +1,259 @@
+"""The experiments of the book: their programs run, and their records are complete."""
+
+import ast
+import importlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.append(str(Path(__file__).parents[1] / "docs" / "experiments"))
+
+from transformer_blocks import MultiHeadAttention, PostNorm, PreNorm
+from translation.corpus import load_corpus
+from two_friends import D_MODEL, ITEMS
+
+EXPERIMENTS = Path(__file__).parents[1] / "docs" / "experiments"
+depth, experiment, head_count, overfitting, reverse = map(
+    importlib.import_module, ("depth", "experiment", "head_count", "overfitting", "reverse")
+)
+TINY = {
+    "overfitting": "--pairs 40 --vocabulary 400 --updates 2 --every 2 --runs overfitting all",
+    "depth": "--updates 2 --layers 2 --gradient-seeds 1 --d-model 8",
+    "reverse": "--updates 2 --every 1 --d-model 8",
+    "head_count": "--updates 2",
+}
+FIELDS = {"command", "seeds", "versions", "seconds", "settings", "results"}
+
+
+def run(name: str, folder: Path, seed: int = 0) -> dict[str, Any]:
+    sys.modules[name].main([*TINY[name].split(), "--seeds", str(seed), "--output", str(folder)])
+    content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    return content
+
+
+def numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [number for each in value for number in numbers(each)]
+    return [value] if isinstance(value, float | int) else []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_test_set() -> Iterator[None]:
+    """Let the toy corpus have few sentences to validate and to translate."""
+
+    @cache
+    def load_few(name: str, *, data_dir: Path | None) -> Any:
+        corpus = load_corpus(name, data_dir=data_dir)
+        few = {split: getattr(corpus, split)[:5] for split in ("validation", "test")}
+        return type(corpus)(name, "ja", "en", train=corpus.train[:200], **few)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overfitting, "load_corpus", load_few)
+        yield
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_an_experiment_writes_its_record_and_the_same_seed_gives_the_same_numbers(
+    name: str, tmp_path: Path
+) -> None:
+    first, again, other = (
+        run(name, tmp_path / folder, seed) for folder, seed in (("1", 0), ("2", 0), ("3", 1))
+    )
+    assert set(first) == FIELDS
+    assert numbers(first["results"])
+    assert first["results"] == again["results"]
+    assert first["results"] != other["results"]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_recorded_result_has_the_command_that_the_program_documents(name: str) -> None:
+    record = json.loads((EXPERIMENTS / "results" / f"{name}.json").read_text("utf-8"))
+    assert set(record) == FIELDS
+    assert set(record["versions"]) == {"python", "torch"}
+    assert record["seconds"] > 1
+    source = (EXPERIMENTS / f"{name}.py").read_text("utf-8")
+    documented = re.findall(r"^    (python .*)$", ast.get_docstring(ast.parse(source)) or "", re.M)
+    assert record["command"] in documented
+    assert str(Path.home()) not in json.dumps(record)
+    assert numbers(record["results"]) == pytest.approx(numbers(record["results"]), nan_ok=False)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_recorded_result_has_the_settings_and_seeds_of_the_defaults(
+    name: str, tmp_path: Path
+) -> None:
+    record = json.loads((EXPERIMENTS / "results" / f"{name}.json").read_text("utf-8"))
+    settings = {
+        "overfitting": overfitting.SIZES,
+        "depth": depth.SIZES,
+        "reverse": {"updates": 1000, "d_model": 64},
+        "head_count": {"updates": 800},
+    }[name]
+    assert settings.items() <= record["settings"].items()
+    assert set(run(name, tmp_path)["settings"]) == set(record["settings"])
+
+
+def results_of(name: str) -> dict[str, Any]:
+    record = json.loads((EXPERIMENTS / "results" / f"{name}.json").read_text("utf-8"))
+    results: dict[str, Any] = record["results"]
+    return results
+
+
+def test_the_recorded_translator_recites_and_more_data_cures_it() -> None:
+    results = results_of("overfitting")
+    assert set(overfitting.RUNS) < set(results)
+    (overfitted,), (more_data,) = results["overfitting"], results["more data"]
+    losses = overfitted["curves"]["validation_loss"]
+    assert overfitted["last"]["train_loss"] < 0.03
+    assert overfitted["last"]["exact_match_in_training"] > 0.95
+    assert losses[-1] > min(losses) + 1 == overfitted["best"]["validation_loss"] + 1
+    assert more_data["last"]["validation_loss"] < min(losses)
+    assert more_data["last"]["test_bleu"] > overfitted["last"]["test_bleu"]
+
+
+def test_of_the_recorded_trainings_only_post_norm_without_warm_up_fails() -> None:
+    for run in results_of("depth")["training"]:
+        fails = (run["order"], run["rate"], run["warmup"]) == ("post-norm", 3e-3, 0)
+        assert (run["mean_loss"] > 1.9) if fails else (run["mean_loss"] < 0.25)
+
+
+def test_the_recorded_reversal_needs_the_cross_attention() -> None:
+    results = results_of("reverse")
+    for run in results["with_cross_attention"]:
+        assert run["curves"]["exact_match"][-1] > 0.99
+        assert run["ablated"]["exact_match"] == 0.0
+    for run in results["without_cross_attention"]:
+        assert run["curves"]["exact_match"][-1] == 0.0
+        for key, value in results["without_source"].items():
+            assert run["curves"][key][-1] == pytest.approx(value, abs=0.02)
+
+
+def test_the_recorded_single_head_knows_one_friend_and_two_heads_both() -> None:
+    results = results_of("head_count")
+    for run in results["heads_1"]["runs"]:
+        assert max(run["accuracy_of_each_friend"]) > 0.95
+        assert min(run["accuracy_of_each_friend"]) < 0.45
+        assert run["accuracy"] < 0.8125
+    assert results["heads_2"]["accuracy_mean"] == 1.0
+
+
+def test_floats_have_four_significant_digits() -> None:
+    assert experiment.rounded({"a": (0.0171234, 11.1549), 2: 7}) == {"a": [0.01712, 11.15], "2": 7}
+
+
+def test_the_json_is_what_json_reads() -> None:
+    value: dict[str, Any] = {"ね": [1, [0.5, 2.0], {"a": []}], "b": {}, "c": None}
+    assert json.loads(experiment.to_json(value)) == value
+
+
+def test_reverse_targets_are_reversed() -> None:
+    source, target = reverse.make_batch(200, torch.Generator().manual_seed(0))
+    lengths = set()
+    for ids, mirrored in zip(source.tolist(), target.tolist(), strict=True):
+        symbols = [each for each in ids if each != reverse.PAD]
+        lengths.add(len(symbols))
+        padding = [reverse.PAD] * (reverse.LONGEST - len(symbols))
+        assert ids == symbols + padding
+        assert mirrored == [reverse.BOS, *symbols[::-1], reverse.EOS, *padding]
+    assert lengths == set(range(reverse.SHORTEST, reverse.LONGEST + 1))
+
+
+def test_without_cross_attention_the_source_has_no_effect() -> None:
+    source, target = reverse.make_batch(4, torch.Generator().manual_seed(0))
+    other, _ = reverse.make_batch(4, torch.Generator().manual_seed(1))
+    without, with_it = reverse.Reverser(8, crosses=False), reverse.Reverser(8)
+    torch.testing.assert_close(without(source, target), without(other, target))
+    assert not torch.allclose(with_it(source, target), with_it(other, target))
+
+
+def test_the_exact_match_needs_every_teacher_forced_token() -> None:
+    # Greedy decoding leaves the reference at the first wrong token, and not before.
+    model = reverse.Reverser(16)
+    reverse.train(model, updates=60, rate=1e-2, seed=0, every=60)
+    source, target = reverse.make_batch(300, torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        right = model(source, target[:, :-1]).argmax(-1) == target[:, 1:]
+    whole = (right | (target[:, 1:] == reverse.PAD)).all(1).float().mean().item()
+    assert reverse.measure(model, source, target)["exact_match"] == pytest.approx(whole)
+
+
+def test_an_anti_diagonal_has_the_share_one() -> None:
+    source, _ = reverse.make_batch(50, torch.Generator().manual_seed(0))
+    weights = torch.zeros(50, reverse.LONGEST + 1, reverse.LONGEST)
+    for row, length in enumerate((source != reverse.PAD).sum(1).tolist()):
+        for query in range(length):
+            weights[row, query, length - 1 - query] = 1.0
+    assert reverse.anti_diagonal(weights, source) == 1.0
+    assert reverse.anti_diagonal(weights.flip(-1), source) < 0.5
+
+
+def test_the_best_single_head_is_right_in_13_of_16_cases() -> None:
+    found = head_count.measure(head_count.best_single_head(), seed=0)
+    assert found["accuracy_of_each_friend"][0] == 1.0
+    assert found["accuracy"] == pytest.approx(0.8125, abs=0.01)
+    assert found["mean_weight_of_each_friend"][0] == pytest.approx([0.55, 0.45], abs=1e-4)
+
+
+def test_two_heads_that_attend_to_one_friend_each_are_always_right() -> None:
+    layer = MultiHeadAttention(D_MODEL, 2)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        names = torch.eye(ITEMS)
+        for head in range(2):
+            rows = slice(16 * head, 16 * head + ITEMS)
+            friend = slice((1 + head) * ITEMS, (2 + head) * ITEMS)
+            layer.key_projection.weight[rows, :ITEMS] = names
+            layer.query_projection.weight[rows, friend] = 100 * names
+            layer.value_projection.weight[16 * head : 16 * head + 4, head_count.COLOUR] = torch.eye(
+                4
+            )
+            layer.output_projection.weight[4 * head : 4 * head + 4, 16 * head : 16 * head + 4] = (
+                torch.eye(4)
+            )
+    found = head_count.measure(layer, seed=0)
+    assert found["accuracy"] == 1.0
+    assert found["attends_to_one"] == [1.0, 1.0]
+
+
+def test_post_norm_and_pre_norm_have_the_same_layers() -> None:
+    sizes = {"num_layers": 3, "d_model": 8}
+    assert len(depth.gradient_norms(PostNorm, seed=0, **sizes)) == 3
+    assert depth.gradient_norms(PreNorm, seed=0, **sizes) != depth.gradient_norms(
+        PostNorm, seed=0, **sizes
+    )
+
+
+def test_the_sorting_task_is_sorted() -> None:
+    tokens, target = depth.make_batch(50, torch.Generator().manual_seed(0))
+    assert [sorted(row) for row in tokens.tolist()] == target.tolist()
+
+
+def test_the_warm_up_ends_at_the_rate() -> None:
+    rates = []
+
+    class Watched(nn.Linear):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return super().forward(tokens.float()[..., None])
+
+    class Adam(torch.optim.Adam):
+        def step(self, closure: Any = None) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "Adam", Adam)
+        for warmup in (4, 0):
+            model = Watched(1, depth.SYMBOLS)
+            depth.train(model, updates=5, rate=0.4, warmup=warmup, seed=0)
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4] + 6 * [0.4])
