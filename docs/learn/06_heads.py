@@ -27,7 +27,7 @@
 # first friend, the other to the second, and the outputs are *concatenated*, not
 # added.
 #
-# | first friend | second friend | head 1 | head 2 | concatenated |
+# | first friend | second friend | head 0 | head 1 | concatenated |
 # | --- | --- | --- | --- | --- |
 # | red | blue | (1, 0) | (0, 1) | (1, 0, 0, 1) |
 # | blue | red | (0, 1) | (1, 0) | (0, 1, 1, 0) |
@@ -314,7 +314,8 @@ for heads in [1, 2, 4]:
 # | red, blue | blue | $w\,D(\text{red}) + (1 - w)\,D(\text{blue}) > 0$ |
 # | blue, red | red | $w\,D(\text{blue}) + (1 - w)\,D(\text{red}) < 0$ |
 #
-# The third condition says that $D(\text{blue})$ is larger than
+# By the first two, $D(\text{red})$ is negative and $D(\text{blue})$ positive. Since
+# $w \ge 1 - w$, the third condition then says that $D(\text{blue})$ is larger than
 # $-D(\text{red})$, and the fourth that it is smaller. They contradict each other.
 # (If the second friend has the larger weight, the same holds for the first answer.)
 # One weighted sum with fixed weights can never give both answers in all cases.
@@ -402,7 +403,7 @@ for made in [layers[2], wrong, WrongTwice(D_MODEL, 2)]:
 print(weights_on_friends(wrong))
 
 # %% [markdown]
-# Both checks find the first mistake. The second is harder to find: each part returns
+# Both checks find both mistakes. The second mistake is less visible: each part returns
 # to its place, so nothing leaks from the future. But head 0 now holds the positions 0
 # to 2 and head 1 the positions 3 to 5, and no head crosses the middle. `check_causal`
 # reports that position 3 depends on no earlier position. The last two lines are the
