@@ -395,7 +395,9 @@ for seed in range(5):
 #
 # Here it was forgotten. No error is raised, and all shapes are right.
 # {func}`~transformer_blocks.inspection.check_cache` compares the decoding steps
-# with one pass over the whole sequence. At which steps do they differ?
+# with one pass over the whole sequence. (It also reorders the rows of the cache, as
+# beam search does in chapter 13; hence the method `reorder`.) At which steps do
+# they differ?
 
 # %% tags=["broken"]
 from transformer_blocks import KeyValueCache
