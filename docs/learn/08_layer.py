@@ -228,7 +228,8 @@ class Layer(nn.Module):
 # %% [markdown]
 # The library's {class}`~transformer_blocks.EncoderLayer` is made of the same
 # parts, and so is torch's `TransformerEncoderLayer`. We copy the weights, and
-# compare.
+# compare. {func}`~transformer_blocks.interop.to_torch` converts the library's layer
+# to torch's.
 
 # %% tags=["proof"]
 from transformer_blocks import (
@@ -292,7 +293,7 @@ for name, initialise in [
 #
 # ## Which part keeps the gradient?
 #
-# A stack of 12 layers shall sort a sequence
+# A stack of 12 layers is to sort a sequence
 # of 8 symbols: for each position it predicts the symbol that stands there after
 # sorting. Before any training, we compute the gradient of the loss, and its
 # norm in each layer.
@@ -381,12 +382,13 @@ for name, residual, has_residuals in [
     print(f"{name:16s}", *shown, sep="")
 
 # %% [markdown]
-# Without both parts the gradient vanishes towards the first layer, as the
+# Without either part the gradient vanishes towards the first layer, as the
 # product of small derivatives did. Residual connections alone do the opposite:
 # the numbers of the stream grow from layer to layer, and the gradient explodes.
-# Only both parts together keep it near 1, in either order. It is often said
+# With both parts, in either order, it stays between 0.1 and 1.5. It is often said
 # that residual connections prevent vanishing gradients; that is one half of the
-# story.
+# story. (Normalisation *without* residual connections is the fifth case, and comes
+# below, in *Broken on purpose*.)
 #
 # Post-norm and pre-norm differ in the upper layers. With pre-norm the stream has
 # become long there, the normalisation at its end divides by its length, and the
@@ -397,7 +399,7 @@ for name, residual, has_residuals in [
 # 10 seeds (`docs/experiments/depth.py`) we measured 0.42, 0.27, 0.21 and 0.18
 # with pre-norm, a slower fall, and 0.62, 0.69, 0.78 and 0.79 with post-norm.
 #
-# ![Gradient norm of each of 12 layers on a logarithmic scale, for four stacks. Without both parts it is far below one and falls towards the first layer; with residual connections only it grows from hundreds in the last layer to tens of thousands in the first; with post-norm and with pre-norm it stays between 0.1 and 1.5.](figures/layer_gradients.svg)
+# ![Gradient norm of each of 12 layers on a logarithmic scale, for four stacks. Without either part it is far below one and falls towards the first layer; with residual connections only it grows from hundreds in the last layer to tens of thousands in the first; with post-norm and with pre-norm it stays between 0.1 and 1.5.](figures/layer_gradients.svg)
 #
 # ## Warm-up
 #
@@ -627,9 +629,11 @@ class PreNormLayer(Layer):
 # %% tags=["check"]
 theirs = EncoderLayer(*make_parts(), residual=lambda: PreNorm(16))
 mine = PreNormLayer(*make_parts(), d_model=16)
+for weight in theirs.parameters():  # also those of the normalisations
+    nn.init.normal_(weight, std=0.5)
 copy_weights(mine, theirs)
 mine.eval(), theirs.eval()
-assert torch.allclose(mine(x), theirs(x), atol=1e-5)
+assert torch.allclose(mine(x), theirs(x), atol=1e-4)
 
 
 # %% tags=["solution"]
