@@ -19,8 +19,8 @@
 #
 # So the paper has two stacks of layers (section 3.1):
 #
-# - The **encoder** maps the source to vectors of the same number, the **memory**.
-#   It runs once.
+# - The **encoder** maps the source to one vector for each of its tokens, the
+#   **memory**. It runs once.
 # - The **decoder** maps the target tokens so far to vectors from which the next
 #   token is predicted. Each of its layers attends to the memory.
 #
@@ -65,8 +65,9 @@ values = torch.eye(3)  # the values of 猫, 魚, 食べ, as one-hot vectors
 print(weights @ values)  # (L, S) @ (S, d) -> (L, d)
 
 # %% [markdown]
-# The output has $L$ rows, one for each query. The length of the source is gone.
-# That is why the two sequences may have different lengths.
+# The output has the shape (L, d): one row for each query. (Here $d$ is 3, as is $S$.)
+# The shape does not depend on the length $S$ of the source. That is why the two
+# sequences may have different lengths.
 #
 # ## Three attentions
 #
@@ -84,7 +85,7 @@ print(weights @ values)  # (L, S) @ (S, d) -> (L, d)
 # The causal mask is needed in *one* of the three places. The source has no future
 # that must be hidden, neither from itself nor from the target. Padding of the
 # target is at the end, so the causal mask hides it from the real tokens, and the
-# loss leaves its own rows out.
+# loss leaves out the rows of the padding.
 #
 # ## The decoder layer
 #
@@ -162,7 +163,8 @@ class MyDecoderLayer(nn.Module):
 # ## The reverse task
 #
 # Sources are six random symbols out of ten. Nothing in the target can be guessed,
-# except from the source. The model has one layer in each stack and one head.
+# except from the source. Each target has six symbols, so no token is needed that ends
+# it. The model has one layer in each stack and one head.
 
 # %%
 import torch.nn.functional as F
@@ -490,7 +492,7 @@ for causal in (True, False):
 # The model without a causal mask learns the unlearnable: 85 % of the symbols are
 # right. It copies five of the six positions, and guesses the last. Its loss
 # approaches $\ln 10 / 6 = 0.38$. Decoding yields not one correct sequence. A loss that
-# is too good is the most frequent symptom of a leak. Training on shuffled pairs
+# is too good is a typical symptom of a leak. Training on shuffled pairs
 # shows it in any framework, and `check_causal` shows it without any training.
 #
 # ## Exercises
