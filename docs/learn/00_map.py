@@ -314,7 +314,8 @@ deeper = EncoderDecoder(
 for each, count in ((model, 1), (deeper, 3)):
     names = find_cross_attention(each)
     assert len(names) == count, names
-    assert all("decoder" in name for name in names)
+    assert all("decoder" in name for name in names), names
+    assert not any("self" in name for name in names), names
 
 
 # %% tags=["solution"]
@@ -348,6 +349,12 @@ ids, right = to_ids([(ours, ["the", "cat", "eats", "fish", "."])])
 _, swapped = to_ids([(ours, ["the", "fish", "eats", "cat", "."])])
 assert 0.9 < probability(model, ids, right[0].tolist()) < 1
 assert 0 < probability(model, ids, swapped[0].tolist()) < 1e-3
+for tokens in (right[0], swapped[0]):
+    with torch.no_grad():
+        logits = model(ids, tokens[None, :-1])[0]
+    loss = F.cross_entropy(logits, tokens[1:], reduction="sum")
+    ratio = probability(model, ids, tokens.tolist()) / (-loss).exp()
+    assert abs(ratio - 1) < 0.001, "all tokens, and no others?"
 
 
 # %% tags=["solution"]
