@@ -3,7 +3,7 @@
 #
 # **How does a sentence become a rectangle of numbers, and what is lost on the way?**
 #
-# So far, tokens were given, and all sentences had seven of them. A real corpus
+# So far, the tokens and their ids were given. A real corpus
 # consists of lines of text. Japanese has no spaces, words have endings, and
 # sentences differ in length. Between the file and the model lie three steps:
 #
