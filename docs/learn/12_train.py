@@ -385,7 +385,6 @@ for name, runs in results.items():
 # [chapter 9](09_before_transformers.py) have 30. Early stopping prevents harm, and makes
 # no translator out of too few data.
 #
-#
 # ## Two mistakes in measuring
 #
 # **Padding in the loss.** After `<eos>` comes padding, which is easy to learn. Let the
@@ -449,8 +448,8 @@ for name, loss_function in (
 print(check_causal(lambda y: tried(source[:1], y), target[:1, :-1]))
 
 # %% [markdown]
-# The loss is even a little lower than that of the correct program, and the validation
-# loss as low as the training loss. The model has learnt to copy its input. Decoding
+# The validation loss is even a little lower than that of the correct program. The
+# model has learnt to copy its input. Decoding
 # starts with `<bos>`, copies it, and so on. `check_causal` finds nothing, and it is
 # right: no output depends on a later *input*. The mistake is in the targets.
 #
