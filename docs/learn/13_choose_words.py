@@ -323,7 +323,8 @@ print(report.problems[0])
 # %% [markdown]
 # Step 0 is right, since its position is 0. Everything after it is wrong. The
 # check also reorders the rows of the cache halfway, as beam search does. A cache
-# that is not reordered continues one hypothesis with the memory of another.
+# that is not reordered continues one hypothesis with the cache of another. (At one
+# step the check repeats a row. So there are 2 · 19 + 1 = 39 violations.)
 #
 # ## Exercises
 #
@@ -331,9 +332,9 @@ print(report.problems[0])
 #
 # Return probabilities of a table model for which greedy decoding finds a worse
 # sequence than beam search with two beams. The table has the shape (4, 4), and
-# each row sums to 1. Token 0 starts and ends a sequence. It must not be the
-# table of this chapter: here, greedy decoding must find a sequence that is less
-# than *half* as probable.
+# each row sums to 1. Token 0 starts and ends a sequence. In this chapter's table,
+# greedy decoding finds a sequence that is two thirds as probable as the best. In
+# yours, it must be less than *half* as probable.
 
 
 # %% tags=["stub"]
@@ -383,11 +384,12 @@ def nucleus(probabilities, p):
 
 
 # %% tags=["check"]
-given = torch.tensor([0.1, 0.5, 0.3, 0.1])
+given = torch.tensor([0.0625, 0.5, 0.375, 0.0625])
 for p, expected in (
     (0.4, [0.0, 1.0, 0.0, 0.0]),
-    (0.7, [0.0, 0.625, 0.375, 0.0]),
-    (1.0, [0.1, 0.5, 0.3, 0.1]),
+    (0.5, [0.0, 1.0, 0.0, 0.0]),  # exactly p
+    (0.7, [0.0, 4 / 7, 3 / 7, 0.0]),
+    (1.0, [0.0625, 0.5, 0.375, 0.0625]),
 ):
     assert torch.allclose(nucleus(given, p), torch.tensor(expected))
 
