@@ -291,8 +291,8 @@ with torch.no_grad():
 # {func}`~transformer_blocks.inspection.ablate` replaces the outputs of heads or
 # whole modules by zeros, as long as the block lasts. Predict first: our model
 # translates 12 of 12 sentences. How many are left without each head? Note
-# six numbers. Remember that the encoder's head 0 has a weight of 0.96 and 0.99 in
-# two of its rows.
+# six numbers. The encoder's head 0 has a weight of 0.96 and of 0.99 in two of its
+# rows (the explorer at the end of this chapter shows them).
 
 # %%
 from transformer_blocks.inspection import ablate
@@ -343,8 +343,8 @@ for name in recorded:
 # causal mask lets the decoder infer positions ([chapter 7](07_positions.py)).
 #
 # No model was trained again. So the figure shows what a trained model relies on,
-# and not what a model without the part could learn. [All results](../results.md)
-# have their numbers there.
+# and not what a model without the part could learn. The page of
+# [results](../results.md) has all numbers.
 #
 # ## Several layers: rollout
 #
