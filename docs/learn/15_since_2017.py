@@ -96,6 +96,8 @@ print(rms_norm(torch.tensor([3.0, 4.0]), torch.ones(2)))
 # Positions 2 and 1 give the same score as 9 and 8: only the offset counts. But its
 # **sign** counts, too: one position before is not the same as one position after.
 # And the score still depends on the content, the two vectors themselves.
+#
+# In the formula, $m$ is the position, and $i = 0, 1, \dots$ is the number of the pair:
 
 # %% [markdown] tags=["formula"]
 # $$x'_{2i} = x_{2i} \cos m\theta_i - x_{2i+1} \sin m\theta_i$$
@@ -279,6 +281,9 @@ for name, replaced in models.items():
 # | `--style 2017` | 1.422 |
 # | 5-grams | 1.990 |
 #
+# The last row is a table of counts, as in [chapter 13](13_choose_words.py), but the
+# next token depends on the last four.
+#
 # There is no meaningful difference. One seed and a simple text cannot show one.
 # The replaced parts were chosen for depth, long contexts, fast decoding and long
 # trainings, and a model of two layers has none of these problems. A claim
@@ -376,25 +381,39 @@ loaded = MultiHeadAttention(
 print(loaded.load_state_dict(published.state_dict()))
 x = torch.randn(1, 8, 32)
 print(check_causal(lambda x: loaded(x, x, x, causal=True), x))
-for length in (1, 2, 8):
-    recorded = []
-    for layer in (published, loaded):
-        with record_attention(layer) as maps, torch.no_grad():
-            layer(*[x[:, :length]] * 3, causal=True)
-        recorded.append(maps[""][0])
-    difference = (recorded[0] - recorded[1]).abs().max()
-    print(f"{length} tokens: weights differ by {difference:.2f}")
+
+weights, scores = [], []
+for layer in (published, loaded):
+    with record_attention(layer) as maps, torch.no_grad():
+        layer(x, x, x, causal=True)
+        q, k = (
+            project(x).unflatten(-1, (4, 8)).transpose(1, 2)
+            for project in (
+                layer.query_projection,
+                layer.key_projection,
+            )
+        )  # (1, 4, 8, 8): heads, positions, features
+        q = layer.transforms[0].transform_queries(q, start=0)
+        k = layer.transforms[0].transform_keys(k, start=0)
+    weights.append(maps[""][0])
+    scores.append(q @ k.transpose(-2, -1) / 8**0.5)
+print(f"weights differ by {(weights[0] - weights[1]).abs().max():.2f}")
+for offset in (0, 1, 2):
+    first, second = (each.diagonal(-offset, 2, 3) for each in scores)
+    difference = (first - second).abs().max()
+    print(f"offset {offset}: scores differ by {difference:.2f}")
 
 # %% [markdown]
 # (`Halves` need not restore the order of the features: the dot product of a query
 # and a key does not depend on it.)
 #
-# All keys match, since a rotation has no weights. No shape is wrong, the mask is
-# right, and scores depend on the offset in both. Such a model often writes almost
-# sensible text. Only a comparison with the original finds it. And the table of
-# {func}`~transformer_blocks.record_attention` says where: with a single token the
-# weights are equal, with two they differ. So the projections are right, and what
-# depends on the *position* is wrong. Repair it in exercise 3.
+# All names of weights match, since a rotation has no weights. No shape is wrong, the
+# mask is right, and scores depend on the offset in both. Such a model often writes
+# almost sensible text. Only a comparison with the original finds it:
+# {func}`~transformer_blocks.record_attention` shows that the weights differ, and the
+# scores say where. At offset 0 both vectors are rotated by the same angles, and the
+# scores are equal. At all other offsets they differ. So the projections are right,
+# and what depends on the *position* is wrong. Repair it in exercise 3.
 #
 # ## Exercises
 #
@@ -521,8 +540,8 @@ def to_neighbours(rows):
 #   {mod}`~transformer_blocks.multi_head`, {mod}`~transformer_blocks.builders`.
 # - The paper, once more. Most of its sentences are now familiar:
 #   [*Attention Is All You Need*](https://arxiv.org/abs/1706.03762).
-# - The papers that followed: [GPT-3](https://arxiv.org/abs/2005.14165), the same
-#   model at 175 billion parameters;
+# - The papers that followed: [GPT-3](https://arxiv.org/abs/2005.14165), almost the
+#   same layers as GPT-2 with 175 billion parameters;
 #   [LLaMA](https://arxiv.org/abs/2302.13971), which combines pre-norm with RMSNorm,
 #   rotary positions and SwiGLU.
 # - Your own experiment: train `examples/generate_text.py` on a text of yours, swap
