@@ -327,7 +327,7 @@ print("dim=-2 with the mask:", count, "weights are NaN")
 # With padding, the mistake becomes visible: each of the two padding columns holds
 # seven scores of $-\infty$, and the softmax of such a column is $0 / 0$, which is
 # *not a number* (NaN). `assert torch.allclose(weights.sum(dim=-1), torch.ones(()))`
-# finds the mistake in every case.
+# finds the mistake with and without padding.
 #
 # **A row without any key.** The same $0 / 0$ occurs with the right dimension if
 # every key of a row is hidden, for example because a batch contains an empty
