@@ -287,12 +287,12 @@ for name, each in [("separate", layer), ("shared", shared)]:
 # out pairs that name each other.
 #
 # With one matrix, the scores are symmetric again: the score of A with B is the dot
-# product of $x_A W$ and $x_B W$, and so is the score of B with A. The layer cannot
-# give its friend a high weight without giving its admirers the same. Moreover, the
-# score of an item with itself is the squared length of $x_A W$, which is large
-# whenever other scores are. The best that training finds are weights that are
-# almost equal, and an accuracy of 0.48. With two matrices, the score of A with B
-# and that of B with A are independent.
+# product of $x_A W$ and $x_B W$, and so is the score of B with A. If an item has a
+# high score with its friend, the friend has the same score with its admirer.
+# Moreover, the score of an item with itself is the squared length of $x_A W$,
+# which is large whenever other scores are. The best that training finds are
+# weights that are almost equal, and an accuracy of 0.48. With two matrices, the
+# score of A with B and that of B with A are independent.
 #
 # ![Three tables of attention weights for six items; an orange frame marks each item's friend. Before training, the weights are spread irregularly. With one matrix for queries and keys, all weights are similar, and the largest of a row is on the diagonal. With two matrices, each row has one dark cell, which is in the frame.](figures/friends.svg)
 #
@@ -368,7 +368,7 @@ for name, matrices in [
 # and $W^O$, each of shape (16, 16). Row $i$ of a matrix says what becomes of
 # feature $i$, as in the example by hand. Names are the features 0 to 5, friends 6
 # to 11, colours 12 to 15. `torch.eye(n)` is a matrix that changes nothing. How
-# large must the factor of the query be, for a weight of the friend of nearly 1?
+# large must the factor of the query be, for a weight of the friend above 0.99?
 
 
 # %% tags=["stub"]
@@ -484,8 +484,9 @@ both.query_projection.requires_grad_(False)
 print(f"both frozen: {accuracy(train(both)(x, x, x), target):.2f}")
 
 # %% [markdown]
-# The accuracy is close to that of the shared matrix: almost equal weights and
-# good values are better than a guess, but they cannot find the friend.
+# The accuracy is close to that of the shared matrix. With almost equal weights, the
+# layer can return the most frequent colour of the sequence, which is right more
+# often than a guess. But it cannot find the friend.
 #
 # ## Where to go
 #
