@@ -88,7 +88,7 @@ def jacobian_peak() -> Figure:
     made = new_figure(6.4, 3.0)
     axes = made.subplots()
     for size in (2, 8, 32, 128):
-        scores = torch.randn(600, size, generator=generator)
+        scores = torch.randn(500, size, generator=generator)  # those of the chapter
         norms = [
             jacobian_norms((deviation * scores).softmax(dim=-1)).median().item()
             for deviation in deviations

@@ -57,7 +57,7 @@
 # | 1 | 0.731 | 0.269 | 0.197 |
 # | 2 | 0.881 | 0.119 | 0.105 |
 # | 4 | 0.982 | 0.018 | 0.018 |
-# | 8 | 0.9997 | 0.0003 | 0.0003 |
+# | 8 | 0.99966 | 0.00034 | 0.00034 |
 #
 # At a difference of 8, which is common for $d = 64$ without the factor, the
 # derivative is about 750 times smaller than at 0. The softmax is *saturated*:
@@ -154,7 +154,7 @@ for row in automatic.tolist():
     print("".join(f"{number:8.3f}" for number in row))
 
 # %% [markdown]
-# The first scores are those of chapter 1. A higher first score increases the
+# The scores 2, 1 and 0 are those of chapter 1. A higher first score increases the
 # first weight (0.223) and decreases the two others.
 #
 # ## Measured
@@ -244,7 +244,7 @@ for size in [2, 8, 32, 128]:
 # not belong to $d = 16$. It belongs to the standard deviation of the scores and to
 # the number of keys.
 #
-# ![Curves of the median norm of the Jacobian against the standard deviation of the scores, for 2, 8, 32 and 128 keys. The curve for 2 keys falls from 0.5. The others rise from 0.33, 0.17 and 0.09 to a maximum at 2, 3 and 4.5, and fall slowly beyond it. Vertical lines mark the standard deviations 1, divided by the square root of d, and 4, for d of 16 without division.](figures/jacobian_peak.svg)
+# ![Curves of the median norm of the Jacobian against the standard deviation of the scores, for 2, 8, 32 and 128 keys. The curve for 2 keys falls from 0.5. The others rise from 0.33, 0.17 and 0.09 to maxima at about 2, 3 and 5, and fall slowly beyond it. Vertical lines mark the standard deviations 1, divided by the square root of d, and 4, for d of 16 without division.](figures/jacobian_peak.svg)
 #
 # Would a standard deviation of 4 be better than 1? The median hides the queries
 # that matter: at $d = 16$ without division, 2 % of the queries are saturated, with
