@@ -86,10 +86,10 @@ print("both   ", tuple(mask.shape))
 #
 # ## The formula and the code
 #
-# A mask adds $-\infty$ to the scores of the masked positions. Some queries may
-# have no key left. The softmax of such a *fully masked row* divides 0 by 0,
-# which is NaN. The library defines the weights of such a row as zero, so the
-# output is zero as well.
+# A mask $M$ adds $-\infty$ to the scores of the masked positions. In the formula,
+# the matrix $B$ holds these summands. Some queries may have no key left. The
+# softmax of such a *fully masked row* divides 0 by 0, which is NaN. The library
+# defines the weights of such a row as zero, so the output is zero as well.
 
 # %% [markdown] tags=["formula"]
 # $$W = \mathrm{softmax}\left(\frac{Q K^T}{\sqrt{d_k}} + B\right)$$
@@ -230,8 +230,8 @@ print("torch's is value 0:    ", torch.allclose(torchs, first))
 #
 # ## The leak laboratory
 #
-# What happens without the causal mask? We train a model to predict the next of
-# ten tokens. The tokens are independent random numbers from 0 to 7. **No model
+# What happens without the causal mask? We train a model to predict the next
+# token at each of ten positions. The tokens are independent random numbers from 0 to 7. **No model
 # can predict them.** The best that it can do is to give each of the 8 tokens the
 # probability 1/8. Its loss, the average of $-\ln p$ for the probability $p$ that
 # it gives to the right token, is then $\ln 8 = 2.08$. It cannot be lower, unless
@@ -285,7 +285,7 @@ leaking = train(no_mask)
 masked = train(causal_mask)
 
 # %% [markdown]
-# Without a mask, the loss is an eighth of what is possible. Before you read on,
+# Without a mask, the loss is an eighth of that lower bound. Before you read on,
 # predict two numbers for this model: its loss on *new* random sequences, and its
 # loss in generation, where it receives the first 1, 3, 5 or 9 tokens and the
 # next one does not exist yet.
@@ -382,7 +382,8 @@ for warning in explain_mask(~causal_mask(4)).warnings:
 # smallest of all. Three tools find the mistake:
 #
 # - {func}`~transformer_blocks.inspection.check_causal` finds outputs that depend
-#   on later positions.
+#   on later positions. It also reports outputs that depend on no earlier position:
+#   here these are three of the nine violations.
 # - {func}`~transformer_blocks.inspection.check_padding` finds outputs that change
 #   if the sequence is padded.
 # - {func}`~transformer_blocks.inspection.explain_mask` needs no model. It
