@@ -42,6 +42,7 @@ exclude_patterns = [
 ]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+myst_update_mathjax = False  # no class for a script that is not there
 nitpicky = True
 nitpick_ignore_regex = [
     (
