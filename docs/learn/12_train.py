@@ -323,6 +323,10 @@ for (update, *first), (_, *second) in zip(many, few):
 # little .* The article's result is no bad luck and no mistake of its code. It has a
 # name.
 #
+# Four times as many updates (188 epochs, as many as in the article) bring the training
+# loss to 0.004 and the validation loss to 6.63. The rise is the same, though it does not
+# reach the 11 of the article, whose model, data and batches are others.
+#
 # ## Cures
 #
 # Each of these makes it harder to learn sentences by heart:
