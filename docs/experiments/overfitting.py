@@ -1,6 +1,7 @@
 """Overfitting: a recurrent translator learns its training sentences by heart; then the cures.
 
     python docs/experiments/overfitting.py --corpus small_parallel_enja
+    python docs/experiments/overfitting.py --corpus toy
 
 An LSTM with attention is trained on 2,000 sentence pairs, without dropout or label smoothing, with
 a constant learning rate, for many epochs. Its training loss approaches zero while its validation
@@ -11,7 +12,7 @@ weights and with those of its lowest validation loss.
 
 Every loss is the plain cross-entropy per token without dropout, also where the training minimises
 another, so that all are comparable. The tokenizers are the same in all runs. ``--data-dir`` names
-the folder of the corpus; without it, the corpus is downloaded. ``--corpus toy`` needs no file.
+the folder of the corpus; without it, the corpus is downloaded. The toy corpus needs no file.
 """
 
 import copy
