@@ -4,7 +4,9 @@ import re
 import unicodedata
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from cells import Cell, chapter_files, code_lines, notebook_text, read_cells
 from execution import outputs_of
@@ -106,3 +108,22 @@ def test_no_code_is_too_wide_for_a_page(path: Path) -> None:
 @chapters
 def test_the_notebook_is_up_to_date(path: Path) -> None:
     assert path.with_suffix(".ipynb").read_text(encoding="utf-8") == notebook_text(path)
+
+
+@pytest.mark.slow
+@chapters
+def test_the_notebook_runs_from_top_to_bottom(path: Path) -> None:
+    notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+    notebook.cells = [
+        cell for cell in notebook.cells if not cell.source.startswith("# This cell takes")
+    ]
+    client = NotebookClient(
+        notebook, kernel_name="python3", extra_arguments=["--log-level=ERROR"], timeout=120
+    )
+    client.execute(cwd=str(path.parent))  # only the checks of unsolved exercises may fail
+    failed = [
+        cell
+        for cell in notebook.cells
+        if any(output.output_type == "error" for output in cell.get("outputs", []))
+    ]
+    assert len(failed) == 3
