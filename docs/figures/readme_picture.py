@@ -21,6 +21,7 @@ RECORD = PICTURE.with_suffix(".json")
 RUN = ROOT / "runs" / "demo"
 SENTENCE = "毎晩、この犬は公園で走りますか。"
 WIDTH, HEIGHT = 1180, 860
+STEP = 8  # the decoding step of "night", which attends to 毎晩
 
 
 def explorer_hash() -> str:
@@ -44,6 +45,9 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         window = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         window.goto(page.as_uri())
+        for name in ("Dark", "Cross-attention"):
+            window.get_by_text(name, exact=True).first.click()
+        window.get_by_role("slider").first.fill(str(STEP))
         window.wait_for_timeout(500)
         window.screenshot(path=str(PICTURE))
         browser.close()
