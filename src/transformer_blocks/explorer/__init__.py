@@ -4,12 +4,14 @@
 overview of all layers and heads, an enlarged map of the selected head, lines from each query to the
 keys that it attends to, the difference of two heads, and the decoding steps of a translation with
 the most probable tokens of each. The file can be opened without a network connection.
+:func:`explore` runs a model and makes this page in one call.
 :func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
 
 This is the last chapter. ``examples/translation/transformer.py`` assembles figure 1 of the paper
 from these blocks.
 """
 
+from transformer_blocks.explorer.explore import explore
 from transformer_blocks.explorer.page import AttentionMaps, DecodingSteps, Explorer, save_explorer
 from transformer_blocks.explorer.plots import plot_attention, plot_heads
 
@@ -17,6 +19,7 @@ __all__ = [
     "AttentionMaps",
     "DecodingSteps",
     "Explorer",
+    "explore",
     "plot_attention",
     "plot_heads",
     "save_explorer",

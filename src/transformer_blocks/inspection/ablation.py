@@ -9,7 +9,6 @@ Better than One?" (Michel et al. 2019, https://arxiv.org/abs/1905.10650).
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from threading import Lock
 from types import MethodType
 from typing import Any
 
@@ -19,7 +18,9 @@ from torch import Tensor, nn
 from transformer_blocks._checks import check_module
 from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from transformer_blocks.inspection.changes import changed
 from transformer_blocks.inspection.eager import run_eagerly
+from transformer_blocks.inspection.observer import Observation, observe
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
@@ -44,11 +45,14 @@ def ablate(
     inference cannot be ablated; ablate the trained model, and do not prepare it inside the block.
 
     Args:
-        model: Any module that is made of these blocks.
+        model: Any module. Positions, the scale and residual connections can be removed from these
+            blocks only; heads and modules from any model, also of torch or of Hugging Face.
         heads: A dictionary from names of attention layers to the indices, from 0, of the heads
-            whose outputs are replaced by zeros before the output projection.
+            whose outputs are replaced by zeros before the output projection. The names are those
+            that :func:`~transformer_blocks.record_attention` uses. In models that are not made of
+            these blocks, heads are ablated in the thread of the ``with`` block only.
         modules: Names of modules whose output is replaced by zeros, for example a cross-attention
-            or a feed-forward network.
+            or a feed-forward network. Of a tuple, the first item is replaced.
         residuals: Names of residual connections that no longer add their input to the sublayer's
             output.
         positions: Whether to remove the positional encodings.
@@ -56,7 +60,8 @@ def ablate(
 
     Raises:
         ValueError: If a module or head does not exist, if the model has no part of that kind (no
-            positional encoding), or if the model is prepared for inference.
+            positional encoding), or if the model is prepared for inference; at the end of the
+            block, if no attention was observed in a module whose heads were to be ablated.
         TypeError: If a module or an argument is of another type.
 
     Example:
@@ -73,17 +78,24 @@ def ablate(
     _check_arguments(heads, modules, residuals, positions=positions, scale=scale)
     if any(getattr(part, "is_prepared_for_inference", False) for part in model.modules()):
         raise ValueError("model must not be prepared for inference; ablate the trained model")
+    observation = None
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
+        others: dict[str, list[int]] = {}  # attention layers that are not made of these blocks
         for name, numbers in (heads or {}).items():
-            layer = _find(model, name, MultiHeadAttention)
+            layer = _find(model, name, nn.Module)
+            if not isinstance(layer, MultiHeadAttention):
+                if type(layer).__module__.startswith(f"{__package__.partition('.')[0]}."):
+                    _find(model, name, MultiHeadAttention)  # raises
+                others[name] = sorted(numbers)
+                continue
             for number in numbers:
                 if not 0 <= number < layer.num_heads:
                     raise ValueError(
                         f"heads of {name!r} must be in 0..{layer.num_heads - 1}, got {number}"
                     )
             stack.enter_context(
-                _changed(layer, "attention_function", partial(_MaskedHeads, heads=sorted(numbers)))
+                changed(layer, "attention_function", partial(_MaskedHeads, heads=sorted(numbers)))
             )
         for name in modules:
             module = _find(model, name, nn.Module)
@@ -91,24 +103,34 @@ def ablate(
         for name in residuals:
             residual = _find(model, name, (PreNorm, PostNorm))
             change = partial(_replace_by, MethodType(_forward_without_input, residual))
-            stack.enter_context(_changed(residual, "forward", change))
+            stack.enter_context(changed(residual, "forward", change))
         if positions:
             kinds = SinusoidalPositionalEncoding, LearnedPositionalEncoding
             for encoding in _find_all(model, kinds, "a positional encoding"):
-                stack.enter_context(_changed(encoding, "forward", partial(_replace_by, _identity)))
+                stack.enter_context(changed(encoding, "forward", partial(_replace_by, _identity)))
         if scale:
             for layer in _find_all(
                 model, (MultiHeadAttention, SingleHeadAttention), "an attention layer"
             ):
                 if isinstance(layer, SingleHeadAttention):
-                    stack.enter_context(_changed(layer, "scale", partial(_replace_by, 1.0)))
+                    stack.enter_context(changed(layer, "scale", partial(_replace_by, 1.0)))
                 elif any(isinstance(part, AdditiveAttention) for part in layer.modules()):
                     raise ValueError(
                         "scale must be False for additive attention, whose scores have no scale"
                     )
                 else:
-                    stack.enter_context(_changed(layer, "attention_function", _Unscaled))
+                    stack.enter_context(changed(layer, "attention_function", _Unscaled))
+        if others:
+            observation = Observation(model, heads=others)
+            stack.enter_context(observe(model, observation))
         yield
+    if observation is not None and observation.has_run:
+        for name in others:
+            if name not in observation.seen:
+                raise ValueError(
+                    f"heads of {name!r} could not be ablated: no attention was observed in it, but "
+                    f"in {sorted(observation.seen)}"
+                )
 
 
 def _check_arguments(heads: object, modules: object, residuals: object, **flags: object) -> None:
@@ -173,7 +195,10 @@ class _Unscaled(_Wrapper):
         return super().attention_weights(*inputs, **options | {"scale": 1.0})
 
 
-def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> Tensor:
+def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> object:
+    is_recurrent = isinstance(module, nn.RNNBase)  # its state is an output too
+    if isinstance(output, tuple) and isinstance(output[0], Tensor) and not is_recurrent:
+        return torch.zeros_like(output[0]), *output[1:]  # what follows is, for example, a cache
     if not isinstance(output, Tensor):
         raise TypeError(
             f"a module to ablate must return a tensor, got {type(output).__name__} from "
@@ -197,48 +222,6 @@ def _forward_without_input(
 
 def _replace_by(value: object, _: object) -> object:
     return value
-
-
-class _Attribute:
-    """An attribute of a module (a value, a submodule or a method) and the active changes to it."""
-
-    def __init__(self, module: nn.Module, name: str) -> None:
-        self.values, self.name = vars(module), name
-        self.is_own = name in self.values
-        self.original = getattr(module, name)
-        self.changes: list[Callable[[Any], object]] = []
-
-    def update(self) -> None:
-        """Apply all active changes to the original value."""
-        if not self.changes and not self.is_own:
-            del self.values[self.name]
-            return
-        value = self.original
-        for change in self.changes:
-            value = change(value)
-        self.values[self.name] = value
-
-
-_attributes: dict[tuple[nn.Module, str], _Attribute] = {}
-_lock = Lock()
-
-
-@contextmanager
-def _changed(module: nn.Module, name: str, change: Callable[[Any], object]) -> Iterator[None]:
-    """Change an attribute inside the ``with`` block; several blocks may end in any order."""
-    key = module, name
-    with _lock:
-        attribute = _attributes.setdefault(key, _Attribute(module, name))
-        attribute.changes.append(change)
-        attribute.update()
-    try:
-        yield
-    finally:
-        with _lock:
-            attribute.changes.remove(change)
-            attribute.update()
-            if not attribute.changes:
-                del _attributes[key]
 
 
 def _find(model: nn.Module, name: str, kind: Any) -> Any:

@@ -5,10 +5,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
+from torch.backends import mha
 
 from transformer_blocks._contexts import SharedContext, eager_execution
 
 _force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Let the modules of torch.nn call each of their parts inside the ``with`` block."""
+    was_enabled = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(was_enabled)
+
+
+without_fast_path = SharedContext(_without_fast_path)
 
 
 @contextmanager

@@ -1,15 +1,24 @@
 """Recording: collect the attention weights of all layers, by module name."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from transformer_blocks._checks import check_callable, check_module
 from transformer_blocks.inspection.eager import run_eagerly
+from transformer_blocks.inspection.observer import Observation, observe
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
+
+OBSERVABLE = (
+    "what can be observed is F.scaled_dot_product_attention, torch.nn.MultiheadAttention, and an "
+    "explicit softmax that is multiplied by values; models of Hugging Face compute attention in "
+    "one of these ways with attn_implementation='sdpa' or 'eager'"
+)
 
 
 @contextmanager
@@ -21,18 +30,27 @@ def record_attention(
 ) -> Iterator[dict[str, list[Tensor]]]:
     """Record the attention weights of every forward pass inside the ``with`` block.
 
-    Recording never changes an output. If the attention function returns its weights, these are
-    recorded. Otherwise the weights are computed separately, by the function's own method
-    ``attention_weights`` or else by equation 1 of the paper. They are the weights before dropout,
-    so each row sums to one (to zero if it is fully masked), and have no gradient.
+    It works for models that are made of these blocks, of torch's modules or of x-transformers, for
+    those of Hugging Face, and for any other that computes attention with
+    ``F.scaled_dot_product_attention``, ``torch.nn.MultiheadAttention``, or an explicit softmax
+    whose result is multiplied by values. The model need not be changed, nor told to return weights.
 
-    Inside the block, a model compiled by ``torch.compile`` is executed eagerly.
+    Recording changes no output. The recorded weights are those before dropout, so each row
+    sums to one (to zero if it is fully masked), and have no gradient. If our attention function or
+    an explicit softmax computes weights, these are recorded. Otherwise they are computed a second
+    time, from the same queries, keys and masks.
 
-    Each call of a layer stores B x H x L x S numbers until the returned lists are released. To save
-    memory, select layers with ``only``, or move the weights to the CPU with ``device``.
+    Inside the block, a model compiled by ``torch.compile`` is executed eagerly. Each call of a
+    layer stores B x H x L x S numbers until the returned lists are released, also where a fused
+    kernel would never store them. To save memory, select layers with ``only``, or move the weights
+    to the CPU with ``device``. Modules of torch.nn that take their fast path, which happens without
+    gradients only, are executed twice: once as usual for the output, and once for the weights.
+
+    Blocks of this package are recorded in all threads; other models in the thread of the ``with``
+    block.
 
     Args:
-        model: Any module that contains attention layers of this package.
+        model: Any module that computes attention.
         only: Function of a module's name that returns whether to record the layer; all layers by
             default.
         device: Device that stores the weights, for example ``"cpu"``; by default the device on
@@ -41,9 +59,14 @@ def record_attention(
     Raises:
         TypeError: If ``model`` is not a module, or ``only`` is not callable.
 
+    Warns:
+        UserWarning: At the end of the block, if the model was executed, and the attention of a
+            module (or any attention at all) could not be observed. The warning names the modules.
+
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in
-        order, each of shape (B, H, L, S).
+        order, each of shape (B, H, L, S). The module is the innermost one in which the weights were
+        multiplied by values. An attention without heads has H = 1.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
@@ -53,25 +76,72 @@ def record_attention(
         >>> {name: weights[0].shape for name, weights in maps.items()}
         {'layers.0.self_attention': torch.Size([1, 4, 5, 5]),
          'layers.1.self_attention': torch.Size([1, 4, 5, 5])}
+
+        A layer of torch returns no weights, but they can be recorded:
+
+        >>> layer = nn.TransformerEncoderLayer(16, 4, batch_first=True)
+        >>> with record_attention(layer) as maps:
+        ...     _ = layer(x)
+        >>> maps["self_attn"][0].sum(dim=-1).allclose(torch.ones(1, 4, 5))
+        True
     """
     check_module(model=model)
     check_callable(only=only)
     maps: dict[str, list[Tensor]] = {}
-    with ExitStack() as hooks:
-        hooks.enter_context(run_eagerly())
-        for name, module in model.named_modules():
-            if isinstance(module, SingleHeadAttention | MultiHeadAttention) and only(name):
-                record = maps.setdefault(name, [])
-                handle = module.register_forward_pre_hook(
-                    _recorder(module, record, device), with_kwargs=True
-                )
-                hooks.callback(handle.remove)
-                if isinstance(module, MultiHeadAttention):
-                    handle = module.register_weights_hook(
-                        _returned_weights_recorder(record, device)
-                    )
-                    hooks.callback(handle.remove)
+
+    def record(name: str, weights: Tensor) -> None:
+        maps.setdefault(name, []).append(weights if device is None else weights.to(device))
+
+    kinds = SingleHeadAttention, MultiHeadAttention
+    own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
+    observation = Observation(model, ignored=own.values(), record=record, only=only)
+    observation.seen.update(own)
+    with ExitStack() as stack:
+        stack.enter_context(run_eagerly())
+        for name, module in own.items():
+            if only(name):
+                for handle in _register(module, maps.setdefault(name, []), device):
+                    stack.callback(handle.remove)
+        stack.enter_context(observe(model, observation))
         yield maps
+    _warn_of_missing(model, observation, maps)
+
+
+def _register(
+    module: SingleHeadAttention | MultiHeadAttention,
+    record: list[Tensor],
+    device: torch.device | str | None,
+) -> Iterator[RemovableHandle]:
+    """Register the hooks that record an attention layer of this package."""
+    yield module.register_forward_pre_hook(_recorder(module, record, device), with_kwargs=True)
+    if isinstance(module, MultiHeadAttention):
+        yield module.register_weights_hook(_returned_weights_recorder(record, device))
+
+
+def _warn_of_missing(
+    model: nn.Module, observation: Observation, maps: dict[str, list[Tensor]]
+) -> None:
+    """Warn of every attention layer that was executed and could not be recorded."""
+    missing = [_describe(name, module) for name, module in observation.unseen()]
+    if missing:
+        warnings.warn(
+            f"no attention weights could be recorded in {', '.join(missing)}: {OBSERVABLE}",
+            stacklevel=4,
+        )
+    elif observation.has_run and not maps:
+        reason = (
+            f"only selects none of {sorted(observation.seen)}" if observation.seen else OBSERVABLE
+        )
+        warnings.warn(
+            f"no attention weights were recorded in {type(model).__name__}: {reason}", stacklevel=4
+        )
+
+
+def _describe(name: str, module: nn.Module) -> str:
+    """Name a module, its class and how it was told to compute attention."""
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    told = f" with attn_implementation={implementation!r}" if implementation else ""
+    return f"{name!r} ({type(module).__name__}{told})"
 
 
 def _recorder(

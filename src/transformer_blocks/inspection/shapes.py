@@ -21,11 +21,19 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from transformer_blocks._checks import check_module
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.inspection.eager import run_eagerly
+from transformer_blocks.inspection.eager import run_eagerly, without_fast_path
 from transformer_blocks.multi_head import MultiHeadAttention
 
 FEATURES = ("d_model", "d_ff", "d_k", "V")
 POSITIONS = ("L", "S")
+CONFIGURED = {
+    "d_model": ("hidden_size", "d_model"),
+    "H": ("num_attention_heads", "num_heads"),
+    "d_k": ("head_dim", "d_kv"),
+    "d_ff": ("intermediate_size", "encoder_ffn_dim", "ffn_dim", "d_ff", "n_inner"),
+    "V": ("vocab_size",),
+}
+"""Attributes of Hugging Face's configurations that hold each size."""
 STYLE = """
 .trace-shapes { font: 13px/1.5 system-ui, sans-serif }
 .trace-shapes details { border: 1px solid #8886; border-radius: 6px; padding: .2em .6em;
@@ -250,6 +258,7 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
 
     with ExitStack() as hooks:
         hooks.enter_context(run_eagerly())
+        hooks.enter_context(without_fast_path)
         for name, module in model.named_modules():
             handle = module.register_forward_pre_hook(start(name), with_kwargs=True, prepend=True)
             hooks.callback(handle.remove)
@@ -283,9 +292,15 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
     are_ids = all(len(shape) == 2 for shape in inputs)
     order = ("S", "L") if are_ids and len(lengths) > 1 else ("L", "S")
     sizes |= dict(zip(order, lengths, strict=False))
-    features: dict[str, int] = {}
+    features = _configured_sizes(model)
     for module in model.modules():
-        if isinstance(module, MultiHeadAttention):
+        if isinstance(module, nn.MultiheadAttention):
+            features.setdefault("d_model", module.embed_dim)
+            features.setdefault("H", module.num_heads)
+            features.setdefault("d_k", module.head_dim)
+        elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+            features.setdefault("d_ff", module.linear1.out_features)
+        elif isinstance(module, MultiHeadAttention):
             d_model = module.query_projection.in_features
             features.setdefault("d_model", d_model)
             features.setdefault("H", module.num_heads)
@@ -299,6 +314,20 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
             features.setdefault("d_model", d_model)
     listed = ("d_model", "H", "d_k", "d_ff", "V")
     return sizes | {name: features[name] for name in listed if name in features}
+
+
+def _configured_sizes(model: nn.Module) -> dict[str, int]:
+    """Read the sizes of a Hugging Face model from its configuration; none of other models."""
+    config = getattr(model, "config", None)
+    sizes = {}
+    for name, attributes in CONFIGURED.items():
+        found = [getattr(config, attribute, None) for attribute in attributes]
+        size = next((size for size in found if isinstance(size, int)), None)
+        if size is not None:
+            sizes[name] = size
+    if "d_model" in sizes and "H" in sizes:
+        sizes.setdefault("d_k", sizes["d_model"] // sizes["H"])
+    return sizes
 
 
 def name_sizes(shape: Sequence[int], sizes: Mapping[str, int]) -> list[str]:

@@ -1,0 +1,153 @@
+"""Exploring: from a model and its inputs to the page in one call."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks._checks import check_module
+from transformer_blocks.explorer.page import AttentionMaps, Explorer
+from transformer_blocks.inspection import record_attention
+
+Tokens = Sequence[str]
+
+
+class _Stack(NamedTuple):
+    """What layers that are shown together have in common."""
+
+    pattern: str  # their names, with an asterisk for each number
+    call: int
+    is_causal: bool
+    num_heads: int
+    length: int
+    key_length: int
+
+
+@torch.no_grad()
+def explore(
+    model: nn.Module,
+    inputs: Tensor | Sequence[object] | Mapping[str, object],
+    *,
+    tokens: Tokens | tuple[Tokens, Tokens] | None = None,
+    sequence: int = 0,
+    title: str = "Attention",
+) -> Explorer:
+    """Run a model once, and show all its attention weights on one page.
+
+    The model is made of these blocks, of torch's or x-transformers' modules, or is a model of
+    Hugging Face; see :func:`~transformer_blocks.record_attention`. It is run in evaluation mode,
+    and is afterwards as before. Layers whose names differ in a number only are shown together.
+    Where the weights of all layers and heads are zero, the page shows a masked position.
+
+    Args:
+        model: The model.
+        inputs: What the model is called with: a tensor, a sequence of positional arguments, or a
+            mapping of keyword arguments, such as the output of a Hugging Face tokenizer.
+        tokens: The tokens of the sequence to show, padding included, as strings; for an
+            encoder-decoder model, a tuple of the source's tokens and of the decoder's input tokens.
+            By default, positions are numbered from 0.
+        sequence: Index of the sequence to show in the batch.
+        title: Title of the page.
+
+    Returns:
+        The page. Save it with ``.save(path)``, or leave it as the last line of a notebook's cell.
+
+    Raises:
+        ValueError: If no attention weights could be recorded, if the number of tokens differs from
+            the model's number of positions, or if the batch has no such sequence.
+        TypeError: If an argument is of another type.
+
+    Example:
+        >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, batch_first=True), 2)
+        >>> page = explore(encoder, torch.randn(1, 3, 16), tokens=["the", "cat", "sleeps"])
+        >>> page.maps
+        [AttentionMaps('Self-attention', weights of shape (2, 4, 3, 3))]
+    """
+    check_module(model=model)
+    with _evaluation_mode(model), record_attention(model) as recorded:
+        _call(model, inputs)
+    stacks: dict[_Stack, list[Tensor]] = {}
+    for name, calls in recorded.items():
+        pattern = re.sub(r"\d+", "*", name)
+        for number, batch in enumerate(calls):
+            if not 0 <= sequence < len(batch):
+                raise ValueError(
+                    f"sequence must be in 0..{len(batch) - 1}, got sequence={sequence}"
+                )
+            weights = batch[sequence].float().cpu()  # (H, L, S)
+            is_causal = weights.shape[1] > 1 and not bool(weights.triu(1).any())
+            stack = _Stack(pattern, number, is_causal, *weights.shape)
+            stacks.setdefault(stack, []).append(weights)
+    if not stacks:
+        raise ValueError(f"model must compute attention, got none in {type(model).__name__}")
+    maps: list[AttentionMaps] = []
+    for stack, layers in stacks.items():
+        weights = torch.stack(layers)  # (layers, H, L, S)
+        queries, keys, kind = _find_tokens(tokens, stack)
+        is_zero = (weights == 0).all(dim=0).all(dim=0)
+        name = kind if stack.call == 0 else f"{kind}, call {stack.call + 1}"
+        if any(each.name == name for each in maps):
+            name = f"{name} in {stack.pattern}"
+        maps.append(
+            AttentionMaps(name, weights, queries, keys, mask=is_zero if is_zero.any() else None)
+        )
+    return Explorer(maps, title)
+
+
+def _find_tokens(
+    tokens: Tokens | tuple[Tokens, Tokens] | None, stack: _Stack
+) -> tuple[Tokens, Tokens | None, str]:
+    """Find the tokens of the queries and of the keys, and name the attention.
+
+    Returns:
+        The queries' tokens, the keys' tokens (None for self-attention), and the name.
+    """
+    length, key_length = stack.length, stack.key_length
+    if tokens is None:
+        numbers = [str(position) for position in range(max(length, key_length))]
+        if length == key_length:
+            return numbers, None, "Self-attention"
+        return numbers[:length], numbers[:key_length], "Attention"
+    choices: list[tuple[Tokens, Tokens | None, str]]
+    if isinstance(tokens, tuple) and len(tokens) == 2 and not isinstance(tokens[0], str):
+        source, target = tokens
+        lengths = f"{len(source)} and {len(target)}"
+        choices = [(source, None, "Encoder self-attention")]
+        if "decoder" in stack.pattern.lower():
+            choices = [
+                (target, None, "Decoder self-attention"),
+                (target, source, "Cross-attention"),
+            ]
+            if not stack.is_causal:
+                choices.reverse()
+    else:
+        lengths = f"{len(tokens)}"
+        choices = [([str(token) for token in tokens], None, "Self-attention")]
+    for queries, keys, kind in choices:
+        if (len(queries), len(queries if keys is None else keys)) == (length, key_length):
+            return queries, keys, kind
+    raise ValueError(
+        f"tokens must be those of all positions, padding included: {stack.pattern} has "
+        f"(L, S) = {(length, key_length)}, got {lengths} tokens"
+    )
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Set all modules to evaluation mode inside the ``with`` block."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _call(model: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, Tensor):
+        return model(inputs)
+    return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)

@@ -1,0 +1,485 @@
+"""Observation: see the attention inside modules that are not made of these blocks.
+
+Almost every model computes its attention in one of three ways:
+
+- with torch's fused kernel, ``F.scaled_dot_product_attention``, which returns no weights;
+- with :class:`torch.nn.MultiheadAttention`, that is ``F.multi_head_attention_forward``;
+- explicitly: a softmax over the last dimension, often a dropout, and a matrix product whose left
+  factor is the result (``softmax(q @ k.mT) @ v``).
+
+A :class:`~torch.overrides.TorchFunctionMode` is called by torch instead of each of its functions.
+:class:`AttentionMode` lets all of them compute what they compute anyway, and recognises these
+three. So a model need not be changed, and its outputs stay the same. An attention is named after
+the innermost module whose method is being executed, which is found on Python's call stack.
+
+What cannot be observed: kernels that are not functions of torch, such as those of the flash-attn
+package, FlexAttention, compiled and exported code, and attention without a softmax.
+"""
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import MethodType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from transformer_blocks.inspection.changes import changed
+
+NAMED_ATTENTION = re.compile("attention|attn", re.IGNORECASE)
+FAST_PATHS = nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder
+"""Classes of torch that compute attention in one compiled function where they need no gradient."""
+
+
+class Observation:
+    """What one ``with`` block observes and changes in one model.
+
+    Args:
+        model: The model whose attention is observed.
+        ignored: Modules whose attention is not observed here, nor that of their submodules.
+        record: Function that receives the name and the weights of each attention; None to compute
+            no weights.
+        only: Function of a module's name that returns whether its weights are recorded.
+        heads: The heads, from 0, whose outputs are replaced by zeros, for names of modules.
+
+    Attributes:
+        seen: Names of the modules in which attention was observed.
+        called: Names of modules whose class is named after attention and that were executed.
+        has_run: Whether any part of the model was executed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        ignored: Collection[nn.Module] = (),
+        record: Callable[[str, Tensor], None] | None = None,
+        only: Callable[[str], bool] = lambda name: True,
+        heads: Mapping[str, Collection[int]] | None = None,
+    ) -> None:
+        self.modules = {id(module): (name, module) for name, module in model.named_modules()}
+        self.ignored = {id(part) for module in ignored for part in module.modules()}
+        self.record, self.only, self.heads = record, only, heads or {}
+        self.seen: set[str] = set()
+        self.called: set[str] = set()
+        self.has_run = False
+
+    def find(self) -> tuple[str, nn.Module] | None:
+        """Return the name of the innermost module that is being executed, and the module."""
+        for module in _executed_modules():
+            if id(module) in self.ignored:
+                return None
+            if id(module) in self.modules:
+                return self.modules[id(module)]
+        return None
+
+    def note_call(self) -> None:
+        """Note which modules are being executed, to find those whose attention is never seen."""
+        for module in _executed_modules():
+            if id(module) in self.modules and id(module) not in self.ignored:
+                self.has_run = True
+                if NAMED_ATTENTION.search(type(module).__name__):
+                    self.called.add(self.modules[id(module)][0])
+
+    def unseen(self) -> list[tuple[str, nn.Module]]:
+        """List the modules named after attention that were executed without one being seen."""
+        seen = [_parts(name) for name in self.seen]
+        modules = dict(self.modules.values())
+        return [
+            (name, modules[name])
+            for name in sorted(self.called)
+            if not any(_is_within(_parts(name), other) for other in seen)
+        ]
+
+
+def _parts(name: str) -> list[str]:
+    return name.split(".") if name else []  # the model itself has an empty name
+
+
+def _is_within(first: list[str], second: list[str]) -> bool:
+    """Return whether one of two module names is within the other, or they are equal."""
+    size = min(len(first), len(second))
+    return first[:size] == second[:size]
+
+
+def _executed_modules() -> Iterator[nn.Module]:
+    """Yield the modules whose methods are being executed, the innermost first."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_argcount:
+            first = frame.f_locals.get(frame.f_code.co_varnames[0])  # self, or a module passed on
+            if isinstance(first, nn.Module):
+                yield first
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+class AttentionMode(TorchFunctionMode):
+    """The mode that observes attention for all observations of a thread.
+
+    Attributes:
+        observations: The observations that have begun and not ended.
+        is_in_fast_path: Whether a module of torch that has a fast path is being executed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observations: list[Observation] = []
+        self.is_in_fast_path = False
+        self.weights: Any = WeakTensorKeyDictionary()  # results of softmax, and their weights
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        for observation in self.observations:
+            if not observation.has_run:
+                observation.note_call()
+        handler = _HANDLERS.get(func)
+        if handler is None:
+            return func(*args, **(kwargs or {}))
+        return handler(self, func, args, kwargs or {})
+
+    def fused(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observe ``F.scaled_dot_product_attention``."""
+        output = func(*args, **kwargs)
+        for observation, name, module in self._found():
+            groups = _packed_groups(module, *args, **kwargs)
+            if _is_recorded(observation, name):
+                weights = scaled_dot_product_weights(*args, **kwargs)
+                if groups > 1:  # (B, H / groups, groups, S) -> (B, H, 1, S)
+                    weights = weights.flatten(1, 2)[:, :, None]
+                observation.record(name, _as_four_dimensional(weights))  # type: ignore[misc]
+            if name in observation.heads:
+                shape = output.shape
+                output = output.flatten(1, 2)[:, :, None] if groups > 1 else output
+                output = _without_heads(output, name, observation.heads[name]).view(shape)
+        return output
+
+    def torch_layer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observe ``F.multi_head_attention_forward``, with which torch's module computes."""
+        names = MULTI_HEAD_ARGUMENTS[: len(args)]
+        kwargs = dict(zip(names, args, strict=True)) | kwargs
+        for observation, name, _ in self._found():
+            if _is_recorded(observation, name):
+                observation.record(name, _torch_weights(func, kwargs))  # type: ignore[misc]
+            if name in observation.heads:
+                # The output projection multiplies the heads side by side: without some columns of
+                # its weight, the output is that of the other heads.
+                weight, num_heads = kwargs["out_proj_weight"], kwargs["num_heads"]
+                columns = weight.T[None].unflatten(1, (num_heads, -1))  # (1, H, d_k, d_model)
+                columns = _without_heads(columns, name, observation.heads[name])
+                kwargs = kwargs | {"out_proj_weight": columns.flatten(0, 2).T}
+        return func(**kwargs)
+
+    def softmax(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Remember the result of a softmax over the last dimension."""
+        output = func(*args, **kwargs)
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if output.dim() > 1 and dim in (-1, output.dim() - 1):
+            self.weights[output] = output.detach()
+        return output
+
+    def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Apply a change of shape or dtype, or a mask, to the remembered weights too."""
+        output = func(*args, **kwargs)
+        weights = self._remembered(args[:1])
+        if weights is None or not isinstance(output, Tensor) or output is args[0]:
+            return output
+        if weights.data_ptr() == args[0].data_ptr():  # not yet changed by a dropout
+            self.weights[output] = output.detach()
+        else:
+            with torch.no_grad():
+                self.weights[output] = func(weights, *args[1:], **kwargs)
+        return output
+
+    def dropout(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Remember the weights from before a dropout."""
+        weights = self._remembered(args[:1])
+        if weights is not None:  # in case the dropout changes its input
+            weights = weights.clone()
+        output = func(*args, **kwargs)
+        if weights is not None:
+            self.weights[output] = weights
+        return output
+
+    def product(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observe a matrix product whose left factor is the result of a softmax."""
+        self._note_call()
+        output = func(*args, **kwargs)
+        weights = self._remembered(args[:1])
+        if weights is None or weights.dim() not in (3, 4):
+            return output
+        return self._observe_product(weights, output)
+
+    def einsum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observe a product in Einstein's notation that sums over the keys of a softmax."""
+        self._note_call()
+        output = func(*args, **kwargs)
+        equation = args[0]
+        operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
+        if not isinstance(equation, str) or "->" not in equation or len(operands) != 2:
+            return output
+        terms, result = equation.replace(" ", "").split("->")
+        for term, operand in zip(terms.split(","), operands, strict=True):
+            weights = self._remembered([operand])
+            if weights is not None and weights.dim() in (3, 4) and term[-1] not in result:
+                output = self._observe_product(weights, output)
+        return output
+
+    def other_work(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note which modules compute a linear layer or a convolution."""
+        self._note_call()
+        return func(*args, **kwargs)
+
+    def plain(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function while nothing is observed: torch suspends a mode inside the mode."""
+        function, arguments, options = args
+        return function(*arguments, **options)
+
+    def _observe_product(self, weights: Tensor, output: Tensor) -> Tensor:
+        for observation, name, _ in self._found():
+            if _is_recorded(observation, name):
+                observation.record(name, _as_four_dimensional(weights))  # type: ignore[misc]
+            if name in observation.heads:
+                if weights.dim() != 4:
+                    raise ValueError(
+                        f"heads of {name!r} cannot be told apart: its attention weights have shape "
+                        f"{tuple(weights.shape)}, not (B, H, L, S)"
+                    )
+                output = _without_heads(output, name, observation.heads[name])
+        return output
+
+    def _found(self) -> Iterator[tuple[Observation, str, nn.Module]]:
+        """Yield the observations of the module that is being executed, with its name."""
+        for observation in self.observations:
+            found = observation.find()
+            if found is not None:
+                observation.seen.add(found[0])
+                observation.has_run = True
+                yield observation, *found
+
+    def _note_call(self) -> None:
+        for observation in self.observations:
+            observation.note_call()
+
+    def _remembered(self, operands: Any) -> Tensor | None:
+        if not operands or not isinstance(operands[0], Tensor):
+            return None
+        weights: Tensor | None = self.weights.get(operands[0])
+        return weights
+
+
+def _is_recorded(observation: Observation, name: str) -> bool:
+    return observation.record is not None and observation.only(name)
+
+
+def _as_four_dimensional(weights: Tensor) -> Tensor:
+    """Insert a dimension of heads, or of the batch, where there is none: (B, H, L, S)."""
+    if weights.dim() == 2:
+        return weights[None, None]
+    return weights[:, None] if weights.dim() == 3 else weights
+
+
+def _without_heads(output: Tensor, name: str, heads: Collection[int]) -> Tensor:
+    """Replace the outputs of some heads, of shape (B, H, L, d_k), by zeros."""
+    num_heads = output.shape[1]
+    for head in heads:
+        if not 0 <= head < num_heads:
+            raise ValueError(f"heads of {name!r} must be in 0..{num_heads - 1}, got {head}")
+    is_masked = torch.zeros(num_heads, dtype=torch.bool)
+    is_masked[list(heads)] = True
+    return output.masked_fill(is_masked.to(output.device)[:, None, None], 0.0)
+
+
+@torch.no_grad()
+def scaled_dot_product_weights(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute the weights that ``F.scaled_dot_product_attention`` does not return, before dropout.
+
+    The arguments are those of torch's function, which differ from ours: in a boolean mask, True
+    stands for positions to attend to; a mask of numbers is added to the scores; and ``is_causal``
+    is aligned to the top left. Half precision is computed in float32.
+
+    Returns:
+        Attention weights of shape (..., H, L, S). The weights of a fully masked row are zero.
+    """
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    if enable_gqa:  # each head of keys serves a group of heads of queries
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale  # (..., H, L, S)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    if is_causal:
+        shape = scores.shape[-2:]
+        future = torch.ones(shape, dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, -torch.inf)
+    is_masked = (scores == -torch.inf).all(dim=-1, keepdim=True)  # fully masked rows
+    return scores.softmax(dim=-1).masked_fill(is_masked, 0.0).to(query.dtype)
+
+
+MULTI_HEAD_ARGUMENTS = (
+    *("query", "key", "value", "embed_dim_to_check", "num_heads", "in_proj_weight"),
+    *("in_proj_bias", "bias_k", "bias_v", "add_zero_attn", "dropout_p", "out_proj_weight"),
+    *("out_proj_bias", "training", "key_padding_mask", "need_weights", "attn_mask"),
+    *("use_separate_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "static_k"),
+    *("static_v", "average_attn_weights", "is_causal"),
+)
+"""Names of the arguments of ``F.multi_head_attention_forward``, in their order."""
+
+
+@torch.no_grad()
+def _torch_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Tensor:
+    """Let torch compute the weights of all heads, before dropout, of shape (B, H, L, S)."""
+    query, key = kwargs["query"], kwargs["key"]
+    asked = {"need_weights": True, "average_attn_weights": False, "training": False}
+    # With weights, torch ignores is_causal unless it is told the mask, which its modules pass too.
+    weights: Tensor = func(**kwargs | asked | {"is_causal": False})[1]
+    if query.dim() == 2:  # a single sequence
+        weights = weights[None]
+    if query.isfinite().all() and key.isfinite().all():  # then NaN marks a fully masked row
+        weights = weights.masked_fill(weights.isnan().all(dim=-1, keepdim=True), 0.0)
+    return weights
+
+
+def _packed_groups(module: nn.Module, query: Tensor, key: Tensor, *_: Any, **options: Any) -> int:
+    """Return how many heads of a group stand in the dimension of the queries; usually 1.
+
+    For a single new token, Hugging Face's grouped-query attention reshapes queries from
+    (B, H, 1, d_k) to (B, H / groups, groups, d_k), so that keys need not be repeated.
+    """
+    groups = getattr(module, "num_key_value_groups", 1)
+    num_heads = getattr(getattr(module, "config", None), "num_attention_heads", None)
+    is_packed = (
+        groups > 1
+        and not options.get("enable_gqa", False)
+        and query.dim() == 4
+        and query.shape[2] == groups
+        and query.shape[1] * groups == num_heads
+    )
+    return groups if is_packed else 1
+
+
+def _forward_with_fast_path(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Compute a forward pass as without observation, and then again to observe it.
+
+    torch's fast path computes several operations in one, and rounds differently. It is not taken
+    while a mode is active. So the output is computed without the mode, and the second forward pass,
+    whose output is discarded, calls the functions in which attention can be observed.
+    """
+    forward = type(module).forward
+    mode: AttentionMode | None = getattr(_local, "mode", None)
+    needs_gradients = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    has_fast_path = not module.training and not needs_gradients
+    if mode is None or mode.is_in_fast_path or not (has_fast_path and mode.observations):
+        return forward(module, *args, **kwargs)
+    if any(observation.heads for observation in mode.observations):
+        return forward(module, *args, **kwargs)
+    mode.is_in_fast_path = True
+    try:
+        output = handle_torch_function(_plain, (torch.empty(0),), forward, (module, *args), kwargs)
+        with torch.no_grad():
+            forward(module, *args, **kwargs)
+    finally:
+        mode.is_in_fast_path = False
+    return output
+
+
+def _plain(function: Callable[..., Any], arguments: tuple[Any, ...], options: Any) -> Any:
+    """Call a function; the mode recognises this one, and calls it with the mode suspended."""
+    return function(*arguments, **options)
+
+
+_local = threading.local()
+_lock = threading.Lock()
+
+
+@contextmanager
+def observe(model: nn.Module, observation: Observation) -> Iterator[None]:
+    """Observe what this thread executes inside the ``with`` block.
+
+    A thread has one mode for all its blocks, so that they may end in any order: the first block to
+    begin activates it, and the last block to end deactivates it.
+    """
+    mode: AttentionMode | None = getattr(_local, "mode", None)
+    if mode is None:
+        mode = _local.mode = AttentionMode()
+    with _lock:
+        if not mode.observations and not getattr(_local, "is_active", False):
+            mode.__enter__()  # type: ignore[no-untyped-call]
+            _local.is_active = True
+        mode.observations.append(observation)
+    with _with_fast_paths(model):
+        try:
+            yield
+        finally:
+            with _lock:
+                mode.observations.remove(observation)
+                is_own = getattr(_local, "mode", None) is mode  # not if another thread ends it
+                if is_own and not mode.observations:
+                    mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+                    _local.is_active = False
+                    mode.weights.clear()
+
+
+@contextmanager
+def _with_fast_paths(model: nn.Module) -> Iterator[None]:
+    """Let the modules of torch take their fast path inside the ``with`` block."""
+    with ExitStack() as stack:
+        for module in model.modules():
+            if isinstance(module, FAST_PATHS) and not _has_own_forward(module):
+                change = partial(_observed_forward, module)
+                stack.enter_context(changed(module, "forward", change))
+        yield
+
+
+def _observed_forward(module: nn.Module, _: object) -> MethodType:
+    return MethodType(_forward_with_fast_path, module)  # a method, so that a copy binds its own
+
+
+def _has_own_forward(module: nn.Module) -> bool:
+    """Return whether somebody else replaced the forward method of this one module."""
+    forward = vars(module).get("forward")
+    return forward is not None and getattr(forward, "__func__", None) is not _forward_with_fast_path
+
+
+_SOFTMAX = F.softmax, torch.softmax, Tensor.softmax
+_DROPOUT = F.dropout, torch.dropout
+_PRODUCT = torch.matmul, Tensor.matmul, torch.bmm, Tensor.bmm
+_FOLLOWED = (
+    *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.double, Tensor.half),
+    *(Tensor.bfloat16, Tensor.contiguous, Tensor.clone, Tensor.detach, Tensor.view, Tensor.reshape),
+    *(Tensor.unsqueeze, Tensor.squeeze, Tensor.transpose, Tensor.permute, Tensor.expand),
+    *(Tensor.flatten, Tensor.unflatten, Tensor.__getitem__, Tensor.masked_fill, Tensor.nan_to_num),
+    *(Tensor.mul, torch.mul, torch.reshape, torch.unsqueeze, torch.squeeze),
+    *(torch.transpose, torch.permute, torch.flatten, torch.masked_fill, torch.nan_to_num),
+)
+_WORK = F.linear, torch.addmm, torch.conv1d, torch.conv2d
+_HANDLERS: dict[Any, Callable[[AttentionMode, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    F.scaled_dot_product_attention: AttentionMode.fused,
+    F.multi_head_attention_forward: AttentionMode.torch_layer,
+    torch.einsum: AttentionMode.einsum,
+    _plain: AttentionMode.plain,
+    **dict.fromkeys(_SOFTMAX, AttentionMode.softmax),
+    **dict.fromkeys(_DROPOUT, AttentionMode.dropout),
+    **dict.fromkeys(_PRODUCT, AttentionMode.product),
+    **dict.fromkeys(_FOLLOWED, AttentionMode.follow),
+    **dict.fromkeys(_WORK, AttentionMode.other_work),
+}
