@@ -206,6 +206,25 @@ def test_recorded_weights_of_torch_are_those_that_its_attention_returns(
         torch.testing.assert_close(calls, [expected[name].detach()], **TOLERANCE)
 
 
+def test_weights_of_torch_are_recorded_before_dropout_also_of_a_single_sequence() -> None:
+    layer = nn.MultiheadAttention(16, 4, dropout=0.5, batch_first=True).eval()
+    expected = layer(X, X, X, average_attn_weights=False)[1]
+    for x, own in ((X, expected), (X[0], expected[:1])):
+        with record_attention(layer.train()) as maps:
+            layer(x, x, x)
+        torch.testing.assert_close(maps[""], [own.detach()])
+
+
+def test_a_prompt_of_as_many_tokens_as_a_group_has_heads_is_no_packed_step() -> None:
+    family = FAMILIES["Llama"]
+    model, ids = family.build().eval(), torch.tensor([[5, 6]])
+    with record_attention(model) as maps:
+        model(ids)
+    own = own_weights(family.eager(model)(ids, output_attentions=True))
+    for (weights,), expected in zip(maps.values(), own, strict=True):
+        torch.testing.assert_close(weights, expected.detach())
+
+
 def test_a_fully_masked_row_of_torch_is_recorded_as_zeros() -> None:
     layer = nn.MultiheadAttention(16, 4, batch_first=True).eval()
     mask = torch.tensor([[True] * 5, [False] * 5])
@@ -385,6 +404,20 @@ def test_a_recording_that_another_thread_ends_leaves_the_model_as_before() -> No
     assert mode_count() == 0
 
 
+def test_a_forward_method_that_was_replaced_before_is_still_called() -> None:
+    layer, calls = nn.MultiheadAttention(16, 4, batch_first=True).eval(), []
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return nn.MultiheadAttention.forward(layer, *args, **kwargs)
+
+    layer.forward = forward  # type: ignore[method-assign]
+    with torch.no_grad(), record_attention(layer) as maps:
+        layer(X, X, X)
+    assert len(calls) == len(maps[""]) == 1
+    assert layer.forward is forward
+
+
 def test_a_copy_made_while_recording_computes_with_its_own_weights() -> None:
     model = torch_encoder().eval()
     with record_attention(model):
@@ -446,6 +479,9 @@ class Explicit(nn.Module):
             return torch.bmm(weights, q.flatten(0, 1)).unflatten(0, (2, 4))
         if self.product == "no heads":
             return self.dropout(torch.softmax(x @ x.mT, dim=2)) @ x
+        if self.product == "view after dropout":
+            weights = self.dropout(scores.softmax(-1)).view(8, 5, 5).contiguous()
+            return weights.unflatten(0, (2, 4)) @ q
         weights = F.softmax(scores, dim=-1, dtype=torch.float64).to(x.dtype)
         weights = self.dropout(weights.masked_fill(scores.isnan(), 0.0))
         if self.product == "einsum":
@@ -463,7 +499,16 @@ class Explicit(nn.Module):
         return weights.flatten(0, 1)[:, None] if self.product == "bmm" else weights
 
 
-PRODUCTS = ["@", "method", "einsum", "einsum, values first", "bmm", "no heads", "in place"]
+PRODUCTS = [
+    "@",
+    "method",
+    "einsum",
+    "einsum, values first",
+    "bmm",
+    "no heads",
+    "in place",
+    "view after dropout",
+]
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
@@ -485,9 +530,10 @@ def test_an_explicit_softmax_is_recorded_before_dropout(product: str) -> None:
 def test_a_softmax_that_is_no_attention_is_not_recorded() -> None:
     class Gate(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            gates = F.softmax(x, dim=-1)
-            loss = F.softmax(x, dim=1) @ x.mT  # not over the last dimension
-            return (gates * x).sum() + gates[..., :1].mean() + loss.sum() + (x @ gates.mT).sum()
+            gates = F.softmax(x @ x.mT, dim=-1)[:, :, :1]
+            loss = F.softmax(x, dim=1) @ x.mT @ x  # not over the last dimension
+            over_queries = torch.einsum("bls,blk->bsk", x.softmax(-1), x)
+            return (gates * x).sum() + loss.sum() + over_queries.sum() + (x.mT @ gates).sum()
 
     model = Gate()
     with (
@@ -616,7 +662,7 @@ def test_an_ablated_head_has_no_part_in_the_output_projection(family: Family) ->
 @pytest.mark.parametrize("family", [FAMILIES["Llama"], FAMILIES["Gemma 2"]])
 @torch.no_grad()
 def test_heads_are_ablated_in_cached_steps_too(family: Family) -> None:
-    model, inputs = family.build().eval(), family.inputs(padded=False)
+    model, inputs = family.build().eval(), family.inputs(padded=True)
     names = [f"model.layers.{layer}.self_attn" for layer in range(2)]
     changed = copy.deepcopy(model)
     for name in names:
@@ -641,7 +687,7 @@ def test_a_head_of_torch_is_ablated_in_every_mode(
     changed = copy.deepcopy(model)
     for name in names:
         with torch.no_grad():
-            changed.get_parameter(f"{name}.out_proj.weight")[:, 4:8] = 0.0
+            changed.get_submodule(name).get_parameter("out_proj.weight")[:, 4:8] = 0.0
     with ablate(model, heads={name: [1] for name in names}):
         output = run_with_mode(mode, model, lambda: run(model))
     torch.backends.mha.set_fastpath_enabled(False)  # which computes NaN of some masks

@@ -371,7 +371,6 @@ def _packed_groups(module: nn.Module, query: Tensor, key: Tensor, *_: Any, **opt
         groups > 1
         and not options.get("enable_gqa", False)
         and query.dim() == 4
-        and query.shape[2] == groups
         and query.shape[1] * groups == num_heads
     )
     return groups if is_packed else 1
