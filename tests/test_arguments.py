@@ -636,6 +636,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "AttentionMaps",
         "DecodingSteps",
         "Explorer",
+        "explore",
         "save_explorer",
         "plot_attention",
         "plot_heads",

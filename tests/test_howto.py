@@ -13,7 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
-NEEDED = {"export_to_onnx": ("onnxruntime", "onnxscript"), "see_attention_weights": ("matplotlib",)}
+NEEDED = {
+    "export_to_onnx": ("onnxruntime", "onnxscript"),
+    "see_attention_weights": ("matplotlib", "transformers"),
+}
 SLOW = ("decode_faster",)  # compiles decoding steps
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

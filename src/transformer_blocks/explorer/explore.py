@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_module
+from transformer_blocks._checks import check_module, raise_type_error
 from transformer_blocks.explorer.page import AttentionMaps, Explorer
 from transformer_blocks.inspection import record_attention
 
@@ -67,6 +67,7 @@ def explore(
         [AttentionMaps('Self-attention', weights of shape (2, 4, 3, 3))]
     """
     check_module(model=model)
+    _check_arguments(inputs, tokens, sequence)
     with _evaluation_mode(model), record_attention(model) as recorded:
         _call(model, inputs)
     stacks: dict[_Stack, list[Tensor]] = {}
@@ -95,6 +96,20 @@ def explore(
             AttentionMaps(name, weights, queries, keys, mask=is_zero if is_zero.any() else None)
         )
     return Explorer(maps, title)
+
+
+def _check_arguments(inputs: object, tokens: object, sequence: object) -> None:
+    """Raise unless every argument of :func:`explore` has its annotated type.
+
+    Raises:
+        TypeError: If an argument is of another type.
+    """
+    if isinstance(inputs, str) or not isinstance(inputs, Tensor | Sequence | Mapping):
+        raise_type_error("inputs", "a tensor, a sequence or a mapping of arguments", inputs)
+    if tokens is not None and (isinstance(tokens, str) or not isinstance(tokens, Sequence)):
+        raise_type_error("tokens", "a sequence of strings, or a tuple of two", tokens)
+    if isinstance(sequence, bool) or not isinstance(sequence, int):
+        raise_type_error("sequence", "an integer", sequence)
 
 
 def _find_tokens(
