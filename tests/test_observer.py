@@ -463,6 +463,21 @@ def test_weights_times_values_are_the_output_of_the_fused_kernel(
     torch.testing.assert_close(output, expected.nan_to_num(0.0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision_are_computed_in_float32(dtype: torch.dtype) -> None:
+    class Fused(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(x, x, x)
+
+    x = torch.randn(1, 2, 6, 64, generator=torch.Generator().manual_seed(0)).mul(3).to(dtype)
+    expected = (x.double() @ x.double().mT / 8).softmax(dim=-1).to(dtype)
+    model = Fused()
+    with record_attention(model) as maps, torch.autocast("cpu", dtype=dtype):
+        model(x)
+    assert maps[""][0].dtype == dtype
+    assert (maps[""][0] - expected).abs().max() <= torch.finfo(dtype).eps
+
+
 class Explicit(nn.Module):
     """Attention as it stands in many repositories, with the product written in several ways."""
 

@@ -322,7 +322,8 @@ def scaled_dot_product_weights(
     if enable_gqa:  # each head of keys serves a group of heads of queries
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale  # (..., H, L, S)
+    with torch.autocast(query.device.type, enabled=False):  # which would round to half precision
+        scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale  # (..., H, L, S)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attn_mask, -torch.inf)
     elif attn_mask is not None:
