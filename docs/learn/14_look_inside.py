@@ -154,6 +154,23 @@ for head in (0, 1):
 # stop a reason for *fish*? And *cat* reads は with 0.87: is it the particle, or
 # the noun before it? The table has no answer. We come back to it.
 #
+# The same call records models that are not made of these blocks: those of
+# `torch.nn`, which return no weights, of Hugging Face, and of x-transformers. They
+# are not changed. Torch reports each of its functions that they call, and those
+# that compute attention are recognised:
+
+# %%
+layer = nn.TransformerEncoderLayer(16, 4, batch_first=True)
+theirs = nn.TransformerEncoder(layer, num_layers=2).eval()
+with record_attention(theirs) as recorded_theirs, torch.no_grad():
+    theirs(torch.randn(1, 5, 16))
+for name, calls in recorded_theirs.items():
+    print(name, list(calls[0].shape))
+
+# %% [markdown]
+# {func}`~transformer_blocks.explorer.explore` runs such a model and shows all its
+# weights on one page.
+#
 # ## A weight is not a contribution
 #
 # The weight says which share of a value goes into the sum. It does not say how
