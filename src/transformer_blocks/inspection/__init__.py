@@ -17,15 +17,23 @@ from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
 from transformer_blocks.inspection.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.ablation import ablate
 from transformer_blocks.inspection.checks import Report, check_cache, check_causal, check_padding
+from transformer_blocks.inspection.soundness import Soundness, assert_sound, check_soundness
+from transformer_blocks.inspection.outcomes import check_equivalence, check_loss, check_search
 
 __all__ = [
     "MaskExplanation",
     "Report",
+    "Soundness",
     "Trace",
     "ablate",
+    "assert_sound",
     "check_cache",
     "check_causal",
+    "check_equivalence",
+    "check_loss",
     "check_padding",
+    "check_search",
+    "check_soundness",
     "explain_mask",
     "record_attention",
     "trace_shapes",

@@ -26,16 +26,20 @@ class Report:
     Attributes:
         title: Name of the property that was checked.
         problems: A sentence for each violation.
+        not_tried: Why the check could not be run; empty if it was run.
     """
 
     title: str
     problems: tuple[str, ...]
+    not_tried: str = ""
 
     def __bool__(self) -> bool:
         return not self.problems
 
     def __repr__(self) -> str:
         """List the first violations."""
+        if self.not_tried:
+            return f"{self.title}: not tried: {self.not_tried}"
         if not self.problems:
             return f"{self.title}: no violation found"
         count = len(self.problems)
