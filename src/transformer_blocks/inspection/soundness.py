@@ -6,6 +6,35 @@ from typing import Any
 
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import SHOWN, Report
+from transformer_blocks.inspection.example import NotTriedError
+from transformer_blocks.inspection.properties import (
+    check_batch,
+    check_causality,
+    check_determinism,
+    check_padding_amount,
+    check_padding_content,
+    check_polarity,
+    find_dependence,
+    first_line,
+    is_causal,
+)
+from transformer_blocks.inspection.reading import read_example
+from transformer_blocks.inspection.subject import Subject, evaluation
+
+TITLES = (
+    "determinism",
+    "causality",
+    "mask polarity",
+    "padding",
+    "padding amount",
+    "padding side",
+    "batch",
+    "cache",
+    "dtype",
+    "device",
+    "initialisation",
+    "loading",
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +98,89 @@ def check_soundness(
     tolerance: float | None = None,
 ) -> Soundness:
     """Run every check on a model and an example of its inputs."""
-    raise NotImplementedError
+    subject = Subject(model, read_example(model, example, padding_id), tolerance)
+    with evaluation(model):
+        return _examine(subject, causal, new_step_model)
+
+
+def _examine(
+    subject: Subject, causal: bool | None, new_step_model: Callable[[], StepModel] | None
+) -> Soundness:
+    find_positions(subject)
+    determinism = run("determinism", check_determinism, subject)
+    reports = [determinism]
+    if not determinism or determinism.not_tried:
+        reason = "the outputs of equal calls must be equal and finite first"
+        polarity = run("mask polarity", check_polarity, subject)
+        for title in TITLES[1:]:
+            is_polarity = title == polarity.title and polarity.problems
+            reports.append(polarity if is_polarity else Report(title, (), reason))
+        return Soundness("unknown", tuple(reports))
+    kind, report = find_kind(subject, causal)
+    reports += [
+        report,
+        run("mask polarity", check_polarity, subject),
+        run("padding", check_padding_content, subject),
+        run("padding amount", check_padding_amount, subject),
+        run("batch", check_batch, subject),
+    ]
+    return Soundness(kind, tuple(reports))
+
+
+def find_positions(subject: Subject) -> None:
+    """Find the sequence to whose positions the outputs belong, and those of a fixed length."""
+    example = subject.example
+    rows = [int(group.real.sum(1).argmax()) for group in example.groups]
+    fixed, found = set(), None
+    for number, row in enumerate(rows):
+        group = example.groups[number]
+        if int(group.real[row].sum()) < 2:
+            continue
+        try:
+            shapes = [
+                subject(example.alone(row, without=without)).shape for without in (None, number)
+            ]
+        except Exception:
+            fixed.add(number)
+            continue
+        if len(shapes[0]) > 1 and len(shapes[1]) > 1 and shapes[0][1] == shapes[1][1] + 1:
+            found = number
+    subject.fixed = frozenset(fixed)
+    if found is None and fixed:
+        output = subject(example.given())
+        fitting = [n for n in fixed if example.groups[n].length == output.shape[1]]
+        found = fitting[0] if fitting and output.dim() > 2 else None
+    subject.group = found
+
+
+def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
+    """Find out what kind of model it is, and check causality."""
+    title = "causality"
+    if subject.group is None:
+        reason = "there is one output for each row, not one for each position"
+        return "sequence to vector", Report(title, (), reason)
+    dependence = find_dependence(subject)
+    has_source = len(subject.example.groups) > 1
+    if not bool(dependence.later.any() | dependence.earlier.any()) and not causal:
+        kind = "encoder-decoder" if has_source else "position-wise"
+        return kind, Report(title, (), "no output depends on another position")
+    if causal is None:
+        causal = is_causal(subject, dependence)
+    kind = "encoder-decoder" if has_source else "causal" if causal else "encoder"
+    if not causal:
+        reason = "outputs depend on later positions; pass causal=True if they must not"
+        return kind, Report(title, (), reason)
+    return kind, run(title, lambda subject: check_causality(subject, dependence), subject)
+
+
+def run(title: str, function: Callable[[Subject], list[str]], subject: Subject) -> Report:
+    """Run a check; if it cannot be run, report the reason."""
+    try:
+        return Report(title, tuple(function(subject)))
+    except NotTriedError as reason:
+        return Report(title, (), str(reason))
+    except Exception as error:
+        return Report(title, (), f"the model raised {type(error).__name__}: {first_line(error)}")
 
 
 def assert_sound(

@@ -1,0 +1,258 @@
+"""Reading an example: which arguments are sequences, and which of their positions are padded.
+
+Names help, as ``attention_mask``, ``src_key_padding_mask`` and ``decoder_input_ids`` are common
+ones. What a mask means is read from its values instead, since conventions differ: the value that
+fills the row of the longest sequence marks real tokens.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection.example import Argument, Example, Group, is_toeplitz
+
+SOURCE = {"context", "enc", "encoder", "key", "memory", "source", "src", "value"}
+TARGET = {"dec", "decoder", "query", "target", "tgt", "trg"}
+BESIDE = {"position", "positions", "segment", "segments", "token_type", "type"}
+
+
+def read_example(model: Callable[..., Any], example: Any, padding_id: int | None) -> Example:
+    """Find out what the arguments of a model mean.
+
+    Raises:
+        TypeError: If the example is not a tensor, a tuple or list, or a mapping.
+        ValueError: If it holds no batch.
+    """
+    named, extra, is_mapping = _name(model, example)
+    batch_size = _batch_size([value for _, value in named])
+    contents: list[tuple[list[Argument], set[str]]] = []  # the arguments and roles of each group
+    arguments: list[Argument] = []
+    for name, value in named:
+        kind = _kind(name, value, batch_size)
+        argument = Argument(name, value, kind)
+        if kind == "content":
+            number = _find_group(argument, contents)
+            if number is None:
+                contents.append(([], set()))
+                number = len(contents) - 1
+            contents[number][0].append(argument)
+            contents[number][1].update(roles(name))
+            argument = Argument(name, value, kind, (number,))
+        arguments.append(argument)
+    sequences = [(members[0].value.shape[1], own_roles) for members, own_roles in contents]
+    arguments = [_assign(argument, sequences, batch_size) for argument in arguments]
+    groups = []
+    for number, (members, own_roles) in enumerate(contents):
+        real, has_mask, has_id = _find_padding(number, arguments, batch_size, padding_id)
+        groups.append(Group(members[0].name, frozenset(own_roles), real, has_mask, has_id))
+    arguments = [_with_filler(argument, groups, padding_id, model) for argument in arguments]
+    return Example(tuple(arguments), tuple(groups), batch_size, is_mapping, extra)
+
+
+def roles(name: str) -> set[str]:
+    """Return which sequence a name belongs to: the source, the target, or unknown."""
+    words = set(re.split(r"[\W_\d]+", name.lower()))
+    found = {role for role, known in (("source", SOURCE), ("target", TARGET)) if words & known}
+    return found if len(found) == 1 else set()
+
+
+def _name(
+    model: Callable[..., Any], example: Any
+) -> tuple[list[tuple[str, Any]], dict[str, Any], bool]:
+    """List names and values of the arguments."""
+    if isinstance(example, Mapping):
+        return [(str(name), value) for name, value in example.items()], {}, True
+    values = [example] if isinstance(example, Tensor) else example
+    if not isinstance(values, tuple | list):
+        raise TypeError(
+            "example must be a tensor, a tuple of arguments or a mapping of keyword arguments, "
+            f"got {type(example).__name__}"
+        )
+    try:
+        function = model.forward if isinstance(model, nn.Module) else model
+        known = [
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        ]
+    except (TypeError, ValueError):
+        known = []
+    known += [f"argument {number}" for number in range(len(known), len(values))]
+    return list(zip(known, values, strict=False)), {}, False
+
+
+def _batch_size(values: list[Any]) -> int:
+    for value in values:
+        if isinstance(value, Tensor) and value.dim() >= 2:
+            if not value.numel():
+                raise ValueError(f"example must not be empty, got shape {tuple(value.shape)}")
+            return value.shape[0]
+    raise ValueError("example must hold a tensor of shape (B, L) or (B, L, ...), it has none")
+
+
+def _kind(name: str, value: Any, batch_size: int) -> str:
+    """Classify an argument by its shape and dtype, and by its name where these are ambiguous."""
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return "fixed"
+    is_mask = value.dtype == torch.bool or "mask" in name.lower()
+    words = set(re.split(r"[\W_\d]+", name.lower())) | {name.lower().removesuffix("_ids")}
+    if is_mask:
+        return "mask or pairs"
+    if words & BESIDE and value.dim() == 2 and value.shape[0] in (1, batch_size):
+        return "beside"
+    if value.shape[0] != batch_size:
+        return "fixed"
+    if value.dim() == 1:
+        return "rows" if value.is_floating_point() else "lengths"
+    if value.dim() == 2 or (value.dim() == 3 and value.is_floating_point()):
+        return "content"
+    return "rows"
+
+
+def _find_group(argument: Argument, contents: list[tuple[list[Argument], set[str]]]) -> int | None:
+    """Find the group of a sequence: the same tensor, or another part of the same role."""
+    for number, (members, own_roles) in enumerate(contents):
+        if any(argument.value is member.value for member in members):
+            return number
+        is_same = bool(own_roles) and roles(argument.name) == own_roles
+        if is_same and argument.value.shape[1] == members[0].value.shape[1]:
+            return number
+    return None
+
+
+def _assign(argument: Argument, sequences: list[tuple[int, set[str]]], batch_size: int) -> Argument:
+    """Find the sequences to which a mask, positions or lengths belong."""
+    name, value, kind = argument.name, argument.value, argument.kind
+    if kind == "lengths":
+        number = _match(name, sequences, None)
+        fits = (
+            number is not None and 0 < int(value.min()) <= int(value.max()) <= sequences[number][0]
+        )
+        return (
+            Argument(name, value, "lengths", (number,)) if fits else Argument(name, value, "rows")
+        )
+    if kind == "beside":
+        number = _match(name, sequences, value.shape[1])
+        if number is None:
+            return Argument(name, value)
+        return Argument(name, value.expand(batch_size, -1), kind, (number,))
+    if kind != "mask or pairs":
+        return argument
+    key = _match(name, sequences, value.shape[-1])
+    is_padding = value.dim() == 2 or (value.dim() == 4 and value.shape[1:3] == (1, 1))
+    if is_padding and value.shape[0] == batch_size and key is not None:
+        could_be_pairs = value.dim() == 2 and value.shape[0] == value.shape[1]
+        if not (could_be_pairs and _is_square(name, value)):
+            return Argument(name, value, "mask", (key,))
+    queries = [number for number, (length, _) in enumerate(sequences) if length == value.shape[-2]]
+    if key is None or not queries or value.dim() < 2:
+        return Argument(name, value)
+    query = key if key in queries else queries[0]
+    if "memory" in name.lower() or "cross" in name.lower():
+        query = next((each for each in queries if each != key), query)
+    return Argument(name, value, "pairs", (query, key))
+
+
+def _is_square(name: str, mask: Tensor) -> bool:
+    """Whether a mask of shape (B, B) is one of queries and keys, and not of padding."""
+    if re.search("padding|attention_mask", name.lower()):
+        return False
+    return is_toeplitz(mask)
+
+
+def _match(name: str, sequences: list[tuple[int, set[str]]], length: int | None) -> int | None:
+    """Find the sequence of a length to which a name belongs; the first if it does not say."""
+    fitting = [
+        number for number, each in enumerate(sequences) if length is None or each[0] == length
+    ]
+    own = roles(name)
+    of_role = [number for number in fitting if own & sequences[number][1]]
+    without = [number for number in fitting if not sequences[number][1]]
+    if own:
+        return (of_role or without or fitting or [None])[0]
+    return (without or fitting or [None])[0]
+
+
+def _find_padding(
+    number: int, arguments: list[Argument], batch_size: int, padding_id: int | None
+) -> tuple[Tensor, bool, bool]:
+    """Find which positions hold real tokens, and whether the model can know it."""
+    own = [each for each in arguments if each.groups and set(each.groups) == {number}]
+    content = next(each.value for each in own if each.kind == "content")
+    shape = (batch_size, content.shape[1])
+    masks = [each.value.reshape(shape) for each in own if each.kind == "mask"]
+    lengths = [each.value for each in own if each.kind == "lengths"]
+    has_ids = padding_id is not None and not content.is_floating_point() and content.dim() == 2
+    real = torch.ones(shape, dtype=torch.bool)
+    if has_ids:
+        real = (content != padding_id).cpu()
+    if bool(real.all()) and lengths:
+        real = torch.arange(shape[1]) < lengths[0].cpu()[:, None]
+    if bool(real.all()) and masks:
+        real = find_real(masks[0].cpu())
+    if not bool(real.any(dim=1).all()):
+        raise ValueError("each sequence of example must hold a real token, one is all padding")
+    return real, bool(masks or lengths), has_ids
+
+
+def find_real(mask: Tensor) -> Tensor:
+    """Find which positions a padding mask marks as real tokens.
+
+    Example:
+        >>> hides = torch.tensor([[False, False, False], [False, True, True]])
+        >>> bool((find_real(hides) == find_real(hides.logical_not())).all())
+        True
+    """
+    values = mask.unique()
+    if len(values) != 2:
+        return torch.ones(mask.shape, dtype=torch.bool)
+    marks = [mask == value for value in values]
+    full = [bool(each.all(dim=1).any()) for each in marks]
+    if full[0] != full[1]:
+        return marks[full.index(True)]
+    for column in (0, -1):  # padding begins at one side only
+        agree = [bool(each[:, column].all()) for each in marks]
+        if agree[0] != agree[1] and not bool((mask[:, 0] == mask[:, -1]).all()):
+            return marks[agree.index(True)]
+    more = int(marks[1].sum() >= marks[0].sum())
+    return marks[more]
+
+
+def _with_filler(
+    argument: Argument, groups: list[Group], padding_id: int | None, model: Callable[..., Any]
+) -> Argument:
+    """Find out what an argument holds at padded positions."""
+    name, value, kind = argument.name, argument.value, argument.kind
+    if kind not in ("content", "mask"):
+        return argument
+    real = groups[argument.groups[0]].real.to(value.device)
+    if kind == "mask":
+        flat = value.reshape(real.shape)
+        mark = (
+            flat[real].mode().values
+            if value.dtype != torch.bool
+            else flat[real].float().mean() > 0.5
+        )
+        mark = mark.to(value.dtype)
+        others = flat[flat != mark]
+        if len(others):
+            hidden = others[0]
+        elif value.is_floating_point() and float(mark) == 0.0 and "attention" not in name:
+            hidden = torch.full_like(mark, -torch.inf)
+        else:
+            hidden = (mark == 0).to(value.dtype)
+        return Argument(name, value, kind, argument.groups, hidden.item(), mark.item())
+    padded = value[real.logical_not()]
+    if len(padded):
+        filler: Any = padded[0]
+    elif value.is_floating_point():
+        filler = 0.0
+    else:
+        known = getattr(getattr(model, "config", None), "pad_token_id", None)
+        known = padding_id if padding_id is not None else known
+        filler = int(value.min()) if known is None or known < 0 else known
+    return Argument(name, value, kind, argument.groups, filler)

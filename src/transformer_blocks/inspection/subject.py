@@ -1,0 +1,167 @@
+"""The model under examination: call it with other batches, and compare what it returns."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection.example import Example, Layout, NotTriedError
+
+SEED = 0
+
+
+@dataclass
+class Subject:
+    """A model, the example of its inputs, and what is known about its outputs.
+
+    Attributes:
+        model: The module or function.
+        example: The batch, read.
+        tolerance: Largest change that is ignored, in standard deviations of the outputs; None
+            depends on the dtype.
+        group: The sequence to whose positions the outputs belong; None if there is one output for
+            each row.
+        fixed: Groups whose length cannot be changed.
+    """
+
+    model: Callable[..., Any]
+    example: Example
+    tolerance: float | None = None
+    group: int | None = None
+    fixed: frozenset[int] = frozenset()
+
+    def __call__(self, layout: Layout, **options: Any) -> Tensor:
+        """Call the model with a batch; return its main output, of shape (rows, ...)."""
+        args, kwargs = self.example.build(layout, **options)
+        torch.manual_seed(SEED)
+        return self.run(args, kwargs, len(layout.rows))
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], rows: int) -> Tensor:
+        """Call the model with given arguments; return its main output, of shape (rows, ...)."""
+        return call(self.model, args, kwargs, rows)
+
+    def at(self, position: int) -> str:
+        """Name a position of the real tokens, if outputs have positions."""
+        return "" if self.group is None else f" at token {position}"
+
+    def real(self, layout: Layout, **options: Any) -> list[Tensor]:
+        """Call the model, and return for each row the outputs of its real tokens, (S, ...)."""
+        return self.select(self(layout, **options), layout)
+
+    def select(self, output: Tensor, layout: Layout) -> list[Tensor]:
+        """Select the outputs of the real tokens of each row."""
+        if self.group is None:
+            return [row[None] for row in output]
+        real = self.example.is_real(layout, self.group).to(output.device)
+        length = output.shape[1]
+        if length != real.shape[1]:
+            if length > real.shape[1] or bool(real[:, length:].any()):
+                raise NotTriedError(
+                    f"the outputs have {length} positions and the inputs {real.shape[1]}"
+                )
+            real = real[:, :length]  # torch's nested tensors leave out positions that all rows pad
+        return [row[chosen] for row, chosen in zip(output, real, strict=True)]
+
+    def changes(self, first: Tensor, second: Tensor, *, exact: bool = False) -> Tensor:
+        """Measure changes in standard deviations, (S,) of (S, ...); those of rounding are zero.
+
+        With ``exact``, both come from batches of the same shape, whose rounding is the same.
+        """
+        return measure_change(first, second, self.tolerance, exact=exact)
+
+
+def measure_change(
+    first: Tensor, second: Tensor, tolerance: float | None, *, exact: bool = False
+) -> Tensor:
+    """Measure the largest change at each position, in standard deviations of the outputs."""
+    if first.shape != second.shape:
+        raise NotTriedError(
+            f"the outputs have other shapes: {tuple(first.shape)} and {tuple(second.shape)}"
+        )
+    if tolerance is None:
+        dtype = first.dtype if first.is_floating_point() else torch.float32
+        tolerance = max(1e-5 if exact else 1e-4, 16 * torch.finfo(dtype).eps)
+    first, second = (each.detach().double().cpu().flatten(1) for each in (first, second))
+    finite = first[first.isfinite()]
+    deviation = max(float(finite.std(correction=0)), 1e-12) if len(finite) else 1.0
+    size = (second - first).abs() / deviation
+    size = torch.where(first == second, 0.0, size.nan_to_num(nan=torch.inf))
+    size = torch.where(size <= tolerance, 0.0, size)
+    return size.amax(dim=1) if size.shape[1] else size.new_zeros(len(size))
+
+
+def call(
+    model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], rows: int
+) -> Tensor:
+    """Call a model, and return its main output."""
+    output = find_output(model(*args, **kwargs))
+    if output is None:
+        raise NotTriedError("the model returned no tensor of numbers")
+    if output.dim() < 1 or output.shape[0] != rows:
+        raise NotTriedError(
+            f"the outputs must have one entry for each of {rows} rows, "
+            f"got shape {tuple(output.shape)}"
+        )
+    return output
+
+
+def find_output(result: Any) -> Tensor | None:
+    """Find the main output: logits, the last hidden state, or the first tensor of numbers."""
+    if isinstance(result, Tensor):
+        return result.detach() if result.is_floating_point() and result.dim() else None
+    for name in ("logits", "last_hidden_state"):
+        value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
+        if isinstance(value, Tensor):
+            return value.detach()
+    if isinstance(result, nn.utils.rnn.PackedSequence):
+        return None
+    values = result.values() if isinstance(result, Mapping) else result
+    if not isinstance(result, Mapping | tuple | list):
+        return None
+    found = (find_output(value) for value in values)
+    return next((each for each in found if each is not None), None)
+
+
+def describe(size: float) -> str:
+    """Format a change, for example "by 0.3 standard deviations"."""
+    if math.isinf(size):
+        return "to a number that is not finite"
+    return f"by {size:.2g} standard deviations"
+
+
+@contextmanager
+def evaluation(model: Callable[..., Any]) -> Iterator[None]:
+    """Set a model to evaluation mode; restore modes, buffers and random state afterwards."""
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [module.training for module in modules]
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in modules
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    cuda = {buffer.device for _, _, buffer, _ in buffers if buffer.is_cuda}
+    if isinstance(model, nn.Module):
+        cuda |= {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+    with (
+        torch.random.fork_rng(devices=sorted(cuda, key=str)),
+        torch.no_grad(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # about inputs that only the checks pass
+        try:
+            if isinstance(model, nn.Module):
+                model.eval()
+            yield
+        finally:
+            for module, mode in zip(modules, modes, strict=True):
+                module.training = mode
+            for module, name, buffer, before in buffers:
+                module._buffers[name] = buffer
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
