@@ -18,7 +18,8 @@ from transformer_blocks.inspection.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.ablation import ablate
 from transformer_blocks.inspection.checks import Report, check_cache, check_causal, check_padding
 from transformer_blocks.inspection.soundness import Soundness, assert_sound, check_soundness
-from transformer_blocks.inspection.outcomes import check_equivalence, check_loss, check_search
+from transformer_blocks.inspection.outcomes import check_equivalence, check_loss
+from transformer_blocks.inspection.search import check_search
 
 __all__ = [
     "MaskExplanation",

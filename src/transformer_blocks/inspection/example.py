@@ -8,7 +8,7 @@ same sequences can be built alone, in another order, or with more padding, and t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -105,7 +105,6 @@ class Example:
     groups: tuple[Group, ...]
     batch_size: int
     is_mapping: bool
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def given(self, rows: Sequence[int] | None = None) -> Layout:
         """The batch as it was given, or some of its rows."""
@@ -157,6 +156,7 @@ class Example:
         values: Mapping[int, Tensor] | None = None,
         noise: int | None = None,
         flip: int | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Make the arguments of a batch.
 
@@ -165,11 +165,12 @@ class Example:
             values: Tensors that replace those of arguments, by number.
             noise: A group whose padded positions hold other tokens or vectors.
             flip: A group whose padding masks are inverted.
+            more: Keyword arguments that the example does not have.
         """
         built: list[Any] = []
         for number, argument in enumerate(self.arguments):
             argument = replace(argument, value=(values or {}).get(number, argument.value))
-            value = self._build(argument, layout)
+            value = self.build_argument(argument, layout)
             group = argument.groups[0] if argument.groups else None
             if group is not None and argument.kind == "content" and group == noise:
                 value = self._add_noise(value, argument, layout)
@@ -177,11 +178,12 @@ class Example:
                 value = flip_mask(value, argument)
             built.append(value)
         if not self.is_mapping:
-            return tuple(built), dict(self.extra)
+            return tuple(built), dict(more or {})
         names = [argument.name for argument in self.arguments]
-        return (), dict(zip(names, built, strict=True)) | dict(self.extra)
+        return (), dict(zip(names, built, strict=True)) | dict(more or {})
 
-    def _build(self, argument: Argument, layout: Layout) -> Any:
+    def build_argument(self, argument: Argument, layout: Layout) -> Any:
+        """Make one argument of a batch."""
         value = argument.value
         if argument.kind == "fixed":
             return value.clone() if isinstance(value, Tensor) else value
@@ -205,7 +207,7 @@ class Example:
 
     def _add_noise(self, value: Tensor, argument: Argument, layout: Layout) -> Tensor:
         """Replace what stands at padded positions."""
-        padded = self.is_real(layout, argument.groups[0]).logical_not().to(value.device)
+        padded = (~self.is_real(layout, argument.groups[0])).to(value.device)
         real = argument.value[self.groups[argument.groups[0]].real.to(value.device)]
         other = draw(real, value.shape)
         shape = (*padded.shape, *(1,) * (value.dim() - 2))

@@ -1,44 +1,224 @@
-"""Checks of what surrounds a model: its loss, its decoding algorithm, a second implementation."""
+"""Checks of a training program's loss, and of a second implementation of a model.
 
+A model may be sound and its training not: if padding counts in the loss, or if the loss depends on
+how a batch is divided into micro-batches or ranks.
+"""
+
+import contextlib
+import io
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from transformer_blocks._checks import check_callable, check_integer, check_number, check_tensor
 from transformer_blocks.inspection.checks import Report
+from transformer_blocks.interop import assert_equivalent
+
+Parts = Sequence[tuple[Tensor, Tensor]]
 
 
 def check_loss(
-    function: Callable[[Sequence[tuple[Tensor, Tensor]]], Tensor],
+    function: Callable[[Parts], Tensor | None],
     logits: Tensor,
     target: Tensor,
     *,
     padding_id: int,
     tolerance: float | None = None,
 ) -> Report:
-    """Check that padding does not count in a loss, however a batch is divided.
+    """Check that padding does not count in a loss, however its batch is divided.
+
+    A large batch is divided into *micro-batches*, whose gradients are accumulated, or among the
+    *ranks* of distributed training. Every token has the same weight only if the sum of all losses
+    is divided by the number of target tokens of the whole batch. The mean of the means of unequal
+    parts is another number, and no error shows it.
 
     Args:
-        function: Computes the loss of a whole batch, as the training program does, from a list of
-            its parts: (logits, target) of each micro-batch or rank, of shapes (B_i, L, V) and
-            (B_i, L).
+        function: Computes the loss of a whole batch as the training program does. It receives the
+            parts of the batch, (logits, target) of each micro-batch or rank, of shapes (B_i, L, V)
+            and (B_i, L), and returns the loss, a scalar. Or it calls ``backward`` itself and
+            returns None; then gradients alone are compared.
         logits: Logits of the whole batch, of shape (B, L, V).
-        target: Target ids, of shape (B, L), with padding.
+        target: Target ids, int64, of shape (B, L), with padding; rows differ in length.
         padding_id: Id of the padding token.
-        tolerance: Largest relative difference that is ignored.
+        tolerance: Largest difference that is ignored, relative to the loss and to the largest
+            gradient. The default depends on the dtype, eps ** 0.75.
+
+    Returns:
+        A report of the violations.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If shapes do not fit, or ``target`` holds no padding or only padding.
+
+    Example:
+        >>> logits, target = torch.randn(3, 4, 10), torch.randint(1, 10, (3, 4))
+        >>> target[1, 1:] = target[2, 2:] = 0  # padding
+        >>> def mean_of_means(parts):
+        ...     losses = [F.cross_entropy(z.mT, y, ignore_index=0) for z, y in parts]
+        ...     return sum(losses) / len(losses)
+        >>> bool(check_loss(mean_of_means, logits, target, padding_id=0))
+        False
+        >>> def mean(parts):
+        ...     count = sum((y != 0).sum() for _, y in parts)
+        ...     return (
+        ...         sum(F.cross_entropy(z.mT, y, ignore_index=0, reduction="sum") for z, y in parts)
+        ...         / count
+        ...     )
+        >>> print(check_loss(mean, logits, target, padding_id=0))
+        loss: no violation found
     """
-    raise NotImplementedError
+    _check_loss_arguments(function, logits, target, padding_id, tolerance)
+    if tolerance is None:
+        tolerance = torch.finfo(logits.dtype).eps ** 0.75
+    real = target != padding_id
+    rows = len(target)
+    whole = _Loss(function, logits, [target], tolerance)
+    problems = []
+    if not whole.is_finite:
+        return Report("loss", ("the loss or its gradient is not finite",))
+    if whole.gradient is not None and bool(whole.gradient[~real].any()):
+        problems.append("the gradient of logits at padded targets is not zero")
+    noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1)).to(logits)
+    other = torch.where(real[..., None], logits, logits + noise)
+    problems += whole.compare(
+        _Loss(function, other, [target], tolerance), "if the logits at padded targets change", real
+    )
+    padding = target.new_full((rows, 3), padding_id)
+    longer = _Loss(
+        function,
+        torch.cat([logits, noise[:, :1].repeat(1, 3, 1)], 1),
+        [torch.cat([target, padding], 1)],
+        tolerance,
+    )
+    problems += whole.compare(longer, "with three more positions of padding", real)
+    divisions = {
+        "if each row is a part of its own": [1] * rows,
+        "if the first row is one part and the others another": [1, rows - 1],
+        "if the last row is one part and the others another": [rows - 1, 1],
+    }
+    if rows > 1:
+        for what, sizes in divisions.items():
+            parts = _Loss(function, logits, target.split(sizes), tolerance)
+            problems += whole.compare(parts, what, real)
+        problems += _check_weights(function, logits, target, real, whole)
+    empty = _Loss(
+        function,
+        torch.cat([logits, noise[:1]]),
+        [target, torch.full_like(target[:1], padding_id)],
+        tolerance,
+    )
+    return Report(
+        "loss", (*problems, *whole.compare(empty, "if another part is all padding", real))
+    )
 
 
-def check_search(search: Callable[..., Any]) -> Report:
-    """Check a decoding algorithm, which is called as ``beam_search`` is.
+class _Loss:
+    """The loss of a batch that is divided into parts, and its gradient."""
 
-    Args:
-        search: ``search(model, start, beam_size=, end_id=, max_length=, length_penalty=)``, which
-            returns for each start token its best sequence: a list of ids, a ``Generation``, or a
-            list of them, best first.
-    """
-    raise NotImplementedError
+    def __init__(
+        self,
+        function: Callable[[Parts], Tensor | None],
+        logits: Tensor,
+        targets: Sequence[Tensor],
+        tolerance: float,
+    ) -> None:
+        leaf = logits.detach().clone().requires_grad_()
+        pieces = leaf.split([len(target) for target in targets])
+        with torch.enable_grad():
+            loss = function(
+                [(each, target.clone()) for each, target in zip(pieces, targets, strict=True)]
+            )
+            if loss is not None and not isinstance(loss, Tensor):
+                loss = torch.tensor(float(loss))
+            if loss is not None and loss.requires_grad and leaf.grad is None:
+                loss.sum().backward()
+        self.value = None if loss is None else float(loss.detach().sum())
+        self.gradient = leaf.grad
+        self.tolerance = tolerance
+
+    @property
+    def is_finite(self) -> bool:
+        gradient = self.gradient
+        return (self.value is None or math.isfinite(self.value)) and (
+            gradient is None or bool(gradient.isfinite().all())
+        )
+
+    def compare(self, other: "_Loss", what: str, real: Tensor) -> list[str]:
+        """Describe the differences of the loss, and of the gradient at real tokens."""
+        if not other.is_finite:
+            return [f"the loss is not finite {what}"]
+        problems = []
+        if self.value is not None and other.value is not None:
+            difference = abs(other.value - self.value)
+            if difference > self.tolerance * max(abs(self.value), abs(other.value)):
+                problems.append(
+                    f"the loss changes from {self.value:.4g} to {other.value:.4g} {what}"
+                )
+        if self.gradient is not None and other.gradient is not None:
+            rows, length = real.shape
+            before, after = self.gradient[real], other.gradient[:rows, :length][real]
+            largest = max(float(before.abs().max()), float(after.abs().max()))
+            difference = float((after - before).abs().max())
+            if difference > self.tolerance * largest:
+                problems.append(
+                    f"the gradient changes by up to {difference:.2g}, of {largest:.2g}, {what}"
+                )
+        return problems
+
+
+def _check_weights(
+    function: Callable[[Parts], Tensor | None],
+    logits: Tensor,
+    target: Tensor,
+    real: Tensor,
+    whole: _Loss,
+) -> list[str]:
+    """Check that each token has the same weight: the loss is a mean, or a sum, over tokens."""
+    if whole.value is None:
+        return []
+    used = [row for row in range(len(target)) if bool(real[row].any())]
+    losses = [
+        _Loss(function, logits[row : row + 1], [target[row : row + 1]], whole.tolerance).value
+        or 0.0
+        for row in used
+    ]
+    counts = [int(real[row].sum()) for row in used]
+    mean = sum(n * loss for n, loss in zip(counts, losses, strict=True)) / sum(counts)
+    limit = 4 * whole.tolerance * max(abs(whole.value), *map(abs, losses))
+    if min(abs(whole.value - mean), abs(whole.value - sum(losses))) <= limit:
+        return []
+    return [
+        f"the loss of the batch is {whole.value:.4g}, and the mean of the losses of its rows, "
+        f"weighted by their tokens, {mean:.4g}"
+    ]
+
+
+def _check_loss_arguments(
+    function: object, logits: Tensor, target: Tensor, padding_id: int, tolerance: float | None
+) -> None:
+    check_callable(function=function)  # type: ignore[arg-type]
+    check_tensor("logits", logits)
+    check_tensor("target", target)
+    check_integer(padding_id=padding_id)
+    if not logits.is_floating_point():
+        raise TypeError(f"logits must be a floating-point tensor, got dtype={logits.dtype}")
+    if target.dtype != torch.int64:
+        raise TypeError(f"target must hold int64 ids, got dtype={target.dtype}")
+    if logits.dim() != 3 or target.shape != logits.shape[:2] or not target.numel():
+        raise ValueError(
+            "logits and target must have shapes (B, L, V) and (B, L), "
+            f"got {tuple(logits.shape)} and {tuple(target.shape)}"
+        )
+    padded = target == padding_id
+    if bool(padded.all()) or not bool(padded.any()):
+        raise ValueError(f"target must hold padding and real tokens, padding_id={padding_id}")
+    if tolerance is not None:
+        check_number(tolerance=tolerance)
+        if not 0.0 <= tolerance < float("inf"):
+            raise ValueError(f"tolerance must be at least 0 and finite, got tolerance={tolerance}")
 
 
 def check_equivalence(
@@ -48,5 +228,33 @@ def check_equivalence(
     *,
     tolerance: float | None = None,
 ) -> Report:
-    """Compare the outputs and gradients of two models, and report the differences."""
-    raise NotImplementedError
+    """Compare the outputs and gradients of two models; report the first difference.
+
+    The same as :func:`~transformer_blocks.interop.assert_equivalent`, which raises an error.
+
+    Args:
+        a: A module or a function.
+        b: The model to compare with.
+        inputs: Positional arguments of both.
+        tolerance: Largest difference that is ignored, relative to the largest absolute value.
+
+    Returns:
+        A report of the difference.
+
+    Raises:
+        TypeError: If a model does not return a tensor, or ``inputs`` is a tensor and not a list.
+        ValueError: If the outputs are empty.
+
+    Example:
+        >>> x = torch.randn(2, 5)
+        >>> print(check_equivalence(torch.sin, lambda x: (torch.pi / 2 - x).cos(), [x]))
+        equivalence: no violation found
+        >>> bool(check_equivalence(torch.sin, torch.tanh, [x]))
+        False
+    """
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            assert_equivalent(a, b, inputs, tolerance=tolerance)
+        except AssertionError as difference:
+            return Report("equivalence", (str(difference),))
+    return Report("equivalence", ())

@@ -4,6 +4,7 @@ Each check calls the model with changed inputs. It returns the violations as sen
 :class:`NotTriedError` with the reason why the property cannot be checked.
 """
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from transformer_blocks.inspection.example import (
     change,
     is_toeplitz,
 )
-from transformer_blocks.inspection.subject import Subject, describe
+from transformer_blocks.inspection.subject import Subject, describe, first_line
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
 EXTRA = 3  # positions of padding that are added
@@ -59,12 +60,12 @@ def check_determinism(subject: Subject) -> list[str]:
     problems = []
     pairs = [*zip(args, before, strict=True), *((kwargs[k], named_before[k]) for k in kwargs)]
     names = [argument.name for argument in example.arguments]
-    for name, (after, value) in zip([*names, *example.extra], pairs, strict=True):
+    for name, (after, value) in zip(names, pairs, strict=True):
         if isinstance(after, Tensor) and not torch.equal(after, value):
             problems.append(f"a call modifies its input {name}")
     first, second = (subject.select(output, layout) for output in outputs)
     for row, (a, b) in enumerate(zip(first, second, strict=True)):
-        wrong = a.isfinite().flatten(1).all(dim=1).logical_not().nonzero().flatten().tolist()
+        wrong = (~a.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
         if wrong:
             problems.append(f"the output{subject.at(wrong[0])} of row {row} is not finite")
             continue
@@ -134,7 +135,7 @@ def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
         return problems
     has_earlier = dependence.real.cumsum(1).roll(1, 1) > 0
     has_earlier[:, 0] = False
-    alone = dependence.real & has_earlier & dependence.earlier.any(dim=2).logical_not()
+    alone = dependence.real & has_earlier & ~dependence.earlier.any(dim=2)
     return problems + [
         f"position {output} of row {row} changes with no earlier position"
         for row, output in alone.nonzero().tolist()
@@ -265,17 +266,19 @@ def _visible(subject: Subject, group: int, flip: int | None) -> tuple[bool, bool
 
 
 def _visible_by_id(subject: Subject, number: int) -> bool:
-    """Whether outputs depend on other real tokens, or not on padding, which is found by its id."""
+    """Whether outputs depend on other real tokens, if they depend on what stands beside their own.
+
+    The model finds padding by its id, so that its mask cannot be changed, but padding can.
+    """
     if number in subject.fixed:
         raise NotTriedError("the length of the inputs cannot be changed")
     example = subject.example
     longest = int(example.groups[number].real.sum(1).argmax())
-    without = example.padded(number, 0, "right", [longest])
     changes = []
     for side in ("left", "right"):
         layout = example.padded(number, EXTRA, side, [longest])
-        before, expected = subject.real(layout)[0], subject.real(without)[0]
-        changes.append(bool(subject.changes(before, expected).any()))
+        before, filled = subject.real(layout)[0], subject.real(layout, noise=number)[0]
+        changes.append(bool(subject.changes(before, filled, exact=True).any()))
         for position in example.groups[number].real[longest].nonzero().flatten().tolist():
             values = perturb(subject, number, position)
             sizes = subject.changes(before, subject.real(layout, values=values)[0], exact=True)
@@ -294,7 +297,7 @@ def check_padding_content(subject: Subject) -> list[str]:
         group = subject.example.groups[number]
         if group.has_mask:
             layout = padded_layouts(subject, number)
-            pairs = zip(subject.real(layout), subject.real(layout, noise=number), strict=True)
+            found = list(zip(subject.real(layout), subject.real(layout, noise=number), strict=True))
             what = "the content of its padding"
         else:  # a model that finds padding by its id: compare without padding
             if number in subject.fixed:
@@ -307,9 +310,8 @@ def check_padding_content(subject: Subject) -> list[str]:
                 padded = subject.example.padded(number, extra, side, [row])
                 without = subject.example.padded(number, 0, side, [row])
                 found.append((subject.real(without)[0], subject.real(padded)[0]))
-            pairs = iter(found)
             what = "its padding"
-        problems += compare(subject, pairs, f"with {what} ({group.name})")
+        problems += compare(subject, found, f"with {what} ({group.name})")
     return problems
 
 
@@ -341,6 +343,63 @@ def check_padding_amount(subject: Subject) -> list[str]:
             f"with {EXTRA} more positions of padding at the {side} ({group.name})",
         )
     return problems
+
+
+def check_padding_side(subject: Subject) -> list[str]:
+    """Check that padding on the other side changes nothing, where the model can be told of it.
+
+    A model that counts its positions from the first column needs ``position_ids`` for padding at
+    the left. If it has no such argument, nothing can be said about its outputs.
+    """
+    problems = []
+    for number in told(subject):
+        group = subject.example.groups[number]
+        if number in subject.fixed:
+            raise NotTriedError("the length of the inputs cannot be changed")
+        if group.side == "mixed":
+            raise NotTriedError("the example has padding on both sides of a sequence or within it")
+        side, other = ("left", "right") if group.side == "left" else ("right", "left")
+        expected = subject.real(subject.example.padded(number, 0, side))
+        layout = subject.example.padded(number, EXTRA, other)
+        found = compare_sides(subject, expected, subject.real(layout), other, group.name)
+        if found and not has_positions(subject, number):
+            positions = positions_of(subject, number, layout)
+            told_so = subject.example.padded(number, 0, side)
+            again = subject.real(told_so, more=positions_of(subject, number, told_so))
+            if compare_sides(subject, expected, again, other, group.name):
+                raise NotTriedError("position_ids do not count from 0, so that they are not known")
+            after = subject.real(layout, more=positions)
+            found = compare_sides(subject, expected, after, other, group.name)
+        problems += found
+    return problems
+
+
+def compare_sides(
+    subject: Subject, before: list[Tensor], after: list[Tensor], side: str, name: str
+) -> list[str]:
+    """Describe the changes by padding on another side."""
+    return compare(subject, zip(before, after, strict=True), f"with padding at the {side} ({name})")
+
+
+def has_positions(subject: Subject, group: int) -> bool:
+    """Whether the example passes the positions of the tokens of a group."""
+    return any(
+        argument.kind == "beside" and argument.groups == (group,) and "pos" in argument.name
+        for argument in subject.example.arguments
+    )
+
+
+def positions_of(subject: Subject, group: int, layout: Layout) -> dict[str, Tensor]:
+    """Count the positions of the real tokens, if the model has an argument for them."""
+    model = subject.model
+    function = model.forward if isinstance(model, nn.Module) else model
+    if "position_ids" not in inspect.signature(function).parameters or group != 0:
+        raise NotTriedError(
+            "outputs differ, and the model has no argument position_ids, by which it could be told"
+        )
+    count = subject.example.is_real(layout, group).long().cumsum(1) - 1
+    content = subject.example.arguments[subject.example.contents(group)[0]].value
+    return {"position_ids": count.clamp(min=0).to(content.device)}
 
 
 def compare(subject: Subject, pairs: Any, what: str) -> list[str]:
@@ -399,8 +458,3 @@ def check_batch(subject: Subject) -> list[str]:
     others = list(zip(expected, after, strict=True))
     others[0] = (expected[0], expected[0])
     return problems + compare(subject, others, "if row 0 holds another sequence")
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error).strip() or "no message").splitlines()[0][:200]

@@ -27,7 +27,7 @@ def read_example(model: Callable[..., Any], example: Any, padding_id: int | None
         TypeError: If the example is not a tensor, a tuple or list, or a mapping.
         ValueError: If it holds no batch.
     """
-    named, extra, is_mapping = _name(model, example)
+    named, is_mapping = _name(model, example)
     batch_size = _batch_size([value for _, value in named])
     contents: list[tuple[list[Argument], set[str]]] = []  # the arguments and roles of each group
     arguments: list[Argument] = []
@@ -50,7 +50,7 @@ def read_example(model: Callable[..., Any], example: Any, padding_id: int | None
         real, has_mask, has_id = _find_padding(number, arguments, batch_size, padding_id)
         groups.append(Group(members[0].name, frozenset(own_roles), real, has_mask, has_id))
     arguments = [_with_filler(argument, groups, padding_id, model) for argument in arguments]
-    return Example(tuple(arguments), tuple(groups), batch_size, is_mapping, extra)
+    return Example(tuple(arguments), tuple(groups), batch_size, is_mapping)
 
 
 def roles(name: str) -> set[str]:
@@ -60,12 +60,10 @@ def roles(name: str) -> set[str]:
     return found if len(found) == 1 else set()
 
 
-def _name(
-    model: Callable[..., Any], example: Any
-) -> tuple[list[tuple[str, Any]], dict[str, Any], bool]:
+def _name(model: Callable[..., Any], example: Any) -> tuple[list[tuple[str, Any]], bool]:
     """List names and values of the arguments."""
     if isinstance(example, Mapping):
-        return [(str(name), value) for name, value in example.items()], {}, True
+        return [(str(name), value) for name, value in example.items()], True
     values = [example] if isinstance(example, Tensor) else example
     if not isinstance(values, tuple | list):
         raise TypeError(
@@ -82,7 +80,7 @@ def _name(
     except (TypeError, ValueError):
         known = []
     known += [f"argument {number}" for number in range(len(known), len(values))]
-    return list(zip(known, values, strict=False)), {}, False
+    return list(zip(known, values, strict=False)), False
 
 
 def _batch_size(values: list[Any]) -> int:
@@ -172,9 +170,10 @@ def _match(name: str, sequences: list[tuple[int, set[str]]], length: int | None)
     own = roles(name)
     of_role = [number for number in fitting if own & sequences[number][1]]
     without = [number for number in fitting if not sequences[number][1]]
-    if own:
-        return (of_role or without or fitting or [None])[0]
-    return (without or fitting or [None])[0]
+    for found in (of_role, without, fitting) if own else (without, fitting):
+        if found:
+            return found[0]
+    return None
 
 
 def _find_padding(
@@ -204,7 +203,7 @@ def find_real(mask: Tensor) -> Tensor:
 
     Example:
         >>> hides = torch.tensor([[False, False, False], [False, True, True]])
-        >>> bool((find_real(hides) == find_real(hides.logical_not())).all())
+        >>> bool((find_real(hides) == find_real(~hides)).all())
         True
     """
     values = mask.unique()
@@ -246,7 +245,7 @@ def _with_filler(
         else:
             hidden = (mark == 0).to(value.dtype)
         return Argument(name, value, kind, argument.groups, hidden.item(), mark.item())
-    padded = value[real.logical_not()]
+    padded = value[~real]
     if len(padded):
         filler: Any = padded[0]
     elif value.is_floating_point():

@@ -6,6 +6,13 @@ from typing import Any
 
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import SHOWN, Report
+from transformer_blocks.inspection.copies import (
+    check_device,
+    check_dtype,
+    check_initialisation,
+    check_loading,
+)
+from transformer_blocks.inspection.decoding import check_steps
 from transformer_blocks.inspection.example import NotTriedError
 from transformer_blocks.inspection.properties import (
     check_batch,
@@ -13,13 +20,13 @@ from transformer_blocks.inspection.properties import (
     check_determinism,
     check_padding_amount,
     check_padding_content,
+    check_padding_side,
     check_polarity,
     find_dependence,
-    first_line,
     is_causal,
 )
 from transformer_blocks.inspection.reading import read_example
-from transformer_blocks.inspection.subject import Subject, evaluation
+from transformer_blocks.inspection.subject import Subject, evaluation, first_line
 
 TITLES = (
     "determinism",
@@ -117,12 +124,19 @@ def _examine(
             reports.append(polarity if is_polarity else Report(title, (), reason))
         return Soundness("unknown", tuple(reports))
     kind, report = find_kind(subject, causal)
+    is_causal_kind = not report.not_tried
     reports += [
         report,
         run("mask polarity", check_polarity, subject),
         run("padding", check_padding_content, subject),
         run("padding amount", check_padding_amount, subject),
+        run("padding side", check_padding_side, subject),
         run("batch", check_batch, subject),
+        run("cache", lambda subject: check_steps(subject, is_causal_kind, new_step_model), subject),
+        run("dtype", check_dtype, subject),
+        run("device", check_device, subject),
+        run("initialisation", check_initialisation, subject),
+        run("loading", check_loading, subject),
     ]
     return Soundness(kind, tuple(reports))
 

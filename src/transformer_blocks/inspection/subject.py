@@ -134,6 +134,11 @@ def describe(size: float) -> str:
     return f"by {size:.2g} standard deviations"
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return (str(error).strip() or "no message").splitlines()[0][:160]
+
+
 @contextmanager
 def evaluation(model: Callable[..., Any]) -> Iterator[None]:
     """Set a model to evaluation mode; restore modes, buffers and random state afterwards."""

@@ -1,0 +1,254 @@
+"""Properties of copies: a model in another dtype, on another device, or with loaded parameters.
+
+The model itself is never converted: each check converts a copy. A function, or a module that holds
+a function over its own parameters, cannot be copied so; its checks are not tried.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection.example import NotTriedError
+from transformer_blocks.inspection.subject import Subject, call, describe, first_line
+
+HALF = (torch.float16, torch.bfloat16)
+NEAR = {torch.float64: 1e-3, torch.float16: 0.25, torch.bfloat16: 0.5}  # standard deviations
+UNSUPPORTED = ("not implemented for", "not supported", "unsupported", "expected float")
+MISPLACED = ("same device", "different device", "devices", "on meta", "not on the expected device")
+
+
+def copy_model(subject: Subject) -> nn.Module:
+    """Copy the module; raise if the copy still uses the parameters of the original."""
+    model = subject.model
+    if not isinstance(model, nn.Module):
+        raise NotTriedError("the model is a function; pass the module itself")
+    try:
+        copied = copy.deepcopy(model)
+    except Exception as error:
+        raise NotTriedError(f"the model cannot be copied: {first_line(error)}") from None
+    own = [each for each in model.parameters() if each.is_floating_point()]
+    required = [each.requires_grad for each in own]
+    try:
+        for each in own:
+            each.requires_grad_(True)
+        args, kwargs = subject.example.build(subject.example.given())
+        try:
+            with torch.enable_grad():
+                reaches = _reaches(copied(*args, **kwargs), own)
+        except Exception:  # a model without gradients, of which nothing can be said
+            reaches = False
+        if reaches:
+            raise NotTriedError("a copy of the model still computes with its own parameters")
+    finally:
+        for each, flag in zip(own, required, strict=True):
+            each.requires_grad_(flag)
+    return copied
+
+
+def _reaches(output: Any, parameters: Sequence[Tensor]) -> bool:
+    """Whether outputs were computed with given parameters."""
+    found = [each for each in tensors(output) if each.requires_grad]
+    if not found or not parameters:
+        return False
+    total = sum((each.double().sum() for each in found), torch.zeros((), dtype=torch.double))
+    gradients = torch.autograd.grad(total, list(parameters), allow_unused=True)
+    return any(each is not None for each in gradients)
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in tuples, lists and mappings."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from tensors(each)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from tensors(each)
+
+
+def convert(value: Any, **target: Any) -> Any:
+    """Convert the tensors in tuples, lists and mappings; ids and masks keep their dtype."""
+    if isinstance(value, Tensor):
+        dtype = target.get("dtype") if value.is_floating_point() else None
+        return value.to(**{**target, "dtype": dtype or value.dtype})
+    if isinstance(value, dict):
+        return {name: convert(each, **target) for name, each in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(convert(each, **target) for each in value)
+    return value
+
+
+def check_dtype(subject: Subject) -> list[str]:
+    """Check that float64 gives the same outputs, and half precision near and finite ones."""
+    layout = subject.example.given()
+    expected = subject.real(layout)
+    model = copy_model(subject)
+    before = next((each.dtype for each in model.parameters()), torch.float32)
+    problems, tried = [], 0
+    for dtype in (torch.float64, *HALF):
+        if dtype == before:
+            continue
+        args, kwargs = convert(subject.example.build(layout), dtype=dtype)
+        converted = copy.deepcopy(model).to(dtype).eval()
+        name = str(dtype).removeprefix("torch.")
+        try:
+            output = call(converted, args, kwargs, len(layout.rows))
+        except NotTriedError:
+            raise
+        except Exception as error:
+            message = first_line(error)
+            if not any(each in message.lower() for each in UNSUPPORTED) or "dtype" in message:
+                problems.append(f"in {name}: {type(error).__name__}: {message}")
+                tried += 1
+            continue
+        tried += 1
+        problems += _compare_dtypes(subject, expected, subject.select(output, layout), name, dtype)
+    if not tried:
+        raise NotTriedError("this device computes the model in no other dtype")
+    return problems
+
+
+def _compare_dtypes(
+    subject: Subject, expected: list[Tensor], outputs: list[Tensor], name: str, dtype: torch.dtype
+) -> list[str]:
+    for row, (before, after) in enumerate(zip(expected, outputs, strict=True)):
+        if not bool(after.isfinite().all()):
+            return [f"in {name}, the outputs of row {row} are not finite"]
+        sizes = replace(subject, tolerance=NEAR[dtype]).changes(before.double(), after.double())
+        if bool(sizes.any()):
+            position = int(sizes.argmax())
+            return [
+                f"in {name}, the output{subject.at(position)} of row {row} differs, "
+                f"{describe(float(sizes[position]))}"
+            ]
+    return []
+
+
+def check_device(subject: Subject) -> list[str]:
+    """Check that every tensor moves with the model, to the meta device and to CUDA."""
+    model = copy_model(subject)
+    layout = subject.example.given()
+    problems, reasons = [], []
+    devices = ["meta"]
+    if torch.cuda.is_available() and not _is_on(model, "cuda"):
+        devices.append("cuda")
+    for device in devices:
+        args, kwargs = convert(subject.example.build(layout), device=device)
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        try:
+            torch.backends.mha.set_fastpath_enabled(fast_path and device != "meta")
+            moved = copy.deepcopy(model).to(device).eval()
+            output = call(moved, args, kwargs, len(layout.rows))
+        except NotTriedError:
+            raise
+        except Exception as error:
+            message = first_line(error)
+            if any(each in message.lower() for each in MISPLACED):
+                problems.append(f"on {device}: {message}{_name_plain_tensors(model)}")
+            else:
+                reasons.append(f"on {device}, the model raised {type(error).__name__}: {message}")
+            continue
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+        if output.device.type != device:
+            problems.append(f"on {device}, the output is on {output.device}")
+        elif device == "cuda":
+            expected = subject.real(layout)
+            for row, (before, after) in enumerate(
+                zip(expected, subject.select(output, layout), strict=True)
+            ):
+                near = replace(subject, tolerance=subject.tolerance or 1e-2)
+                if bool(near.changes(before, after).any()):
+                    problems.append(f"on {device}, the outputs of row {row} differ")
+    if not problems and len(reasons) == len(devices):
+        raise NotTriedError(reasons[-1])
+    return problems
+
+
+def _is_on(model: nn.Module, device: str) -> bool:
+    return any(each.device.type == device for each in model.parameters())
+
+
+def _name_plain_tensors(model: nn.Module) -> str:
+    """Name attributes that are tensors but neither parameters nor buffers, which do not move."""
+    names = [
+        f"{path}.{name}".lstrip(".")
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor)
+    ]
+    return f"; {', '.join(names)} must be a buffer or a parameter" if names else ""
+
+
+def check_initialisation(subject: Subject) -> list[str]:
+    """Check that no two matrices with random values are equal, as those of copied layers are."""
+    if not isinstance(subject.model, nn.Module):
+        raise NotTriedError("the model is a function; pass the module itself")
+    by_shape: dict[tuple[int, ...], list[tuple[str, Tensor]]] = defaultdict(list)
+    for name, parameter in subject.model.named_parameters():
+        if parameter.dim() >= 2 and parameter.requires_grad and is_random(parameter):
+            by_shape[tuple(parameter.shape)].append((name, parameter))
+    problems = []
+    for alike in by_shape.values():
+        first: list[tuple[str, Tensor]] = []
+        for name, values in alike:
+            same = [other for other, value in first if torch.equal(value, values)]
+            if same:
+                problems.append(f"{name} holds the same random values as {same[0]}")
+            else:
+                first.append((name, values))
+    if not by_shape:
+        raise NotTriedError("the model has no trainable matrix with random values")
+    return problems
+
+
+def is_random(parameter: Tensor) -> bool:
+    """Whether most entries of a matrix differ from each other, as random numbers do."""
+    if parameter.is_meta or parameter.numel() < 4:
+        return False
+    return len(parameter.detach().float().unique()) > 0.5 * parameter.numel()
+
+
+def check_loading(subject: Subject) -> list[str]:
+    """Check that a changed copy that loads the state dict has the same outputs and tied weights."""
+    model = copy_model(subject)
+    original = subject.model
+    if not isinstance(original, nn.Module) or not len(original.state_dict()):
+        raise NotTriedError("the model has no parameters")
+    state = {name: value.clone() for name, value in original.state_dict().items()}
+    ties = find_ties(original)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.add_(torch.randn(parameter.shape).to(parameter))
+    model.load_state_dict(state)
+    model.eval()
+    problems = []
+    after = find_ties(model)
+    for tied in ties:
+        if not any(tied <= other for other in after):
+            problems.append(f"{', '.join(sorted(tied))} are one parameter, and two after loading")
+    layout = subject.example.given()
+    before = subject.real(layout)
+    loaded = replace(subject, model=model).real(layout)
+    for row, (a, b) in enumerate(zip(before, loaded, strict=True)):
+        sizes = subject.changes(a, b)
+        if bool(sizes.any()):
+            problems.append(
+                f"the outputs of row {row} change after loading, {describe(float(sizes.max()))}"
+            )
+    return problems
+
+
+def find_ties(model: nn.Module) -> list[set[str]]:
+    """Find the parameters that are registered under several names."""
+    names: dict[int, set[str]] = defaultdict(set)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names[id(parameter)].add(name)
+    return [each for each in names.values() if len(each) > 1]

@@ -1,0 +1,176 @@
+"""Cached decoding of a model under examination: find its cache, and drive it step by step."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.generation import StepModel
+from transformer_blocks.inspection.checks import check_cache
+from transformer_blocks.inspection.example import Layout, NotTriedError
+from transformer_blocks.inspection.subject import Subject, find_output
+
+
+def check_steps(
+    subject: Subject, causal: bool, new_step_model: Callable[[], StepModel] | None
+) -> list[str]:
+    """Check that cached decoding steps give the outputs of one full pass.
+
+    Ids are decoded as they are. Vectors are numbered, and decoded by their numbers.
+    """
+    if subject.group is None:
+        raise NotTriedError("there is one output for each row, so that nothing is decoded")
+    if not causal and new_step_model is None:
+        raise NotTriedError("the model is not causal")
+    contents = subject.example.contents(subject.group)
+    if len({id(subject.example.arguments[number].value) for number in contents}) > 1:
+        raise NotTriedError("the model takes several tensors for each position")
+    steps = new_step_model or find_steps(subject)
+    filled = fill(subject, subject.group)
+    layout = filled.example.given()
+    value = filled.example.arguments[contents[0]].value
+    is_ids = value.dim() == 2 and not value.is_floating_point()
+    tokens = (
+        value if is_ids else torch.arange(value.shape[0] * value.shape[1]).view(value.shape[:2])
+    )
+
+    def full_pass(tokens: Tensor) -> Tensor:
+        new = tokens if is_ids else value.flatten(0, 1)[tokens]
+        return filled(layout, values=dict.fromkeys(contents, new))
+
+    report = check_cache(full_pass, steps, tokens.to(value.device), tolerance=subject.tolerance)
+    return list(report.problems)
+
+
+def fill(subject: Subject, group: int) -> Subject:
+    """Replace the padding of a group by real tokens of the same row, so that nothing is padded."""
+    example = subject.example
+    index = torch.empty(example.groups[group].real.shape, dtype=torch.long)
+    for line, real in zip(index, example.groups[group].real, strict=True):
+        positions = real.nonzero().flatten()
+        line[:] = positions[torch.arange(len(line)) % len(positions)]
+    given = example.given()
+    layout = replace(given, index=(*given.index[:group], index, *given.index[group + 1 :]))
+    arguments = []
+    for argument in example.arguments:
+        # What stands beside tokens, such as positions, is counted on as in a row without padding.
+        is_own = argument.groups == (group,) and argument.kind != "beside"
+        value = example.build_argument(argument, layout) if is_own else argument.value
+        arguments.append(replace(argument, value=value))
+    groups = list(example.groups)
+    groups[group] = replace(groups[group], real=torch.ones_like(groups[group].real))
+    return replace(
+        subject, example=replace(example, arguments=tuple(arguments), groups=tuple(groups))
+    )
+
+
+def find_steps(subject: Subject) -> Callable[[], StepModel]:
+    """Find the cache of a model: of Hugging Face, or of these blocks."""
+    model = subject.model
+    if isinstance(model, nn.Module):
+        known = inspect.signature(model.forward).parameters
+        if {"past_key_values", "use_cache"} <= known.keys():
+            filled = fill(subject, subject.group or 0)
+            return lambda: PastKeyValuesSteps(filled)
+        if hasattr(model, "new_cache") and "cache" in known:
+            filled = fill(subject, subject.group or 0)
+            return lambda: NewCacheSteps(filled)
+    raise NotTriedError(
+        "no cache was found; pass new_step_model=, which returns the model as a StepModel"
+    )
+
+
+class _Steps:
+    """The position and the rows of the decoding so far, and the arguments of each step."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.group = subject.group or 0
+        self.rows = [*range(subject.example.batch_size)]
+        self.position = 0
+
+    def arguments(self, tokens: Tensor) -> dict[str, Any]:
+        """Make the arguments of a step by name: the new tokens, and masks of all so far."""
+        example = self.subject.example
+        index = [torch.arange(group.length).repeat(len(self.rows), 1) for group in example.groups]
+        step = list(index)
+        step[self.group] = index[self.group][:, self.position : self.position + 1]
+        index[self.group] = index[self.group][:, : self.position + 1]
+        prefix, now = (Layout(tuple(self.rows), tuple(each)) for each in (index, step))
+        given = {}
+        for argument in example.arguments:
+            is_now = argument.kind in ("content", "beside")
+            if argument.kind == "content" and self.group in argument.groups:
+                given[argument.name] = self.embed(argument, tokens)[:, None]
+            elif argument.kind == "pairs" and self.group == argument.groups[0]:
+                mask = example.build_argument(argument, prefix)
+                given[argument.name] = mask[..., -1:, :]
+            else:
+                given[argument.name] = example.build_argument(argument, now if is_now else prefix)
+        self.position += 1
+        return given
+
+    @staticmethod
+    def embed(argument: Any, tokens: Tensor) -> Tensor:
+        """Return the ids, or the vectors with these numbers."""
+        value: Tensor = argument.value
+        is_ids = value.dim() == 2 and not value.is_floating_point()
+        return tokens if is_ids else value.flatten(0, 1)[tokens]
+
+
+class PastKeyValuesSteps(_Steps):
+    """Decoding steps of a Hugging Face model, with ``past_key_values``."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.cache: Any = None
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
+        given = self.arguments(tokens)
+        given |= {"past_key_values": self.cache, "use_cache": True}
+        result = self.subject.model(**given)
+        self.cache = getattr(result, "past_key_values", None)
+        if self.cache is None:
+            raise NotTriedError("the model returned no past_key_values")
+        output = find_output(result)
+        if output is None:
+            raise NotTriedError("the model returned no tensor of numbers")
+        return output[:, -1]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Reorder the cache and the arguments that have one entry for each row."""
+        self.rows = [self.rows[row] for row in rows.tolist()]
+        if self.cache is not None:
+            self.cache.reorder_cache(rows)
+
+
+class NewCacheSteps(_Steps):
+    """Decoding steps of a stack of these blocks, with the cache that its ``new_cache`` returns."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        example, model = subject.example, subject.model
+        given = {each.name: each.value for each in example.arguments}
+        known = inspect.signature(model.new_cache).parameters  # type: ignore[attr-defined]
+        self.cache = model.new_cache(  # type: ignore[attr-defined]
+            **{name: value for name, value in given.items() if name in known}
+        )
+        self.cached = set(known)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
+        given = self.arguments(tokens)
+        given = {name: value for name, value in given.items() if name not in self.cached}
+        output = find_output(self.subject.model(**given, cache=self.cache))
+        if output is None:
+            raise NotTriedError("the model returned no tensor of numbers")
+        return output[:, -1]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Reorder the cache and the arguments that have one entry for each row."""
+        self.rows = [self.rows[row] for row in rows.tolist()]
+        self.cache.reorder(rows)

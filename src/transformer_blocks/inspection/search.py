@@ -1,0 +1,187 @@
+"""Decoding algorithms: check a search on models whose best sequences are known."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._checks import check_callable
+from transformer_blocks.inspection.checks import Report
+from transformer_blocks.inspection.subject import first_line
+
+VOCABULARY = 8
+END = 0
+MAX_LENGTH = 6
+OTHER = -30.0  # logit of a token that cannot follow
+AFTER_END = -2.0  # of every token that follows the end token; no such token should be asked for
+
+Tree = Mapping[tuple[int, ...], float]  # probability of each sequence, with its end token
+
+
+class Known:
+    """A step model with a few possible sequences for each start token.
+
+    The probability of a token is that of all sequences that begin with the prefix and the token,
+    divided by that of all that begin with the prefix.
+    """
+
+    def __init__(self, trees: Mapping[int, Tree], start: Tensor) -> None:
+        self.trees = trees
+        self.prefixes: list[tuple[int, ...]] = [()] * len(start)
+        self.problems: list[str] = []
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Append a token to each prefix, and compute the logits of the next."""
+        if len(tokens) != len(self.prefixes):
+            self.problems.append(
+                f"a step received {len(tokens)} tokens for {len(self.prefixes)} rows"
+            )
+            self.prefixes = (self.prefixes * len(tokens))[: len(tokens)]
+        self.prefixes = [
+            (*prefix, token) for prefix, token in zip(self.prefixes, tokens.tolist(), strict=True)
+        ]
+        return torch.stack([self.logits(prefix) for prefix in self.prefixes])
+
+    def logits(self, prefix: tuple[int, ...]) -> Tensor:
+        """Compute the logits of the token that follows a prefix, its start token included."""
+        written = prefix[1:]
+        if END in written:
+            return torch.full((VOCABULARY,), AFTER_END)
+        logits = torch.full((VOCABULARY,), OTHER) - torch.arange(VOCABULARY).flip(0) / 10
+        for sequence, probability in self.trees.get(prefix[0], {}).items():
+            if sequence[: len(written)] == written and len(sequence) > len(written):
+                token = sequence[len(written)]
+                logits[token] = logits[token].logaddexp(torch.tensor(probability).log())
+        return logits
+
+    def reorder(self, rows: Tensor) -> None:
+        """Replace each prefix by that of a given row."""
+        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
+
+
+# The most probable first token leads to two equally probable sequences: not the best ones.
+GARDEN: Tree = {(1, 2, END): 0.28, (1, 3, END): 0.24, (4, 5, END): 0.38, (6, 7, END): 0.1}
+# A short sequence, and a long one that is less probable.
+LENGTHS: Tree = {(1, END): 0.55, (2, 3, 4, END): 0.45}
+
+
+def check_search(search: Callable[..., Any]) -> Report:
+    """Check a decoding algorithm on models whose best sequences are known.
+
+    A wide beam must find the most probable sequence, which greedy decoding misses. A finished
+    sequence must keep its tokens and its score. A larger length penalty must favour the longer
+    sequence. A beam of one must be greedy decoding. And each sequence of a batch must be the one
+    that is found without the others.
+
+    Args:
+        search: Function that is called as :func:`~transformer_blocks.beam_search` is:
+            ``search(model, start, beam_size=..., end_id=..., max_length=...,
+            length_penalty=...)``. Keywords that it does not have are left out; without
+            ``beam_size``, it is taken for greedy decoding. It returns, for each start token, the
+            best sequence or a list of sequences, best first: token ids without the start token, or
+            a :class:`~transformer_blocks.generation.Generation`.
+
+    Returns:
+        A report of the violations.
+
+    Raises:
+        TypeError: If ``search`` is not a function.
+
+    Example:
+        >>> print(check_search(beam_search))
+        decoding: no violation found
+        >>> print(check_search(greedy_search))
+        decoding: no violation found
+    """
+    check_callable(search=search)
+    try:
+        known = {
+            name
+            for name, parameter in inspect.signature(search).parameters.items()
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        }
+        takes_any = any(
+            parameter.kind == parameter.VAR_KEYWORD
+            for parameter in inspect.signature(search).parameters.values()
+        )
+    except (TypeError, ValueError):
+        known, takes_any = set(), True
+    problems: list[str] = []
+
+    def expect(
+        trees: Mapping[int, Tree],
+        expected: Mapping[int, tuple[int, ...]],
+        what: str,
+        **options: Any,
+    ) -> None:
+        start = torch.tensor(list(expected))
+        model = Known(trees, start)
+        given = {"end_id": END, "max_length": MAX_LENGTH, "length_penalty": 0.0} | options
+        given = {name: value for name, value in given.items() if takes_any or name in known}
+        try:
+            found = [read_tokens(each) for each in search(model, start, **given)]
+        except Exception as error:
+            problems.append(f"{what}: {type(error).__name__}: {first_line(error)}")
+            return
+        problems.extend(f"{what}: {problem}" for problem in dict.fromkeys(model.problems))
+        if len(found) != len(start):
+            problems.append(f"{what}: {len(found)} results for {len(start)} start tokens")
+            return
+        for (begin, best), tokens in zip(expected.items(), found, strict=True):
+            if len(tokens) > MAX_LENGTH:
+                problems.append(f"{what}: {len(tokens)} tokens, and max_length={MAX_LENGTH}")
+            if any(a == END and b != END for a, b in pairwise(tokens)):
+                problems.append(f"{what}: tokens follow the end token: {tokens}")
+            elif strip(tokens) != strip(best):
+                where = f" of the start token {begin}" if len(expected) > 1 else ""
+                problems.append(
+                    f"{what}: the sequence{where} must be {list(strip(best))}, got "
+                    f"{list(strip(tokens))}"
+                )
+
+    greedy = (1, 2, END)
+    others: dict[int, Tree] = {1: GARDEN, 2: LENGTHS, 3: {(7, 6, 5, END): 1.0}}
+    if not takes_any and "beam_size" not in known:
+        expect({1: GARDEN}, {1: greedy}, "greedy decoding")
+        expect(others, {2: (1, END), 1: greedy, 3: (7, 6, 5, END)}, "greedy decoding of a batch")
+        return Report("decoding", tuple(problems))
+    expect({1: GARDEN}, {1: greedy}, "with one beam, greedy decoding", beam_size=1)
+    best = (4, 5, END)
+    expect({1: GARDEN}, {1: best}, "with four beams, the most probable sequence", beam_size=4)
+    expect({1: LENGTHS}, {1: (1, END)}, "with two beams and length_penalty=0", beam_size=2)
+    if takes_any or "length_penalty" in known:
+        expect(
+            {1: LENGTHS},
+            {1: (2, 3, 4, END)},
+            "with length_penalty=2, the longer sequence",
+            beam_size=2,
+            length_penalty=2.0,
+        )
+    expect(
+        others,
+        {2: (1, END), 1: best, 3: (7, 6, 5, END)},
+        "with four beams and a batch",
+        beam_size=4,
+    )
+    return Report("decoding", tuple(problems))
+
+
+def read_tokens(result: Any) -> tuple[int, ...]:
+    """Return the token ids of the best sequence."""
+    if isinstance(result, Tensor):
+        result = result.tolist()
+    if hasattr(result, "tokens"):
+        result = result.tokens
+    if isinstance(result, list | tuple) and result and not isinstance(result[0], int):
+        return read_tokens(result[0])
+    return tuple(int(token) for token in result)
+
+
+def strip(tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """Leave out end tokens at the end."""
+    while tokens and tokens[-1] == END:
+        tokens = tokens[:-1]
+    return tokens
