@@ -4,6 +4,7 @@ The model itself is never converted: each check converts a copy. A function, or 
 a function over its own parameters, cannot be copied so; its checks are not tried.
 """
 
+import contextlib
 import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from transformer_blocks.inspection.example import NotTriedError
 from transformer_blocks.inspection.subject import Subject, call, describe, first_line
@@ -130,11 +132,46 @@ def _compare_dtypes(
     return []
 
 
+class _Values(TorchFunctionMode):
+    """Record the numbers that a model reads from tensors; return them where there are none.
+
+    Tensors on the meta device have no values. A model that tests whether a mask masks anything
+    takes the same branch there as on the CPU.
+    """
+
+    READING = frozenset(
+        {Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__int__, Tensor.__float__}
+        | {Tensor.__index__, Tensor.is_nonzero, torch.is_nonzero, torch.equal, Tensor.equal}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[Any] = []
+        self.used = 0
+        self.replays = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func not in self.READING:
+            return func(*args, **(kwargs or {}))
+        if self.replays and self.used < len(self.values):
+            self.used += 1
+            return self.values[self.used - 1]
+        value = func(*args, **(kwargs or {}))
+        self.values.append(value)
+        return value
+
+
 def check_device(subject: Subject) -> list[str]:
     """Check that every tensor moves with the model, to the meta device and to CUDA."""
     model = copy_model(subject)
     layout = subject.example.given()
     problems, reasons = [], []
+    values = _Values()
+    with values:
+        subject(layout)
+    values.replays = True
     devices = ["meta"]
     if torch.cuda.is_available() and not _is_on(model, "cuda"):
         devices.append("cuda")
@@ -144,12 +181,13 @@ def check_device(subject: Subject) -> list[str]:
         try:
             torch.backends.mha.set_fastpath_enabled(fast_path and device != "meta")
             moved = copy.deepcopy(model).to(device).eval()
-            output = call(moved, args, kwargs, len(layout.rows))
+            with values if device == "meta" else contextlib.nullcontext():
+                output = call(moved, args, kwargs, len(layout.rows))
         except NotTriedError:
             raise
         except Exception as error:
             message = first_line(error)
-            if any(each in message.lower() for each in MISPLACED):
+            if any(each in message.lower() for each in MISPLACED) and "item()" not in message:
                 problems.append(f"on {device}: {message}{_name_plain_tensors(model)}")
             else:
                 reasons.append(f"on {device}, the model raised {type(error).__name__}: {message}")

@@ -172,7 +172,8 @@ def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
     title = "causality"
     if subject.group is None:
         reason = "there is one output for each row, not one for each position"
-        return "sequence to vector", Report(title, (), reason)
+        kind = "sequence to vector" if subject.example.groups else "rows of a fixed size"
+        return kind, Report(title, (), reason)
     dependence = find_dependence(subject)
     has_source = len(subject.example.groups) > 1
     if not bool(dependence.later.any() | dependence.earlier.any()) and not causal:

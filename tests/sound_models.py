@@ -1,0 +1,559 @@
+"""Models that are sound, each with an example of its inputs: ours, and those of other libraries."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    ALiBi,
+    EncoderDecoder,
+    GatedFeedForward,
+    GroupedQueryAttention,
+    LearnedPositionalEncoding,
+    MultiHeadAttention,
+    PreNorm,
+    RotaryPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    build_decoder,
+    build_encoder,
+    padding_mask,
+)
+from transformer_blocks.generation import IncrementalDecoder
+
+VOCABULARY, D, H = 12, 16, 2
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": D, "num_heads": H, "d_ff": 32}
+TOKENS = torch.tensor([[5, 6, 7, 8, 9, 10], [4, 3, 8, 0, 0, 0], [9, 7, 3, 6, 0, 0]])
+SOURCE = torch.tensor([[3, 5, 7, 9, 4], [8, 6, 0, 0, 0], [7, 3, 9, 0, 0]])
+PADDED = TOKENS == 0
+
+
+class Sound(NamedTuple):
+    """A sound model, its example, the options of the call, and what must be found."""
+
+    model: Any
+    example: Any
+    kind: str
+    options: dict[str, Any] = {}
+    not_tried: tuple[str, ...] = ()
+
+
+MODELS: dict[str, Callable[[], Sound]] = {}
+
+
+def sound(function: Callable[[], Sound]) -> Callable[[], Sound]:
+    MODELS[function.__name__] = function
+    return function
+
+
+def vectors(*shape: int) -> Tensor:
+    return torch.randn(*shape)
+
+
+# Ours
+
+
+class OurEncoder(nn.Module):
+    def __init__(self, *, pooled: bool = False, **sizes: Any) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(VOCABULARY, D)
+        self.positions = SinusoidalPositionalEncoding(D)
+        self.encoder = build_encoder(**SIZES, **sizes)
+        self.pooled = pooled
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.positions(self.embedding(tokens))
+        x = self.encoder(x, mask=padding_mask(tokens))
+        if not self.pooled:
+            return x
+        real = (tokens != 0)[..., None].to(x)
+        return (x * real).sum(1) / real.sum(1)
+
+
+class OurLanguageModel(nn.Module):
+    """A decoder-only model with positions of any kind."""
+
+    def __init__(self, positions: Any = None, attention: Any = None, **sizes: Any) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(VOCABULARY, D)
+        self.positions = positions
+        self.stack = build_encoder(**SIZES, attention=attention, **sizes)
+
+    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
+        x = self.embedding(tokens)
+        return x if self.positions is None else self.positions(x, offset=offset)
+
+    def output(self, x: Tensor) -> Tensor:
+        return x @ self.embedding.weight.T
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.output(self.stack(self.embed(tokens), causal=True))
+
+    def steps(self) -> IncrementalDecoder:
+        cache = self.stack.new_cache()
+        return IncrementalDecoder(self.stack, cache, embed=self.embed, output=self.output)
+
+
+def language_model(model: OurLanguageModel, **options: Any) -> Sound:
+    tokens = torch.tensor([[5, 6, 7, 8, 9, 10], [4, 3, 8, 7, 5, 11]])
+    return Sound(model, tokens, "causal", {"new_step_model": model.steps} | options)
+
+
+@sound
+def our_encoder() -> Sound:
+    return Sound(OurEncoder(), TOKENS, "encoder", {"padding_id": 0})
+
+
+@sound
+def our_encoder_pre_norm_gated() -> Sound:
+    model = OurEncoder(residual=PreNorm, feed_forward=lambda: GatedFeedForward(D, 24))
+    return Sound(model, TOKENS, "encoder", {"padding_id": 0})
+
+
+@sound
+def our_classifier() -> Sound:
+    return Sound(OurEncoder(pooled=True), TOKENS, "sequence to vector", {"padding_id": 0})
+
+
+@sound
+def our_encoder_stack() -> Sound:
+    example = {"x": vectors(3, 6, D), "mask": padding_mask(TOKENS)}
+    return Sound(build_encoder(**SIZES), example, "encoder")
+
+
+@sound
+def our_causal_stack() -> Sound:
+    example = {"x": vectors(3, 6, D), "mask": padding_mask(TOKENS), "causal": True}
+    return Sound(build_encoder(**SIZES), example, "causal")
+
+
+@sound
+def our_decoder_stack() -> Sound:
+    example = {
+        "x": vectors(3, 6, D),
+        "memory": vectors(3, 5, D),
+        "mask": padding_mask(TOKENS),
+        "memory_mask": padding_mask(SOURCE),
+    }
+    return Sound(build_decoder(**SIZES), example, "encoder-decoder")
+
+
+@sound
+def our_language_model_sinusoidal() -> Sound:
+    return language_model(OurLanguageModel(SinusoidalPositionalEncoding(D)))
+
+
+@sound
+def our_language_model_learned() -> Sound:
+    return language_model(OurLanguageModel(LearnedPositionalEncoding(D, max_length=6)))
+
+
+@sound
+def our_language_model_rotary() -> Sound:
+    def attention() -> MultiHeadAttention:
+        return MultiHeadAttention(D, H, transforms=[RotaryPositionalEncoding(D // H)])
+
+    return language_model(OurLanguageModel(attention=attention))
+
+
+@sound
+def our_language_model_alibi() -> Sound:
+    def attention() -> MultiHeadAttention:
+        return MultiHeadAttention(D, H, attention_function=ALiBi(H))
+
+    return language_model(OurLanguageModel(attention=attention))
+
+
+@sound
+def our_language_model_grouped_query() -> Sound:
+    def attention() -> MultiHeadAttention:
+        return GroupedQueryAttention(D, H, num_key_value_heads=1)
+
+    model = OurLanguageModel(SinusoidalPositionalEncoding(D), attention=attention)
+    return language_model(model)
+
+
+class OurTranslator(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(VOCABULARY, D)
+        self.positions = SinusoidalPositionalEncoding(D)
+        self.blocks = EncoderDecoder(build_encoder(**SIZES), build_decoder(**SIZES))
+
+    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
+        return self.positions(self.embedding(tokens), offset=offset)
+
+    def output(self, x: Tensor) -> Tensor:
+        return x @ self.embedding.weight.T
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = padding_mask(source)
+        return self.output(self.blocks(self.embed(source), self.embed(target), source_mask=mask))
+
+    def steps(self, source: Tensor) -> IncrementalDecoder:
+        mask = padding_mask(source)
+        with torch.no_grad():
+            memory = self.blocks.encoder(self.embed(source), mask=mask)
+            cache = self.blocks.decoder.new_cache(memory, memory_mask=mask)
+        return IncrementalDecoder(self.blocks.decoder, cache, embed=self.embed, output=self.output)
+
+
+@sound
+def our_encoder_decoder() -> Sound:
+    model = OurTranslator()
+    return Sound(
+        model,
+        (SOURCE, TOKENS),
+        "encoder-decoder",
+        {"padding_id": 0, "new_step_model": lambda: model.steps(SOURCE)},
+    )
+
+
+@sound
+def our_attention() -> Sound:
+    x = vectors(3, 6, D)
+    example = {"query": x, "key": x, "value": x, "mask": padding_mask(TOKENS)}
+    return Sound(MultiHeadAttention(D, H), example, "encoder")
+
+
+# torch.nn
+
+
+def initialised(module: nn.Module) -> nn.Module:
+    """Initialise each layer for itself: torch's stacks begin with equal ones."""
+    for parameter in module.parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+    return module
+
+
+LAYER: dict[str, Any] = {"d_model": D, "nhead": H, "dim_feedforward": 32, "batch_first": True}
+
+
+@sound
+def torch_encoder() -> Sound:
+    model = initialised(nn.TransformerEncoder(nn.TransformerEncoderLayer(**LAYER), 2))
+    example = {"src": vectors(3, 6, D), "src_key_padding_mask": PADDED}
+    return Sound(model, example, "encoder")
+
+
+@sound
+def torch_encoder_with_pre_norm() -> Sound:
+    layer = nn.TransformerEncoderLayer(**LAYER, norm_first=True)
+    model = initialised(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+    example = {"src": vectors(3, 6, D), "src_key_padding_mask": PADDED}
+    return Sound(model, example, "encoder")
+
+
+@sound
+def torch_causal_encoder() -> Sound:
+    model = initialised(nn.TransformerEncoder(nn.TransformerEncoderLayer(**LAYER), 2))
+    mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    example = {"src": vectors(3, 6, D), "mask": mask, "src_key_padding_mask": PADDED}
+    return Sound(model, example, "causal")
+
+
+@sound
+def torch_encoder_layer() -> Sound:
+    example = {"src": vectors(3, 6, D), "src_key_padding_mask": PADDED}
+    return Sound(nn.TransformerEncoderLayer(**LAYER), example, "encoder")
+
+
+@sound
+def torch_decoder() -> Sound:
+    model = initialised(nn.TransformerDecoder(nn.TransformerDecoderLayer(**LAYER), 2))
+    example = {
+        "tgt": vectors(3, 6, D),
+        "memory": vectors(3, 5, D),
+        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(6),
+        "tgt_key_padding_mask": torch.zeros(3, 6).masked_fill(PADDED, -torch.inf),
+        "memory_key_padding_mask": SOURCE == 0,
+    }
+    return Sound(model, example, "encoder-decoder")
+
+
+@sound
+def torch_decoder_layer() -> Sound:
+    example = {
+        "tgt": vectors(3, 6, D),
+        "memory": vectors(3, 6, D),
+        "tgt_mask": torch.ones(6, 6, dtype=torch.bool).triu(1),
+    }
+    return Sound(nn.TransformerDecoderLayer(**LAYER), example, "encoder-decoder")
+
+
+@sound
+def torch_transformer() -> Sound:
+    model = nn.Transformer(D, H, 2, 2, 32, batch_first=True)
+    example = {
+        "src": vectors(3, 5, D),
+        "tgt": vectors(3, 6, D),
+        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(6),
+        "src_key_padding_mask": SOURCE == 0,
+        "memory_key_padding_mask": SOURCE == 0,
+    }
+    return Sound(model, example, "encoder-decoder")
+
+
+@sound
+def torch_attention() -> Sound:
+    x = vectors(3, 6, D)
+    example = {"query": x, "key": x, "value": x, "key_padding_mask": PADDED}
+    return Sound(nn.MultiheadAttention(D, H, batch_first=True), example, "encoder")
+
+
+@sound
+def torch_cross_attention() -> Sound:
+    x, y = vectors(3, 6, D), vectors(3, 5, D)
+    example = {"query": x, "key": y, "value": y, "key_padding_mask": SOURCE == 0}
+    return Sound(nn.MultiheadAttention(D, H, batch_first=True), example, "encoder-decoder")
+
+
+# Recurrent networks and convolutions
+
+
+@sound
+def lstm() -> Sound:
+    return Sound(nn.LSTM(D, D, 2, batch_first=True), vectors(3, 6, D), "causal")
+
+
+@sound
+def gru_bidirectional() -> Sound:
+    model = nn.GRU(D, D, batch_first=True, bidirectional=True)
+    return Sound(model, vectors(3, 6, D), "encoder")
+
+
+@sound
+def rnn_bidirectional() -> Sound:
+    model = nn.RNN(D, D, 2, batch_first=True, bidirectional=True)
+    return Sound(model, vectors(3, 6, D), "encoder")
+
+
+class PackedLSTM(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D, padding_idx=0)
+        self.lstm = nn.LSTM(D, D, batch_first=True, bidirectional=True)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.embedding(tokens), lengths, batch_first=True, enforce_sorted=False
+        )
+        output, _ = self.lstm(packed)
+        return nn.utils.rnn.pad_packed_sequence(
+            output, batch_first=True, total_length=tokens.shape[1]
+        )[0]
+
+
+@sound
+def lstm_bidirectional_with_lengths() -> Sound:
+    return Sound(PackedLSTM(), (TOKENS, (~PADDED).sum(1)), "encoder")
+
+
+class Convolutions(nn.Module):
+    """Convolutions over positions, with or without a view of later ones, and batch norm."""
+
+    def __init__(self, *, causal: bool, masked: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.layers = nn.ModuleList(nn.Conv1d(D, D, 3) for _ in range(2))
+        self.norm = nn.BatchNorm1d(D)
+        self.causal, self.masked = causal, masked
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens).mT
+        for layer in self.layers:
+            if self.masked:
+                x = x.masked_fill((tokens == 0)[:, None], 0.0)
+            x = layer(nn.functional.pad(x, (2, 0) if self.causal else (1, 1))).relu()
+        return self.norm(x).mT
+
+
+@sound
+def convolutions() -> Sound:
+    return Sound(Convolutions(causal=False), SOURCE.clamp(min=1), "encoder")
+
+
+@sound
+def convolutions_causal() -> Sound:
+    return Sound(Convolutions(causal=True), TOKENS.clamp(min=1), "causal")
+
+
+@sound
+def convolutions_masked() -> Sound:
+    model = Convolutions(causal=False, masked=True)
+    return Sound(model, TOKENS, "encoder", {"padding_id": 0})
+
+
+class ImageClassifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images)
+
+
+@sound
+def convolutions_on_images() -> Sound:
+    return Sound(ImageClassifier(), vectors(2, 3, 8, 8), "rows of a fixed size")
+
+
+# Hugging Face
+
+HF: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": D,
+    "num_hidden_layers": 2,
+    "num_attention_heads": H,
+    "intermediate_size": 32,
+    "max_position_embeddings": 24,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+LEFT = torch.tensor([[5, 6, 7, 8, 9, 10], [0, 0, 0, 4, 3, 8], [0, 0, 9, 7, 3, 6]])
+
+
+def hugging_face(name: str, config: str, kind: str, **sizes: Any) -> Sound:
+    import transformers
+
+    settings = getattr(transformers, config)(**(HF | sizes))
+    model = getattr(transformers, name)(settings)
+    example = {"input_ids": TOKENS, "attention_mask": (~PADDED).long()}
+    return Sound(model, example, kind)
+
+
+def add_hugging_face(name: str, config: str, kind: str, **sizes: Any) -> None:
+    MODELS[f"hf_{name}"] = lambda: hugging_face(name, config, kind, **sizes)
+
+
+GPT: dict[str, Any] = {"n_embd": D, "n_layer": 2, "n_head": H, "n_positions": 24}
+LLAMA: dict[str, Any] = {"num_key_value_heads": 1, "head_dim": 8}
+add_hugging_face("BertModel", "BertConfig", "encoder")
+add_hugging_face("BertForSequenceClassification", "BertConfig", "sequence to vector")
+add_hugging_face(
+    "DistilBertModel", "DistilBertConfig", "encoder", dim=D, n_layers=2, n_heads=H, hidden_dim=32
+)
+add_hugging_face("RobertaModel", "RobertaConfig", "encoder")
+add_hugging_face("ElectraModel", "ElectraConfig", "encoder", embedding_size=D)
+add_hugging_face("AlbertModel", "AlbertConfig", "encoder", embedding_size=8)
+add_hugging_face("GPT2LMHeadModel", "GPT2Config", "causal", **GPT)
+add_hugging_face(
+    "GPTNeoForCausalLM",
+    "GPTNeoConfig",
+    "causal",
+    num_layers=2,
+    num_heads=H,
+    attention_types=[[["global", "local"], 1]],
+    window_size=4,
+)
+add_hugging_face("LlamaForCausalLM", "LlamaConfig", "causal", **LLAMA)
+add_hugging_face("MistralForCausalLM", "MistralConfig", "causal", **LLAMA, sliding_window=4)
+add_hugging_face("Qwen2ForCausalLM", "Qwen2Config", "causal", num_key_value_heads=1)
+add_hugging_face("Qwen3ForCausalLM", "Qwen3Config", "causal", **LLAMA)
+add_hugging_face("GemmaForCausalLM", "GemmaConfig", "causal", **LLAMA)
+add_hugging_face("Gemma2ForCausalLM", "Gemma2Config", "causal", **LLAMA, sliding_window=4)
+add_hugging_face("Gemma3ForCausalLM", "Gemma3TextConfig", "causal", **LLAMA, sliding_window=4)
+add_hugging_face("PhiForCausalLM", "PhiConfig", "causal")
+add_hugging_face("OPTForCausalLM", "OPTConfig", "causal", ffn_dim=32, word_embed_proj_dim=D)
+add_hugging_face("FalconForCausalLM", "FalconConfig", "causal", alibi=False)
+add_hugging_face("GPTNeoXForCausalLM", "GPTNeoXConfig", "causal")
+
+
+def hugging_face_translator(name: str, config: str, **sizes: Any) -> Sound:
+    found = hugging_face(name, config, "encoder-decoder", decoder_start_token_id=0, **sizes)
+    example = {
+        "input_ids": SOURCE,
+        "attention_mask": (SOURCE != 0).long(),
+        "decoder_input_ids": TOKENS,
+        "decoder_attention_mask": (~PADDED).long(),
+    }
+    return found._replace(example=example)
+
+
+BART: dict[str, Any] = {
+    "d_model": D,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": H,
+    "decoder_attention_heads": H,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+}
+
+
+@sound
+def hf_t5() -> Sound:
+    return hugging_face_translator(
+        "T5ForConditionalGeneration",
+        "T5Config",
+        d_model=D,
+        d_kv=8,
+        d_ff=32,
+        num_layers=2,
+        num_heads=H,
+    )
+
+
+@sound
+def hf_bart() -> Sound:
+    return hugging_face_translator("BartForConditionalGeneration", "BartConfig", **BART)
+
+
+@sound
+def hf_marian() -> Sound:
+    return hugging_face_translator("MarianMTModel", "MarianConfig", **BART)
+
+
+@sound
+def hf_vit() -> Sound:
+    found = hugging_face(
+        "ViTModel", "ViTConfig", "rows of a fixed size", image_size=8, patch_size=4
+    )
+    return found._replace(example={"pixel_values": vectors(2, 3, 8, 8)})
+
+
+# x-transformers
+
+
+@sound
+def x_transformers_encoder() -> Sound:
+    from x_transformers import Encoder, TransformerWrapper
+
+    model = TransformerWrapper(
+        num_tokens=VOCABULARY,
+        max_seq_len=24,
+        attn_layers=Encoder(dim=D, depth=2, heads=H, attn_dim_head=8),
+    )
+    return Sound(model, {"x": TOKENS, "mask": ~PADDED}, "encoder")
+
+
+@sound
+def x_transformers_decoder() -> Sound:
+    from x_transformers import Decoder, TransformerWrapper
+
+    model = TransformerWrapper(
+        num_tokens=VOCABULARY,
+        max_seq_len=24,
+        attn_layers=Decoder(dim=D, depth=2, heads=H, attn_dim_head=8, rotary_pos_emb=True),
+    )
+    return Sound(model, {"x": TOKENS, "mask": ~PADDED}, "causal")
+
+
+@sound
+def x_transformers_decoder_stack() -> Sound:
+    from x_transformers import Decoder
+
+    model = Decoder(dim=D, depth=2, heads=H, attn_dim_head=8, cross_attend=True)
+    example = {
+        "x": vectors(3, 6, D),
+        "context": vectors(3, 5, D),
+        "mask": ~PADDED,
+        "context_mask": SOURCE != 0,
+    }
+    return Sound(model, example, "encoder-decoder")
