@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transformer_blocks._checks import check_callable, check_number, check_size, check_tensor
 from transformer_blocks.generation import StepModel
+from transformer_blocks.inspection.comparison import measure_changes, perturb
 
 SHOWN = 5  # violations that a printed report lists
 
@@ -109,8 +110,8 @@ def check_causal(
     depends = torch.zeros(length, length, dtype=torch.bool)  # (output, input)
     for position in range(length):
         perturbed = x.clone()
-        perturbed[:, position] = _perturb(x, position)
-        changed = _differs(expected, function(perturbed), tolerance)  # (B, L, ...)
+        perturbed[:, position] = perturb(x[:, position], x, seed=position)
+        changed = measure_changes(expected, function(perturbed), tolerance) > 0  # (B, L, ...)
         depends[:, position] = changed.transpose(0, 1).flatten(1).any(dim=1).cpu()
     has_attention = bool((depends & ~torch.eye(length, dtype=torch.bool)).any())
     problems = []
@@ -190,7 +191,7 @@ def check_padding(
             output = outputs[number]
             if output.shape != expected.shape:  # one output per position: without the padding
                 output = output[:length]
-            if bool(_differs(expected, output, tolerance).any()):
+            if bool(measure_changes(expected, output, tolerance).any()):
                 problems.append(
                     f"the output of sequence {number} changes if it is padded from {length} to "
                     f"{padded_length} tokens"
@@ -284,23 +285,10 @@ def check_cache(
                 f"got {tuple(logits.shape)}"
             )
             break
-        wrong = _differs(expected, logits, tolerance).flatten(1).any(dim=1).nonzero().flatten()
+        sizes = measure_changes(expected, logits, tolerance)
+        wrong = sizes.flatten(1).any(dim=1).nonzero().flatten()
         problems += [f"step {step} of row {row} differs{after}" for row in wrong.tolist()]
     return Report("cache", tuple(problems))
-
-
-def _perturb(x: Tensor, position: int) -> Tensor:
-    """Perturb one position: add noise to vectors, or replace ids by other ids of ``x``."""
-    original = x[:, position].contiguous()
-    if x.is_floating_point():
-        generator = torch.Generator().manual_seed(position)
-        deviation = float(x.float().std(correction=0)) or 1.0
-        return original + deviation * torch.randn(original.shape, generator=generator).to(original)
-    ids = x.unique()
-    if len(ids) < 2:
-        raise ValueError(f"x must hold at least two different ids, got {ids.tolist()} only")
-    following = torch.searchsorted(ids, original) + 1
-    return ids[following % len(ids)]
 
 
 def _check_arguments(function: object, tolerance: float | None, **tensors: Tensor) -> None:
@@ -314,22 +302,6 @@ def _check_arguments(function: object, tolerance: float | None, **tensors: Tenso
             raise ValueError(f"tolerance must be at least 0 and finite, got tolerance={tolerance}")
 
 
-def _differs(first: Tensor, second: Tensor, tolerance: float | None) -> Tensor:
-    """Compare elementwise, with a tolerance for rounding; infinities are equal to themselves."""
-    if first.shape != second.shape:
-        raise ValueError(
-            f"function must return outputs of one shape, got {tuple(first.shape)} and "
-            f"{tuple(second.shape)}"
-        )
-    if tolerance is None:
-        dtype = first.dtype if first.is_floating_point() else torch.float32
-        tolerance = max(1e-4, 16 * torch.finfo(dtype).eps)
-    first, second = first.double(), second.double()
-    finite = first[first.isfinite()]
-    deviation = finite.std(correction=0).clamp(min=1e-12) if len(finite) else 1.0
-    return (first != second) & ~((second - first).abs() / deviation <= tolerance)
-
-
 def _find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
     """Describe why outputs cannot be compared: NaN, or different outputs of two equal calls.
 
@@ -340,6 +312,6 @@ def _find_instability(first: Tensor, second: Tensor, tolerance: float | None) ->
         raise ValueError(f"function must return numbers to compare, got shape {tuple(first.shape)}")
     if bool(first.isnan().any()):
         return "the output holds NaN"
-    if bool(_differs(first, second, tolerance).any()):
+    if bool(measure_changes(first, second, tolerance).any()):
         return "two equal calls differ: set the model to evaluation mode, without dropout"
     return None

@@ -150,9 +150,7 @@ class _Values(TorchFunctionMode):
         self.used = 0
         self.replays = False
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in self.READING:
             return func(*args, **(kwargs or {}))
         if self.replays and self.used < len(self.values):

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_blocks.inspection.comparison import perturb
+
 PADDING = -1  # in a layout: a position that holds no token of the example
 
 
@@ -227,15 +229,10 @@ def draw(real: Tensor, shape: Sequence[int]) -> Tensor:
 def change(value: Tensor, rows: Tensor, position: int, real: Tensor) -> Tensor:
     """Change the token or the vector at one position of some rows (a boolean tensor)."""
     changed = value.clone()
-    original = value[rows, position]
-    if value.is_floating_point():
-        changed[rows, position] = original + draw(real, original.shape)
-        return changed
-    ids = real.unique()
-    if len(ids) < 2:
-        raise NotTriedError(f"the example must hold two different ids, it has {ids.tolist()} only")
-    following = torch.searchsorted(ids, original.contiguous()) + 1
-    changed[rows, position] = ids[following % len(ids)]
+    try:
+        changed[rows, position] = perturb(value[rows, position], real, seed=position)
+    except ValueError as error:  # one id only
+        raise NotTriedError(str(error).replace("x must", "the example must")) from None
     return changed
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.inspection.comparison import measure_deviation
 from transformer_blocks.inspection.example import (
     Argument,
     Layout,
@@ -66,6 +67,7 @@ def check_determinism(subject: Subject) -> list[str]:
     is_module = isinstance(subject.model, nn.Module)
     hint = "dropout may be left on" if is_module else "set the model within to evaluation mode"
     first, second = (subject.select(output, layout) for output in outputs)
+    subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
     for row, (a, b) in enumerate(zip(first, second, strict=True)):
         wrong = (~a.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
         if wrong:
@@ -89,12 +91,12 @@ def find_dependence(subject: Subject, *, flip: int | None = None) -> Dependence:
     rows, length = real.shape
     expected = subject(layout, flip=flip)
     sizes = torch.zeros(rows, length, length)
-    probed = torch.linspace(0, length - 1, min(length, PROBED)).round().long()
+    probed = torch.tensor(probe(length))
     for position in probed.tolist():
         changed = real[:, position]
         if not bool(changed.any()):
             continue
-        output = subject(layout, values=perturb(subject, group, position), flip=flip)
+        output = subject(layout, values=change_tokens(subject, group, position), flip=flip)
         own = [subject.select(each, layout) for each in (expected, output)]
         for row, (a, b) in enumerate(zip(*own, strict=True)):
             if bool(changed[row]):
@@ -102,7 +104,12 @@ def find_dependence(subject: Subject, *, flip: int | None = None) -> Dependence:
     return Dependence(sizes, torch.zeros(length).bool().index_fill(0, probed, True), real)
 
 
-def perturb(
+def probe(length: int) -> list[int]:
+    """Choose the positions to change: all of a short sequence, or some of a long one."""
+    return torch.linspace(0, length - 1, min(length, PROBED)).round().long().tolist()
+
+
+def change_tokens(
     subject: Subject, group: int, position: int, rows: Tensor | None = None
 ) -> dict[int, Tensor]:
     """Change the real tokens at one position of a group, in some rows or in all."""
@@ -264,8 +271,8 @@ def _visible(subject: Subject, group: int, layout: Layout, flip: int | None) -> 
         bool(subject.changes(plain[row], noisy[row], exact=True).any()) for row in rows
     )
     sees_real = False
-    for position in range(example.groups[group].length):
-        values = perturb(subject, group, position)
+    for position in probe(example.groups[group].length):
+        values = change_tokens(subject, group, position)
         after = subject.real(layout, flip=flip, values=values)
         for row in rows:
             sizes = subject.changes(plain[row], after[row], exact=True)
@@ -293,7 +300,7 @@ def _visible_by_id(subject: Subject, number: int) -> bool:
         before, filled = subject.real(layout)[0], subject.real(layout, noise=number)[0]
         changes.append(bool(subject.changes(before, filled, exact=True).any()))
         for position in example.groups[number].real[longest].nonzero().flatten().tolist():
-            values = perturb(subject, number, position)
+            values = change_tokens(subject, number, position)
             sizes = subject.changes(before, subject.real(layout, values=values)[0], exact=True)
             if subject.group == number:
                 real = example.groups[number].real[longest].nonzero().flatten()
@@ -470,7 +477,7 @@ def check_batch(subject: Subject) -> list[str]:
     values: dict[int, Tensor] = {}
     for number, group in enumerate(example.groups):
         for position in group.real[0].nonzero().flatten().tolist():
-            changed = perturb(subject, number, position, first)
+            changed = change_tokens(subject, number, position, first)
             for argument, value in changed.items():
                 before = values.get(argument, example.arguments[argument].value).clone()
                 before[0, position] = value[0, position]

@@ -20,8 +20,17 @@ TARGET = {"dec", "decoder", "query", "target", "tgt", "trg"}
 BESIDE = {"position", "positions", "segment", "segments", "token_type", "type"}
 
 
-def read_example(model: Callable[..., Any], example: Any, padding_id: int | None) -> Example:
+def read_example(
+    model: Callable[..., Any], example: Any, padding_id: int | None, *, together: bool = False
+) -> Example:
     """Find out what the arguments of a model mean.
+
+    Args:
+        model: The module or function.
+        example: A tensor, a tuple of arguments or a mapping of keyword arguments.
+        padding_id: Id of the padding token, if the model finds padding by it.
+        together: Take sequences of one length for parts of one sequence, as a model does that adds
+            several embeddings.
 
     Raises:
         TypeError: If the example is not a tensor, a tuple or list, or a mapping.
@@ -35,7 +44,7 @@ def read_example(model: Callable[..., Any], example: Any, padding_id: int | None
         kind = _kind(name, value, batch_size)
         argument = Argument(name, value, kind)
         if kind == "content":
-            number = _find_group(argument, contents)
+            number = _find_group(argument, contents, together)
             if number is None:
                 contents.append(([], set()))
                 number = len(contents) - 1
@@ -111,12 +120,14 @@ def _kind(name: str, value: Any, batch_size: int) -> str:
     return "rows"
 
 
-def _find_group(argument: Argument, contents: list[tuple[list[Argument], set[str]]]) -> int | None:
+def _find_group(
+    argument: Argument, contents: list[tuple[list[Argument], set[str]]], together: bool
+) -> int | None:
     """Find the group of a sequence: the same tensor, or another part of the same role."""
     for number, (members, own_roles) in enumerate(contents):
         if any(argument.value is member.value for member in members):
             return number
-        is_same = bool(own_roles) and roles(argument.name) == own_roles
+        is_same = together or (bool(own_roles) and roles(argument.name) == own_roles)
         if is_same and argument.value.shape[1] == members[0].value.shape[1]:
             return number
     return None
@@ -127,12 +138,9 @@ def _assign(argument: Argument, sequences: list[tuple[int, set[str]]], batch_siz
     name, value, kind = argument.name, argument.value, argument.kind
     if kind == "lengths":
         number = _match(name, sequences, None)
-        fits = (
-            number is not None and 0 < int(value.min()) <= int(value.max()) <= sequences[number][0]
-        )
-        return (
-            Argument(name, value, "lengths", (number,)) if fits else Argument(name, value, "rows")
-        )
+        if number is None or not 0 < int(value.min()) <= int(value.max()) <= sequences[number][0]:
+            return Argument(name, value, "rows")
+        return Argument(name, value, "lengths", (number,))
     if kind == "beside":
         number = _match(name, sequences, value.shape[1])
         if number is None:

@@ -28,6 +28,7 @@ from transformer_blocks.inspection.properties import (
 from transformer_blocks.inspection.reading import read_example
 from transformer_blocks.inspection.subject import Subject, evaluation, first_line
 
+HINT = "outputs depend on later positions; pass causal=True if they must not"
 TITLES = (
     "determinism",
     "causality",
@@ -51,10 +52,12 @@ class Soundness:
     Attributes:
         kind: The kind of model that was found, such as ``"encoder"`` or ``"causal"``.
         reports: A report for each property, in the order of the table.
+        note: Why it was taken for this kind, where that is not certain.
     """
 
     kind: str
     reports: tuple[Report, ...]
+    note: str = ""
 
     @property
     def violated(self) -> tuple[str, ...]:
@@ -92,7 +95,8 @@ class Soundness:
                 rows += [("", "", f"and {count} more")] if count else []
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         lines = [f"{a:{widths[0]}}  {b:{widths[1]}}  {c}".rstrip() for a, b, c in rows]
-        return "\n".join((f"kind: {self.kind}", *lines))
+        note = f" ({self.note})" if self.note else ""
+        return "\n".join((f"kind: {self.kind}{note}", *lines))
 
 
 def check_soundness(
@@ -107,13 +111,19 @@ def check_soundness(
     """Run every check on a model and an example of its inputs."""
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
     with evaluation(model):
+        subject(subject.example.given())  # an example that the model refuses raises its error
+        find_positions(subject)
+        if len(subject.fixed) > 1:  # sequences whose lengths cannot be changed one at a time
+            together = read_example(model, example, padding_id, together=True)
+            other = Subject(model, together, tolerance)
+            find_positions(other)
+            subject = subject if other.fixed else other
         return _examine(subject, causal, new_step_model)
 
 
 def _examine(
     subject: Subject, causal: bool | None, new_step_model: Callable[[], StepModel] | None
 ) -> Soundness:
-    find_positions(subject)
     determinism = run("determinism", check_determinism, subject)
     reports = [determinism]
     if not determinism or determinism.not_tried:
@@ -138,7 +148,7 @@ def _examine(
         run("initialisation", check_initialisation, subject),
         run("loading", check_loading, subject),
     ]
-    return Soundness(kind, tuple(reports))
+    return Soundness(kind, tuple(reports), HINT if kind == "encoder" and causal is None else "")
 
 
 def find_positions(subject: Subject) -> None:
@@ -183,8 +193,7 @@ def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
         causal = is_causal(subject, dependence)
     kind = "encoder-decoder" if has_source else "causal" if causal else "encoder"
     if not causal:
-        reason = "outputs depend on later positions; pass causal=True if they must not"
-        return kind, Report(title, (), reason)
+        return kind, Report(title, (), "the model is an encoder")
     return kind, run(title, lambda subject: check_causality(subject, dependence), subject)
 
 

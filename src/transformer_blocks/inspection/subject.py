@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.inspection.comparison import epsilon, measure_changes
 from transformer_blocks.inspection.example import Example, Layout, NotTriedError
 
 SEED = 0
@@ -27,6 +28,7 @@ class Subject:
         group: The sequence to whose positions the outputs belong; None if there is one output for
             each row.
         fixed: Groups whose length cannot be changed.
+        deviation: Standard deviation of the outputs of the example.
     """
 
     model: Callable[..., Any]
@@ -34,6 +36,7 @@ class Subject:
     tolerance: float | None = None
     group: int | None = None
     fixed: frozenset[int] = frozenset()
+    deviation: float | None = None
 
     def __call__(self, layout: Layout, **options: Any) -> Tensor:
         """Call the model with a batch; return its main output, of shape (rows, ...)."""
@@ -72,27 +75,15 @@ class Subject:
 
         With ``exact``, both come from batches of the same shape, whose rounding is the same.
         """
-        return measure_change(first, second, self.tolerance, exact=exact)
-
-
-def measure_change(
-    first: Tensor, second: Tensor, tolerance: float | None, *, exact: bool = False
-) -> Tensor:
-    """Measure the largest change at each position, in standard deviations of the outputs."""
-    if first.shape != second.shape:
-        raise NotTriedError(
-            f"the outputs have other shapes: {tuple(first.shape)} and {tuple(second.shape)}"
-        )
-    if tolerance is None:
-        dtype = first.dtype if first.is_floating_point() else torch.float32
-        tolerance = max(1e-5 if exact else 1e-4, 16 * torch.finfo(dtype).eps)
-    first, second = (each.detach().double().cpu().flatten(1) for each in (first, second))
-    finite = first[first.isfinite()]
-    deviation = max(float(finite.std(correction=0)), 1e-12) if len(finite) else 1.0
-    size = (second - first).abs() / deviation
-    size = torch.where(first == second, 0.0, size.nan_to_num(nan=torch.inf))
-    size = torch.where(size <= tolerance, 0.0, size)
-    return size.amax(dim=1) if size.shape[1] else size.new_zeros(len(size))
+        if first.shape != second.shape:
+            raise NotTriedError(
+                f"outputs have other shapes: {tuple(first.shape)} and {tuple(second.shape)}"
+            )
+        tolerance = self.tolerance
+        if tolerance is None and exact:
+            tolerance = max(1e-5, 16 * epsilon(first))
+        sizes = measure_changes(first, second, tolerance, deviation=self.deviation).flatten(1)
+        return sizes.amax(dim=1).cpu() if sizes.shape[1] else torch.zeros(len(sizes))
 
 
 def call(
@@ -141,18 +132,19 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def evaluation(model: Callable[..., Any]) -> Iterator[None]:
-    """Set a model to evaluation mode; restore modes, buffers and random state afterwards."""
+    """Set a model to evaluation mode; restore modes, values and random state afterwards."""
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
     modes = [module.training for module in modules]
     buffers = [
-        (module, name, buffer, buffer.clone())
+        (module, name, buffer)
         for module in modules
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    cuda = {buffer.device for _, _, buffer, _ in buffers if buffer.is_cuda}
-    if isinstance(model, nn.Module):
-        cuda |= {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+    values = [buffer for _, _, buffer in buffers]
+    values += list(model.parameters()) if isinstance(model, nn.Module) else []
+    saved = [value.detach().clone() for value in values]
+    cuda = {value.device for value in values if value.is_cuda}
     with (
         torch.random.fork_rng(devices=sorted(cuda, key=str)),
         torch.no_grad(),
@@ -166,7 +158,8 @@ def evaluation(model: Callable[..., Any]) -> Iterator[None]:
         finally:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
-            for module, name, buffer, before in buffers:
+            for module, name, buffer in buffers:
                 module._buffers[name] = buffer
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
+            for value, before in zip(values, saved, strict=True):
+                if not value.is_meta and not torch.equal(value, before):
+                    value.detach().copy_(before)

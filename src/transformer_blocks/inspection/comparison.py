@@ -1,0 +1,62 @@
+"""Comparison of outputs, and changes of inputs: what all checks are made of."""
+
+import torch
+from torch import Tensor
+
+
+def measure_changes(
+    first: Tensor, second: Tensor, tolerance: float | None, *, deviation: float | None = None
+) -> Tensor:
+    """Measure changes elementwise, in standard deviations: those of ``first`` unless given.
+
+    Those within the tolerance for rounding are zero. Infinities are equal to themselves, and NaN
+    differs from every number.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    if first.shape != second.shape:
+        raise ValueError(
+            f"function must return outputs of one shape, got {tuple(first.shape)} and "
+            f"{tuple(second.shape)}"
+        )
+    rounding = 16 * epsilon(first)
+    if tolerance is None:
+        tolerance = max(1e-4, rounding)
+    first, second = first.double(), second.double()
+    scale = measure_deviation(first) if deviation is None else deviation
+    if tolerance:  # numbers may be much larger than their deviation
+        largest = (
+            float(first.abs().masked_fill(~first.isfinite(), 0.0).amax()) if first.numel() else 0.0
+        )
+        scale = max(scale, largest * rounding / tolerance)
+    sizes = ((second - first).abs() / scale).nan_to_num(nan=torch.inf)
+    return sizes.masked_fill((first == second) | (sizes <= tolerance), 0.0)
+
+
+def measure_deviation(x: Tensor) -> float:
+    """Measure the standard deviation of the finite numbers of a tensor."""
+    finite = x.double()[x.isfinite()]
+    return max(float(finite.std(correction=0)), 1e-12) if len(finite) else 1.0
+
+
+def epsilon(x: Tensor) -> float:
+    """The rounding error of numbers of the dtype of ``x``; that of float32 for integers."""
+    return torch.finfo(x.dtype if x.is_floating_point() else torch.float32).eps
+
+
+def perturb(original: Tensor, known: Tensor, seed: int) -> Tensor:
+    """Perturb a tensor: add noise to vectors, or replace ids by others of ``known``.
+
+    Raises:
+        ValueError: If ``known`` does not hold two different ids.
+    """
+    if original.is_floating_point():
+        generator = torch.Generator().manual_seed(seed)
+        deviation = float(known.float().std(correction=0)) or 1.0
+        return original + deviation * torch.randn(original.shape, generator=generator).to(original)
+    ids = known.unique()
+    if len(ids) < 2:
+        raise ValueError(f"x must hold at least two different ids, got {ids.tolist()} only")
+    following = torch.searchsorted(ids, original.contiguous()) + 1
+    return ids[following % len(ids)]
