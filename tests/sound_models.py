@@ -1,6 +1,7 @@
 """Models that are sound, each with an example of its inputs: ours, and those of other libraries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -31,13 +32,12 @@ PADDED = TOKENS == 0
 
 
 class Sound(NamedTuple):
-    """A sound model, its example, the options of the call, and what must be found."""
+    """A sound model, its example, its kind, and the options of the call."""
 
     model: Any
     example: Any
     kind: str
-    options: dict[str, Any] = {}
-    not_tried: tuple[str, ...] = ()
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 MODELS: dict[str, Callable[[], Sound]] = {}

@@ -6,6 +6,7 @@ a function over its own parameters, cannot be copied so; its checks are not trie
 
 import contextlib
 import copy
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,9 @@ from transformer_blocks.inspection.subject import Subject, call, describe, first
 HALF = (torch.float16, torch.bfloat16)
 NEAR = {torch.float64: 1e-3, torch.float16: 0.25, torch.bfloat16: 0.5}  # standard deviations
 UNSUPPORTED = ("not implemented for", "not supported", "unsupported", "expected float")
-MISPLACED = ("same device", "different device", "devices", "on meta", "not on the expected device")
+MISPLACED = re.compile(
+    "same device|different device|devices|device.*cpu|cpu.*device", re.IGNORECASE
+)
 
 
 def copy_model(subject: Subject) -> nn.Module:
@@ -185,7 +188,7 @@ def check_device(subject: Subject) -> list[str]:
             raise
         except Exception as error:
             message = first_line(error)
-            if any(each in message.lower() for each in MISPLACED) and "item()" not in message:
+            if MISPLACED.search(message):
                 problems.append(f"on {device}: {message}{_name_plain_tensors(model)}")
             else:
                 reasons.append(f"on {device}, the model raised {type(error).__name__}: {message}")

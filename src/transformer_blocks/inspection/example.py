@@ -116,12 +116,14 @@ class Example:
             tuple(torch.arange(group.length).repeat(len(rows), 1) for group in self.groups),
         )
 
-    def alone(self, row: int, *, without: int | None = None) -> Layout:
-        """One row without its padding; of the group ``without``, the last token is left out."""
-        index = [group.real[row].nonzero().flatten()[None] for group in self.groups]
+    def alone(self, *rows: int, without: int | None = None) -> Layout:
+        """One row without its padding, once or repeated; of one group without its last token."""
+        index = [
+            group.real[rows[0]].nonzero().flatten().repeat(len(rows), 1) for group in self.groups
+        ]
         if without is not None:
             index[without] = index[without][:, :-1]
-        return Layout((row,), tuple(index))
+        return Layout(rows, tuple(index))
 
     def padded(
         self, group: int, extra: int, side: str, rows: Sequence[int] | None = None

@@ -69,7 +69,7 @@ def check_determinism(subject: Subject) -> list[str]:
     first, second = (subject.select(output, layout) for output in outputs)
     subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
     for row, (a, b) in enumerate(zip(first, second, strict=True)):
-        wrong = (~a.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
+        wrong = (~a.isfinite().all(dim=1)).nonzero().flatten().tolist()
         if wrong:
             problems.append(f"the output{subject.at(wrong[0])} of row {row} is not finite")
             continue

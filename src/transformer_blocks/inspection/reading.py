@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection.example import Argument, Example, Group, is_toeplitz
 
-SOURCE = {"context", "enc", "encoder", "key", "memory", "source", "src", "value"}
-TARGET = {"dec", "decoder", "query", "target", "tgt", "trg"}
+SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
+TARGET = {"dec", "decoder", "target", "tgt", "trg"}
 BESIDE = {"position", "positions", "segment", "segments", "token_type", "type"}
 
 
@@ -65,8 +65,10 @@ def read_example(
 def roles(name: str) -> set[str]:
     """Return which sequence a name belongs to: the source, the target, or unknown."""
     words = set(re.split(r"[\W_\d]+", name.lower()))
-    found = {role for role, known in (("source", SOURCE), ("target", TARGET)) if words & known}
-    return found if len(found) == 1 else set()
+    for source, target in ((SOURCE, TARGET), ({"key", "value"}, {"query"})):
+        if bool(words & source) != bool(words & target):
+            return {"source"} if words & source else {"target"}
+    return set()
 
 
 def _name(model: Callable[..., Any], example: Any) -> tuple[list[tuple[str, Any]], bool]:
@@ -200,14 +202,14 @@ def _find_padding(
     if bool(real.all()) and lengths:
         real = torch.arange(shape[1]) < lengths[0].cpu()[:, None]
     if bool(real.all()) and masks:
-        real = find_real(masks[0].cpu())
+        real = find_real(masks[0].cpu(), content.cpu())
     if not bool(real.any(dim=1).all()):
         raise ValueError("each sequence of example must hold a real token, one is all padding")
     return real, bool(masks or lengths), has_ids
 
 
-def find_real(mask: Tensor) -> Tensor:
-    """Find which positions a padding mask marks as real tokens.
+def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
+    """Find which positions a padding mask marks as real tokens, by its values and the ids.
 
     Example:
         >>> hides = torch.tensor([[False, False, False], [False, True, True]])
@@ -221,6 +223,10 @@ def find_real(mask: Tensor) -> Tensor:
     full = [bool(each.all(dim=1).any()) for each in marks]
     if full[0] != full[1]:
         return marks[full.index(True)]
+    if content is not None:  # what stands at padded positions is usually the same everywhere
+        differ = [len(content[each].unique(dim=0)) > 1 for each in marks]
+        if differ[0] != differ[1]:
+            return marks[differ.index(True)]
     for column in (0, -1):  # padding begins at one side only
         agree = [bool(each[:, column].all()) for each in marks]
         if agree[0] != agree[1] and not bool((mask[:, 0] == mask[:, -1]).all()):

@@ -162,7 +162,8 @@ def find_positions(subject: Subject) -> None:
             continue
         try:
             shapes = [
-                subject(example.alone(row, without=without)).shape for without in (None, number)
+                subject(example.alone(row, row, without=without)).shape
+                for without in (None, number)
             ]
         except Exception:
             fixed.add(number)

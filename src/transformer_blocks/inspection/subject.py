@@ -53,13 +53,13 @@ class Subject:
         return "" if self.group is None else f" at token {position}"
 
     def real(self, layout: Layout, **options: Any) -> list[Tensor]:
-        """Call the model, and return for each row the outputs of its real tokens, (S, ...)."""
+        """Call the model, and return for each row the outputs of its real tokens, (S, size)."""
         return self.select(self(layout, **options), layout)
 
     def select(self, output: Tensor, layout: Layout) -> list[Tensor]:
         """Select the outputs of the real tokens of each row."""
         if self.group is None:
-            return [row[None] for row in output]
+            return [row.reshape(1, -1) for row in output]
         real = self.example.is_real(layout, self.group).to(output.device)
         length = output.shape[1]
         if length != real.shape[1]:
@@ -68,10 +68,11 @@ class Subject:
                     f"the outputs have {length} positions and the inputs {real.shape[1]}"
                 )
             real = real[:, :length]  # torch's nested tensors leave out positions that all rows pad
+        output = output.reshape(*output.shape[:2], -1)
         return [row[chosen] for row, chosen in zip(output, real, strict=True)]
 
     def changes(self, first: Tensor, second: Tensor, *, exact: bool = False) -> Tensor:
-        """Measure changes in standard deviations, (S,) of (S, ...); those of rounding are zero.
+        """Measure changes in standard deviations, (S,) of (S, size); those of rounding are zero.
 
         With ``exact``, both come from batches of the same shape, whose rounding is the same.
         """
@@ -82,7 +83,7 @@ class Subject:
         tolerance = self.tolerance
         if tolerance is None and exact:
             tolerance = max(1e-5, 16 * epsilon(first))
-        sizes = measure_changes(first, second, tolerance, deviation=self.deviation).flatten(1)
+        sizes = measure_changes(first, second, tolerance, deviation=self.deviation)
         return sizes.amax(dim=1).cpu() if sizes.shape[1] else torch.zeros(len(sizes))
 
 

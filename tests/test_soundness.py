@@ -1,0 +1,747 @@
+"""Sound models are found sound, broken ones are not, and no model is changed by the checks."""
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.sound_models import (
+    HF,
+    LEFT,
+    LLAMA,
+    MODELS,
+    PADDED,
+    SIZES,
+    SOURCE,
+    TOKENS,
+    VOCABULARY,
+    D,
+    H,
+    OurEncoder,
+    OurLanguageModel,
+    OurTranslator,
+    Sound,
+    initialised,
+)
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    MultiHeadAttention,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    beam_search,
+    build_encoder,
+    causal_mask,
+    greedy_search,
+    padding_mask,
+)
+from transformer_blocks.generation import IncrementalDecoder
+from transformer_blocks.inspection import (
+    Report,
+    Soundness,
+    assert_sound,
+    check_equivalence,
+    check_loss,
+    check_search,
+    check_soundness,
+)
+from transformer_blocks.inspection.reading import find_real, read_example
+
+TITLES = (
+    *("determinism", "causality", "mask polarity", "padding", "padding amount", "padding side"),
+    *("batch", "cache", "dtype", "device", "initialisation", "loading"),
+)
+# x-transformers 2.31 adds float32 numbers to half-precision ones, unless autocast converts them.
+KNOWN = {name: ("dtype",) for name in MODELS if name.startswith("x_transformers")}
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.nn.modules.transformer")
+
+
+def examine(sound: Sound, **options: Any) -> Soundness:
+    return check_soundness(sound.model, sound.example, **(dict(sound.options) | options))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+def test_a_sound_model_has_no_violation(name: str) -> None:
+    sound = MODELS[name]()
+    soundness = examine(sound)
+    assert soundness.violated == KNOWN.get(name, ()), soundness
+    assert soundness.kind == sound.kind, soundness
+    assert tuple(report.title for report in soundness.reports) == TITLES
+    for report in soundness.reports:
+        assert report.problems == () or not report.not_tried
+        assert "the model raised" not in report.not_tried or report.title == "device", report
+    holds = set(TITLES) - set(soundness.violated) - set(soundness.not_tried)
+    assert holds >= {"determinism", "batch"}, soundness
+    if sound.kind == "causal":
+        assert "causality" in holds, soundness
+    takes_mask = isinstance(sound.example, dict) and any("mask" in key for key in sound.example)
+    if takes_mask and not name.startswith("torch_decoder_layer"):
+        assert holds >= {"mask polarity", "padding", "padding amount"}, soundness
+    if name.startswith("hf_") and "input_ids" in sound.example:
+        assert holds >= {"device", "loading", "initialisation"}, soundness
+        if sound.kind in ("causal", "encoder-decoder"):
+            assert "cache" in holds, soundness
+
+
+def test_there_are_fifty_sound_models() -> None:
+    assert len(MODELS) - len(KNOWN) >= 50
+
+
+# Broken models: the property that is violated, and a part of the sentence that says so.
+
+BROKEN: dict[str, tuple[str, str, Callable[[], Sound]]] = {}
+
+
+def broken(title: str, message: str) -> Callable[[Callable[[], Sound]], Callable[[], Sound]]:
+    def add(function: Callable[[], Sound]) -> Callable[[], Sound]:
+        BROKEN[function.__name__] = (title, message, function)
+        return function
+
+    return add
+
+
+class Masked(nn.Module):
+    """A causal or bidirectional stack over ids, with a padding mask that a method makes."""
+
+    def __init__(self, *, causal: bool = False) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(VOCABULARY, D)
+        self.positions = SinusoidalPositionalEncoding(D)
+        self.stack = build_encoder(**SIZES)
+        self.causal = causal
+
+    def hides(self, real: Tensor) -> Tensor | None:
+        return ~real[:, None, None]
+
+    def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
+        x = self.positions(self.embedding(tokens))
+        return self.stack(x, mask=self.hides(real), causal=self.causal)
+
+
+MASKED = {"tokens": TOKENS, "real": ~PADDED}
+
+
+@broken("determinism", "dropout may be left on")
+def dropout_left_on() -> Sound:
+    class Model(OurEncoder):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return F.dropout(super().forward(tokens))
+
+    return Sound(Model(), TOKENS, "unknown")
+
+
+@broken("determinism", "set the model within to evaluation mode")
+def a_function_over_a_model_in_training_mode() -> Sound:
+    model = OurEncoder()
+    return Sound(lambda tokens: model(tokens), TOKENS, "unknown")
+
+
+@broken("determinism", "a call modifies its input x")
+def the_input_is_modified() -> Sound:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x += 1.0
+            return x.cumsum(1)
+
+    return Sound(Model(), torch.randn(2, 5, D), "unknown")
+
+
+@broken("determinism", "is not finite")
+def outputs_are_nan() -> Sound:
+    return Sound(lambda x: x.log(), torch.randn(2, 5, D), "unknown")
+
+
+@broken("causality", "position 0 of row 0 changes with position 1, which comes later, by")
+def the_causal_mask_is_missing() -> Sound:
+    return Sound(OurEncoder(), TOKENS, "causal", {"causal": True, "padding_id": 0})
+
+
+@broken("causality", "position 0 of row 0 changes with position 1, which comes later, by")
+def the_causal_mask_is_shifted() -> Sound:
+    model = Wrapped(build_encoder(**SIZES), mask=causal_mask(7)[1:, :6])
+    return Sound(model, torch.randn(2, 6, D), "causal")
+
+
+class Wrapped(nn.Module):
+    """A module with fixed options."""
+
+    def __init__(self, module: nn.Module, **options: Any) -> None:
+        super().__init__()
+        self.module, self.options = module, options
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module(x, **self.options)
+
+
+@broken("causality", "no output depends on an earlier position")
+def the_causal_mask_is_inverted() -> Sound:
+    model = Wrapped(build_encoder(**SIZES), mask=~causal_mask(6))
+    return Sound(model, torch.randn(2, 6, D), "causal", {"causal": True})
+
+
+@broken("causality", "comes later")
+def the_target_has_no_causal_mask() -> Sound:
+    model = nn.Transformer(D, H, 1, 1, 32, batch_first=True)
+    return Sound(model, (torch.randn(2, 4, D), torch.randn(2, 5, D)), "encoder-decoder")
+
+
+@broken("causality", "comes later")
+def the_norm_is_over_all_positions() -> Sound:
+    class Model(OurLanguageModel):
+        def output(self, x: Tensor) -> Tensor:
+            return F.layer_norm(x.relu(), x.shape[1:])
+
+    model = Model(SinusoidalPositionalEncoding(D))
+    return Sound(model, TOKENS.clamp(min=1), "causal", {"causal": True})
+
+
+@broken("mask polarity", "the mask of tokens is inverted")
+def the_padding_mask_is_inverted() -> Sound:
+    class Model(Masked):
+        def hides(self, real: Tensor) -> Tensor:
+            return real[:, None, None]
+
+    return Sound(Model(), MASKED, "position-wise")
+
+
+@broken("mask polarity", "the mask of tokens is inverted")
+def the_padding_mask_of_a_causal_model_is_inverted() -> Sound:
+    class Model(Masked):
+        def hides(self, real: Tensor) -> Tensor:
+            return real[:, None, None]
+
+    return Sound(Model(causal=True), MASKED, "position-wise")
+
+
+@broken("mask polarity", "the mask of src is inverted")
+def torch_s_mask_is_inverted_by_the_caller() -> Sound:
+    layer = nn.TransformerEncoderLayer(D, H, 32, batch_first=True)
+    model = initialised(nn.TransformerEncoder(layer, 2))
+    example = {"src": torch.randn(3, 6, D), "src_key_padding_mask": ~PADDED}
+    return Sound(model, example, "unknown")
+
+
+@broken("mask polarity", "the mask that the model makes from tokens is inverted")
+def the_mask_made_from_ids_is_inverted() -> Sound:
+    class Model(OurEncoder):
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.positions(self.embedding(tokens))
+            return self.encoder(x, mask=~padding_mask(tokens))
+
+    return Sound(Model(), TOKENS, "position-wise", {"padding_id": 0})
+
+
+@broken("padding", "with the content of its padding (tokens), by")
+def the_mask_is_ignored() -> Sound:
+    class Model(Masked):
+        def hides(self, real: Tensor) -> None:
+            return None
+
+    return Sound(Model(), MASKED, "encoder")
+
+
+@broken("padding", "with the content of its padding (tokens), by")
+def queries_are_masked_and_not_keys() -> Sound:
+    class Model(Masked):
+        def hides(self, real: Tensor) -> Tensor:
+            return ~real[:, None, :, None].expand(-1, -1, -1, real.shape[1])
+
+    return Sound(Model(), MASKED, "encoder")
+
+
+@broken("padding", "with its padding (tokens), by")
+def the_wrong_id_is_masked() -> Sound:
+    class Model(OurEncoder):
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.positions(self.embedding(tokens))
+            return self.encoder(x, mask=padding_mask(tokens, padding_id=1))
+
+    return Sound(Model(), TOKENS, "encoder", {"padding_id": 0})
+
+
+@broken("padding amount", "with 3 more positions of padding at the right (tokens), by")
+def the_mean_counts_padding() -> Sound:
+    class Model(Masked):
+        def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
+            x = super().forward(tokens, real) * real[..., None]
+            return x.mean(1)
+
+    return Sound(Model(), MASKED, "sequence to vector")
+
+
+@broken("batch", "if its row is processed alone without padding")
+def positions_count_padding_at_the_left() -> Sound:
+    import transformers
+
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**HF, n_embd=D, n_layer=2, n_head=H, n_positions=24)
+    )
+    example = {"input_ids": LEFT, "attention_mask": (LEFT != 0).long()}
+    return Sound(model, example, "causal")
+
+
+@broken("padding side", "with padding at the left (input_ids), by")
+def position_ids_are_ignored() -> Sound:
+    class Model(Masked):
+        def forward(
+            self, input_ids: Tensor, mask: Tensor, position_ids: Tensor | None = None
+        ) -> Tensor:
+            return super().forward(input_ids, mask)
+
+    return Sound(Model(), {"input_ids": TOKENS, "mask": ~PADDED}, "encoder")
+
+
+@broken("batch", "if its row is processed alone, by")
+def the_batch_is_second() -> Sound:
+    return Sound(nn.LSTM(D, D), torch.randn(3, 5, D), "position-wise")
+
+
+@broken("batch", "of row 1 changes if row 0 holds another sequence")
+def all_rows_use_one_memory() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = MultiHeadAttention(D, H)
+
+        def forward(self, target: Tensor, memory: Tensor) -> Tensor:
+            memory = memory[:1].expand_as(memory)
+            return target + self.attention(target, memory, memory)
+
+    return Sound(Model(), (torch.randn(2, 4, D), torch.randn(2, 5, D)), "encoder-decoder")
+
+
+@broken("batch", "row 0 alone: IndexError")
+def the_batch_dimension_is_squeezed() -> Sound:
+    return Sound(lambda x: x.squeeze().cumsum(1)[:, :, 0], torch.randn(2, 5, D), "causal")
+
+
+class Steps(IncrementalDecoder):
+    """Decoding steps with a fault."""
+
+    def __init__(self, model: OurLanguageModel, *, offset: int = 0, reorders: bool = True) -> None:
+        def embed(tokens: Tensor, position: int) -> Tensor:
+            return model.embed(tokens, position + offset)
+
+        super().__init__(model.stack, model.stack.new_cache(), embed=embed, output=model.output)
+        self.reorders = reorders
+
+    def reorder(self, rows: Tensor) -> None:
+        same = rows.sort().values if self.reorders is False else rows
+        super().reorder(same)
+
+
+@broken("cache", "step 0 of row 0 differs")
+def cached_positions_are_shifted() -> Sound:
+    model = OurLanguageModel(SinusoidalPositionalEncoding(D))
+    options = {"new_step_model": lambda: Steps(model, offset=1)}
+    return Sound(model, TOKENS.clamp(min=1), "causal", options)
+
+
+@broken("cache", "differs after a reorder")
+def the_cache_is_not_reordered() -> Sound:
+    model = OurLanguageModel(SinusoidalPositionalEncoding(D))
+    options = {"new_step_model": lambda: Steps(model, reorders=False)}
+    return Sound(model, TOKENS.clamp(min=1), "causal", options)
+
+
+@broken("cache", "step 1 of row 0 differs")
+def the_cache_of_a_hugging_face_model_is_dropped() -> Sound:
+    import transformers
+
+    class Model(transformers.LlamaForCausalLM):
+        def forward(self, *args: Any, past_key_values: Any = None, **kwargs: Any) -> Any:
+            return transformers.LlamaForCausalLM.forward(self, *args, **kwargs)
+
+        forward.__signature__ = __import__("inspect").signature(  # type: ignore[attr-defined]
+            transformers.LlamaForCausalLM.forward
+        )
+
+    model = Model(transformers.LlamaConfig(**(HF | LLAMA)))
+    return Sound(model, {"input_ids": TOKENS, "attention_mask": (~PADDED).long()}, "causal")
+
+
+@broken("dtype", "in float16: RuntimeError: value cannot be converted to type")
+def a_finite_sentinel_overflows_in_half_precision() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(VOCABULARY, D)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.embedding(tokens)
+            scores = (x @ x.mT).masked_fill((tokens == 0)[:, None], -1e9)
+            return scores.softmax(-1) @ x
+
+    return Sound(Model(), TOKENS, "encoder", {"padding_id": 0})
+
+
+@broken("dtype", "in float64: RuntimeError")
+def a_constant_has_a_dtype_of_its_own() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(D, D)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x.cumsum(1).float())
+
+    return Sound(Model(), torch.randn(2, 5, D), "causal")
+
+
+@broken("device", "table must be a buffer or a parameter")
+def a_table_is_no_buffer() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(D, D)
+            self.table = torch.randn(9, D)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x.cumsum(1) + self.table[: x.shape[1]])
+
+    return Sound(Model(), torch.randn(2, 5, D), "causal")
+
+
+@broken("initialisation", "layers.1.linear1.weight holds the same random values as layers.0.")
+def layers_are_copies_of_one() -> Sound:
+    layer = nn.TransformerEncoderLayer(D, H, 32, batch_first=True)
+    return Sound(nn.TransformerEncoder(layer, 2), torch.randn(2, 5, D), "encoder")
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.lstm = nn.LSTM(D, D, batch_first=True)
+        self.output = nn.Linear(D, VOCABULARY, bias=False)
+        self.output.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.output(self.lstm(self.embedding(tokens))[0])
+
+
+@broken("loading", "embedding.weight, output.weight are one parameter, and two after loading")
+def loading_unties_parameters() -> Sound:
+    class Model(Tied):
+        def load_state_dict(self, state_dict: Any, **options: Any) -> Any:  # type: ignore[override]
+            self.output.weight = nn.Parameter(state_dict["output.weight"].clone())
+            return super().load_state_dict(state_dict, **options)
+
+    return Sound(Model(), TOKENS, "causal")
+
+
+@broken("loading", "of row 0 change after loading")
+def a_parameter_is_missing_in_the_state_dict() -> Sound:
+    class Model(Tied):
+        def load_state_dict(self, state_dict: Any, **options: Any) -> Any:  # type: ignore[override]
+            part = {name: each for name, each in state_dict.items() if "lstm" not in name}
+            return super().load_state_dict(part, strict=False)
+
+    return Sound(Model(), TOKENS, "causal")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+def test_a_broken_model_is_found(name: str) -> None:
+    title, message, make = BROKEN[name]
+    sound = make()
+    soundness = examine(sound)
+    assert title in soundness.violated, soundness
+    assert any(message in problem for problem in soundness[title].problems), soundness
+    assert soundness.kind == sound.kind, soundness
+    assert tuple(report.title for report in soundness.reports) == TITLES
+    with pytest.raises(AssertionError, match=rf"(?s)^the model is not sound\nkind: .*{title}"):
+        assert_sound(sound.model, sound.example, **sound.options)
+
+
+def test_every_property_has_a_broken_model() -> None:
+    assert {title for title, _, _ in BROKEN.values()} == set(TITLES)
+
+
+def test_a_model_is_as_before_also_after_an_exception() -> None:
+    class Model(OurEncoder):
+        calls, limit = 0, 0
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            self.calls += 1
+            if self.calls > self.limit:
+                raise KeyboardInterrupt
+            with torch.no_grad():
+                self.embedding.weight.mul_(1.001)
+            return super().forward(tokens)
+
+    for limit in (1, 5, 10**4):
+        model = Model().train()
+        model.limit = limit
+        model.encoder.layers[0].eval()
+        modes = [module.training for module in model.modules()]
+        before = copy.deepcopy(model.state_dict())
+        tokens, random = TOKENS.clone(), torch.random.get_rng_state()
+        try:
+            check_soundness(model, tokens, padding_id=0)
+        except KeyboardInterrupt:
+            assert limit < 10**4
+        assert modes == [module.training for module in model.modules()]
+        torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+        assert all(each.grad is None and each.requires_grad for each in model.parameters())
+        assert torch.equal(tokens, TOKENS)
+        assert torch.equal(torch.random.get_rng_state(), random)
+    assert torch.is_grad_enabled()
+
+
+def test_an_example_that_the_model_refuses_raises_its_own_error() -> None:
+    with pytest.raises(IndexError, match="index out of range"):
+        check_soundness(Tied(), torch.full((2, 4), VOCABULARY))
+
+
+def test_the_table_says_what_was_not_tried_and_why() -> None:
+    torch.manual_seed(0)
+    soundness = check_soundness(
+        nn.LSTM(D, D, batch_first=True, bidirectional=True),
+        TOKENS[:, :, None].float().repeat(1, 1, D),
+    )
+    lines = repr(soundness).splitlines()
+    assert lines[0] == (
+        "kind: encoder (outputs depend on later positions; pass causal=True if they must not)"
+    )
+    assert re.match(r"check +result +details$", lines[1])
+    assert re.match(r"determinism +holds$", lines[2])
+    assert re.match(r"causality +not tried +the model is an encoder$", lines[3])
+    assert soundness.not_tried[:2] == ("causality", "mask polarity")
+    assert soundness
+    with pytest.raises(KeyError, match="title must be one of determinism, causality"):
+        soundness["speed"]
+
+
+def test_a_report_that_was_not_tried_says_so() -> None:
+    report = Report("batch", (), "there is one row")
+    assert report
+    assert repr(report) == "batch: not tried: there is one row"
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize("lengths", [(4, 2), (3, 2), (4, 4)])
+def test_the_real_tokens_of_a_mask_are_found_whatever_it_means(
+    flip: bool, side: int, lengths: tuple[int, int]
+) -> None:
+    real = torch.stack([torch.arange(4) < length for length in lengths])
+    real = real if side == 1 else real.flip(1)
+    tokens = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 3]]).masked_fill(~real, 1)
+    assert torch.equal(find_real(real ^ flip, tokens), real)
+    additive = torch.zeros(2, 4).masked_fill(~real, -torch.inf)
+    assert torch.equal(find_real(additive, tokens), real)
+    if side == 1 or lengths[0] == 4:
+        assert torch.equal(find_real(real ^ flip), real)
+
+
+def test_the_arguments_of_an_encoder_decoder_are_read() -> None:
+    model = nn.Transformer(D, H, 1, 1, 32, batch_first=True)
+    sequences = {"src": torch.randn(3, 5, D), "tgt": torch.randn(3, 5, D)}
+    masks = {
+        "tgt_mask": causal_mask(5),
+        "src_key_padding_mask": SOURCE == 0,
+        "memory_key_padding_mask": SOURCE == 0,
+        "tgt_key_padding_mask": torch.zeros(3, 5, dtype=torch.bool),
+        "tgt_is_causal": True,
+    }
+    example = read_example(model, sequences | masks, None)
+    found = {each.name: (each.kind, each.groups) for each in example.arguments}
+    assert found == {
+        "src": ("content", (0,)),
+        "tgt": ("content", (1,)),
+        "tgt_mask": ("pairs", (1, 1)),
+        "src_key_padding_mask": ("mask", (0,)),
+        "memory_key_padding_mask": ("mask", (0,)),
+        "tgt_key_padding_mask": ("mask", (1,)),
+        "tgt_is_causal": ("fixed", ()),
+    }
+    assert torch.equal(example.groups[0].real, SOURCE != 0)
+
+
+@pytest.mark.parametrize(
+    ("example", "error"),
+    [
+        (5, TypeError),
+        ("ids", TypeError),
+        ({}, ValueError),
+        ((torch.tensor(1.0),), ValueError),
+        (torch.ones(0, 4), ValueError),
+    ],
+)
+def test_an_example_without_a_batch_is_refused(example: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^example must"):
+        check_soundness(torch.sin, example)
+
+
+# Losses
+
+LOGITS = torch.randn(4, 5, VOCABULARY, generator=torch.Generator().manual_seed(0))
+TARGET = torch.tensor([[3, 4, 5, 6, 7], [4, 0, 0, 0, 0], [5, 6, 7, 0, 0], [8, 9, 0, 0, 0]])
+
+
+def losses(parts: Any, **options: Any) -> list[Tensor]:
+    return [F.cross_entropy(z.mT, y, **options) for z, y in parts]
+
+
+def counts(parts: Any) -> list[Tensor]:
+    return [(y != 0).sum() for _, y in parts]
+
+
+def sound_mean(parts: Any) -> Tensor:
+    return torch.stack(losses(parts, ignore_index=0, reduction="sum")).sum() / sum(counts(parts))
+
+
+def sound_sum(parts: Any) -> Tensor:
+    return torch.stack(losses(parts, ignore_index=0, reduction="sum")).sum()
+
+
+def sound_backward(parts: Any) -> None:
+    total = int(sum(counts(parts)))
+    for part in parts:
+        (losses([part], ignore_index=0, reduction="sum")[0] / total).backward()
+
+
+@pytest.mark.parametrize("function", [sound_mean, sound_sum, sound_backward])
+def test_a_sound_loss_has_no_violation(function: Any) -> None:
+    report = check_loss(function, LOGITS, TARGET, padding_id=0)
+    assert report, report
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda parts: sum(losses(parts)) / len(parts), "the gradient of logits at padded"),
+        (
+            lambda parts: sum(losses(parts, ignore_index=0)) / len(parts),
+            "if each row is a part of its own",
+        ),
+        (
+            lambda parts: (
+                sum(losses(parts, ignore_index=0, reduction="sum"))
+                / sum(y.numel() for _, y in parts)
+            ),
+            "with three more positions of padding",
+        ),
+        (
+            lambda parts: torch.cat(
+                [
+                    losses([(z[i : i + 1], y[i : i + 1])], ignore_index=0)[0][None]
+                    for z, y in parts
+                    for i in range(len(y))
+                    if y[i].any()
+                ]
+            ).mean(),
+            "weighted by their tokens",
+        ),
+        (
+            lambda parts: (
+                sum(
+                    n * loss
+                    for n, loss in zip(counts(parts), losses(parts, ignore_index=0), strict=True)
+                )
+                / sum(counts(parts))
+            ),
+            "if another part is all padding",
+        ),
+    ],
+    ids=["padding", "mean of means", "padded length", "rows", "empty part"],
+)
+def test_a_wrong_loss_is_found(function: Any, message: str) -> None:
+    report = check_loss(function, LOGITS, TARGET, padding_id=0)
+    assert any(message in problem for problem in report.problems), report
+
+
+# Decoding
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy_search])
+def test_a_sound_search_has_no_violation(search: Any) -> None:
+    report = check_search(search)
+    assert report, report
+
+
+def simple_beam_search(
+    model: Any,
+    start: Tensor,
+    *,
+    beam_size: int,
+    end_id: int,
+    max_length: int,
+    length_penalty: float,
+    fault: str = "",
+) -> list[list[int]]:
+    """A beam search over full lists, with a fault that can be switched on."""
+    rows = torch.arange(len(start)).repeat_interleave(beam_size)
+    model.reorder(rows)
+    beams: list[Any] = [[([], 0.0)] + [([], -1e4)] * (beam_size - 1) for _ in start]
+    tokens = start[rows]
+    for _ in range(max_length):
+        scores = model.step(tokens).log_softmax(-1)
+        order: list[int] = []
+        chosen: list[int] = []
+        for number, beam in enumerate(beams):
+            candidates = []
+            for place, (prefix, score) in enumerate(beam):
+                row = number * beam_size + place
+                if end_id in prefix and fault != "finished beams continue":
+                    candidates.append(((prefix, score), row, end_id))
+                    continue
+                for token, logit in enumerate(scores[row].tolist()):
+                    candidates.append((([*prefix, token], score + logit), row, token))
+
+            def rank(candidate: Any) -> float:
+                (prefix, score), _, _ = candidate
+                length = prefix.index(end_id) + 1 if end_id in prefix else len(prefix)
+                power = -length_penalty if fault == "sign" else length_penalty
+                return score / ((5 + length) / 6) ** power
+
+            best = sorted(candidates, key=rank, reverse=True)[:beam_size]
+            beams[number] = [each[0] for each in best]
+            order += [row if fault != "row 0" else place for place, (_, row, _) in enumerate(best)]
+            chosen += [token for _, _, token in best]
+        if fault != "no reorder":
+            model.reorder(torch.tensor(order))
+        tokens = torch.tensor(chosen)
+    return [beam[0][0] for beam in beams]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("finished beams continue", "with two beams and length_penalty=0"),
+        ("sign", "with length_penalty=2, the longer sequence"),
+        ("no reorder", "the most probable sequence"),
+        ("row 0", "a batch"),
+    ],
+)
+def test_a_wrong_search_is_found(fault: str, message: str) -> None:
+    def search(model: Any, start: Tensor, **options: Any) -> list[list[int]]:
+        return simple_beam_search(model, start, fault=fault, **options)
+
+    report = check_search(search)
+    assert any(message in problem for problem in report.problems), report
+    assert check_search(lambda model, start, **options: simple_beam_search(model, start, **options))
+
+
+def test_a_search_that_raises_is_reported() -> None:
+    report = check_search(lambda model, start, beam_size: [][0])
+    assert "IndexError" in report.problems[0]
+
+
+def test_equivalence_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    first, x = nn.Linear(D, D), torch.randn(2, D)
+    assert check_equivalence(first, copy.deepcopy(first), [x])
+    report = check_equivalence(first, nn.Linear(D, D), [x])
+    assert report.title == "equivalence"
+    assert "the output differs by" in report.problems[0]
+    assert capsys.readouterr().out == ""
+
+
+def test_the_translator_without_steps_is_not_tried() -> None:
+    soundness = check_soundness(OurTranslator(), (SOURCE, TOKENS), padding_id=0)
+    assert soundness.not_tried == ("padding side", "cache")
