@@ -67,6 +67,13 @@ from transformer_blocks import (
 from transformer_blocks.fast.dropout import apply_dropout
 from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inference import PrepackedLinear, compile_steps, prepare
+from transformer_blocks.inspection import (
+    assert_sound,
+    check_equivalence,
+    check_loss,
+    check_search,
+    check_soundness,
+)
 
 HOME = Path(transformer_blocks.__file__).parent
 
@@ -294,6 +301,16 @@ FEED_FORWARD = {
 RESIDUAL_ARGUMENTS = {"d_model": size(D), "dropout": probability(0.1), "norm": NORM}
 SUBLAYER = Argument(torch.tanh, ("tanh", nn.Tanh, None, 1, lambda x: x[:, :1], lambda x: [x]))
 RESIDUAL = Argument(lambda: PreNorm(D), ("pre", PreNorm(D), None, 1, nn.Identity, dict))
+
+TOLERANCE = Argument(None, ("0", True, [1.0], -1.0, float("nan"), float("inf")))
+SOUNDNESS = {
+    "model": Argument(nn.GRU(D, D, batch_first=True), ("gru", nn.GRU, None, 1)),
+    "example": Argument(X.valid, (None, 1, "ids", {}, [], torch.tensor(1.0), torch.ones(0, 2))),
+    "causal": Argument(None, ("no", 0, 1, np.True_, bool)),
+    "padding_id": Argument(None, (1.5, "0", True, torch.ones(3), int)),
+    "new_step_model": Argument(None, ("steps", 1, Model, [print])),
+    "tolerance": TOLERANCE,
+}
 
 CALLS: dict[str, Call] = {
     "TokenEmbedding": Call(
@@ -627,10 +644,46 @@ CALLS: dict[str, Call] = {
             "lookahead": Argument(None, (-1, 1.0, "never", True)),
         },
     ),
+    "check_soundness": Call(check_soundness, SOUNDNESS),
+    "assert_sound": Call(assert_sound, SOUNDNESS),
+    "check_loss": Call(
+        check_loss,
+        {
+            "function": Argument(lambda parts: parts[0][0].sum(), ("mean", nn.Module, None, 1)),
+            "logits": Argument(
+                torch.randn(B, L, 9),
+                (
+                    *(None, [1.0], torch.randn(B, 9), torch.randn(B, S, 9)),
+                    torch.ones(B, L, 9, dtype=torch.long),
+                ),
+            ),
+            "target": Argument(
+                torch.tensor([[1, 2, 3], [4, 0, 0]]),
+                (
+                    *(None, [[1]], torch.ones(B, L), torch.ones(B, S, dtype=torch.long)),
+                    *(torch.zeros(B, L, dtype=torch.long), torch.ones(B, L, dtype=torch.long)),
+                ),
+            ),
+            "padding_id": INTEGER,
+            "tolerance": TOLERANCE,
+        },
+    ),
+    "check_search": Call(
+        check_search, {"search": Argument(greedy_search, ("beam", nn.Module, None, 1))}
+    ),
+    "check_equivalence": Call(
+        check_equivalence,
+        {
+            "a": FUNCTION,
+            "b": FUNCTION,
+            "inputs": Argument([torch.ones(2)], (torch.ones(2),)),
+            "tolerance": TOLERANCE,
+        },
+    ),
 }
 TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("check_cache", "check_causal", "check_padding", "ablate", "record_attention"),
-    *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Trace"),
+    *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Soundness", "Trace"),
     *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
     *(
         "AttentionMaps",

@@ -296,6 +296,11 @@ def _check_arguments(function: object, tolerance: float | None, **tensors: Tenso
     check_callable(function=function)  # type: ignore[arg-type]
     for name, tensor in tensors.items():
         check_tensor(name, tensor)
+    check_tolerance(tolerance)
+
+
+def check_tolerance(tolerance: float | None) -> None:
+    """Raise unless a tolerance is None, or a finite number that is not negative."""
     if tolerance is not None:
         check_number(tolerance=tolerance)
         if not 0.0 <= tolerance < float("inf"):

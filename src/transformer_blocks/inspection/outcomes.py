@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_callable, check_integer, check_number, check_tensor
-from transformer_blocks.inspection.checks import Report
+from transformer_blocks._checks import check_callable, check_integer, check_tensor
+from transformer_blocks.inspection.checks import Report, check_tolerance
 from transformer_blocks.interop import assert_equivalent
 
 Parts = Sequence[tuple[Tensor, Tensor]]
@@ -214,11 +214,11 @@ def _check_loss_arguments(
         )
     padded = target == padding_id
     if bool(padded.all()) or not bool(padded.any()):
-        raise ValueError(f"target must hold padding and real tokens, padding_id={padding_id}")
-    if tolerance is not None:
-        check_number(tolerance=tolerance)
-        if not 0.0 <= tolerance < float("inf"):
-            raise ValueError(f"tolerance must be at least 0 and finite, got tolerance={tolerance}")
+        raise ValueError(
+            f"target must hold padding and real tokens, got {int(padded.sum())} of "
+            f"{padded.numel()} ids equal to padding_id={padding_id}"
+        )
+    check_tolerance(tolerance)
 
 
 def check_equivalence(
@@ -252,6 +252,8 @@ def check_equivalence(
         >>> bool(check_equivalence(torch.sin, torch.tanh, [x]))
         False
     """
+    check_callable(a=a, b=b)
+    check_tolerance(tolerance)
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             assert_equivalent(a, b, inputs, tolerance=tolerance)

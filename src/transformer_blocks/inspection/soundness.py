@@ -1,11 +1,18 @@
-"""Soundness: one call that runs all checks on a model and an example of its inputs."""
+"""Soundness: one call that runs all checks on a model and an example of its inputs.
+
+The mistakes that cost most raise no error. A model that attends to later tokens, an inverted mask,
+padding that counts, a batch whose outputs differ from those of single sequences: the loss falls
+nevertheless. :func:`check_soundness` calls any model with changed inputs, and reports in one table
+which properties hold, which do not, and which could not be tried.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from transformer_blocks._checks import check_callable, check_flag, check_integer
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.checks import SHOWN, Report
+from transformer_blocks.inspection.checks import SHOWN, Report, check_tolerance
 from transformer_blocks.inspection.copies import (
     check_device,
     check_dtype,
@@ -108,7 +115,84 @@ def check_soundness(
     new_step_model: Callable[[], StepModel] | None = None,
     tolerance: float | None = None,
 ) -> Soundness:
-    """Run every check on a model and an example of its inputs."""
+    """Check that a model is sound; report what holds, what does not, and what was not tried.
+
+    The example says what the model receives in practice. Its best form is a batch of two or more
+    sequences of different lengths, with the masks that tell the model of the padding. From it, the
+    checks make other batches: single rows, rows in another order, more padding, padding on the
+    other side, changed tokens. The properties are:
+
+    ================== ========================================================================
+    determinism        Equal calls give equal and finite outputs, and do not modify the inputs.
+    causality          No output depends on a later position, and outputs depend on earlier ones.
+    mask polarity      The mask hides padding, and not the real tokens.
+    padding            What stands at padded positions does not change the outputs of real tokens.
+    padding amount     More padding on the same side changes nothing.
+    padding side       Padding on the other side changes nothing, if the model can be told of it.
+    batch              Each row has the outputs that it has alone and without padding.
+    cache              Cached decoding steps give the outputs of one full pass.
+    dtype              float64 gives the same outputs, float16 and bfloat16 near and finite ones.
+    device             Every tensor moves with the model, to the meta device and to CUDA.
+    initialisation     No two matrices hold the same random values, as those of copied layers do.
+    loading            A changed copy that loads the state dict gives the same outputs.
+    ================== ========================================================================
+
+    A property without a violation is not proven: the checks see one example. A property that cannot
+    be tried, such as that of a mask which the example does not have, is neither a violation nor a
+    success, and its report says why. The model is set to evaluation mode during the checks; its
+    mode, its parameters and the state of the random number generators are as before afterwards.
+
+    Args:
+        model: A module, of these blocks or not, or any function. A function has no parameters, so
+            that the last four checks are not tried, and its modules must be in evaluation mode.
+            The output is a tensor whose first dimension is the batch; of a tuple, a mapping or a
+            Hugging Face output, the logits, the last hidden state or the first tensor is compared.
+        example: A tensor (``model(x)``), a tuple (``model(*args)``) or a mapping
+            (``model(**kwargs)``). Sequences are ids of shape (B, L) or vectors of shape
+            (B, L, size). Padding masks have shape (B, L) or (B, 1, 1, L); which of their values
+            marks a real token is found from the example.
+        causal: Whether no output may depend on a later position. If None, it is found out: from
+            the masks and settings of the model, and from the positions on which outputs depend.
+        padding_id: Id of the padding token, if the model finds padding by its id.
+        new_step_model: Function without arguments that returns the model as a
+            :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
+            the rows of the example. The cache of a Hugging Face model, and that of a bare stack of
+            these blocks, is found without it.
+        tolerance: Largest change that is ignored, in standard deviations of the outputs. The
+            default is 1e-4 in float32, and 1e-5 where both batches have the same shape, so that
+            rounding is the same.
+
+    Returns:
+        The reports, which are true if there is no violation, and print as a table.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If the example holds no batch of two dimensions or more, or is empty.
+        Exception: What the model raises if it is called with the example.
+
+    Example:
+        >>> layer = nn.TransformerEncoderLayer(16, 4, dim_feedforward=32, batch_first=True)
+        >>> padding = torch.tensor([[False, False, False], [False, False, True]])
+        >>> example = {"src": torch.randn(2, 3, 16), "src_key_padding_mask": padding}
+        >>> soundness = check_soundness(layer, example)
+        >>> soundness.kind, soundness.violated, soundness.not_tried
+        ('encoder', (), ('causality', 'cache'))
+        >>> del example["src_key_padding_mask"]  # the model is told of no padding
+        >>> print(check_soundness(layer, example)["padding"])  # doctest: +ELLIPSIS
+        padding: not tried: the example has neither a padding mask nor lengths; ...
+        >>> print(check_soundness(layer, example, causal=True)["causality"])  # doctest: +ELLIPSIS
+        causality: 6 violations found
+          position 0 of row 0 changes with position 1, which comes later, by ... deviations
+        ...
+    """
+    check_callable(model=model)
+    if causal is not None:
+        check_flag(causal=causal)
+    if padding_id is not None:
+        check_integer(padding_id=padding_id)
+    if new_step_model is not None:
+        check_callable(new_step_model=new_step_model)
+    check_tolerance(tolerance)
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
     with evaluation(model):
         subject(subject.example.given())  # an example that the model refuses raises its error
@@ -217,7 +301,34 @@ def assert_sound(
     new_step_model: Callable[[], StepModel] | None = None,
     tolerance: float | None = None,
 ) -> Soundness:
-    """Raise an ``AssertionError`` with the table of reports if a property does not hold."""
+    """Assert that a model is sound; raise an error with the table of reports if it is not.
+
+    In tests that use pytest, the fixture ``assert_sound`` does the same.
+
+    Args:
+        model: See :func:`check_soundness`, as for all arguments.
+        example: A batch as the model receives it.
+        causal: Whether no output may depend on a later position; found out if None.
+        padding_id: Id of the padding token, if the model finds padding by its id.
+        new_step_model: Function that returns the model as a step model with an empty cache.
+        tolerance: Largest change that is ignored, in standard deviations of the outputs.
+
+    Returns:
+        The reports, without a violation.
+
+    Raises:
+        AssertionError: If a property does not hold.
+        TypeError: If an argument is of the wrong type.
+        ValueError: If the example holds no batch.
+
+    Example:
+        >>> assert_sound(nn.GRU(8, 8, batch_first=True), torch.randn(2, 5, 8)).kind
+        'causal'
+        >>> assert_sound(nn.GRU(8, 8), torch.randn(2, 5, 8))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        AssertionError: violated: batch
+        kind: ...
+    """
     soundness = check_soundness(
         model,
         example,
@@ -227,5 +338,5 @@ def assert_sound(
         tolerance=tolerance,
     )
     if not soundness:
-        raise AssertionError(f"the model is not sound\n{soundness!r}")
+        raise AssertionError(f"violated: {', '.join(soundness.violated)}\n{soundness!r}")
     return soundness
