@@ -1,0 +1,271 @@
+"""Exhibit: a published fault, and what shows it.
+
+Each file of this package but this one and ``__main__`` is an exhibit. Its docstring has the title
+and the story; its code is the smallest model that has the fault, and the same model with the fault
+mended; its last statement is ``EXHIBIT = Exhibit(...)``. A new file is found without any list.
+
+So that the difference between the broken and the mended code can be shown, the mended one is
+
+- a subclass of the broken one, which overrides the faulty method, or
+- a class or function whose name has "mended" where the broken one's has "broken".
+
+The faulty line follows a comment that begins with ``# the fault:``.
+"""
+
+import difflib
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from transformer_blocks.inspection import Report
+
+if TYPE_CHECKING:
+    from transformer_blocks.inspection.soundness import Soundness
+
+PACKAGE = __name__.rpartition(".")[0]
+NOT_EXHIBITS = {"exhibit", "__main__"}
+THEMES = (
+    "masks",
+    "padding",
+    "layout and modes",
+    "positions",
+    "heads",
+    "weights",
+    "loss",
+    "caches",
+    "decoding",
+)
+"""The themes, in the order in which the museum shows them."""
+FAULT = re.compile(r"#\s*the fault\b", re.IGNORECASE)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A published fault, with a broken and a mended model and the check that finds it.
+
+    Args:
+        title: What is wrong, in a few words; also the first line of the file's docstring.
+        theme: One of :data:`THEMES`.
+        source: The address of the public thread in which the fault was reported.
+        found_by: The title of the report that has to find it, for example ``"causality"``.
+        broken: Makes the model or function that has the fault, with seeded weights.
+        mended: Makes the same without the fault.
+        examine: Runs the check as a user would.
+    """
+
+    title: str
+    theme: str
+    source: str
+    found_by: str
+    broken: Callable[[], Any]
+    mended: Callable[[], Any]
+    examine: Callable[[Any], "Soundness | Report"]
+
+    def __post_init__(self) -> None:
+        if self.theme not in THEMES:
+            raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {self.theme!r}")
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What the check of an exhibit reports.
+
+    Attributes:
+        exhibit: The exhibit that was examined.
+        broken: The result on the broken model.
+        mended: The result on the mended model.
+    """
+
+    exhibit: Exhibit
+    broken: "Soundness | Report"
+    mended: "Soundness | Report"
+
+    @property
+    def found(self) -> bool:
+        """Whether the check that has to find the fault finds it."""
+        return any(
+            report.title == self.exhibit.found_by and report.problems
+            for report in reports(self.broken)
+        )
+
+    @property
+    def accused(self) -> bool:
+        """Whether any check reports a violation for the mended model."""
+        return any(report.problems for report in reports(self.mended))
+
+
+def reports(result: "Soundness | Report") -> tuple[Report, ...]:
+    """List the reports of a result.
+
+    Args:
+        result: What a check returned: one report, or a table of them.
+
+    Returns:
+        The reports, in their order.
+    """
+    return (result,) if isinstance(result, Report) else result.reports
+
+
+def seeded(make: Callable[[], Result]) -> Callable[[], Result]:
+    """Make a function draw the same random numbers in each call, and leave torch's generator as is.
+
+    Args:
+        make: A function without arguments, for example the class of a module.
+
+    Returns:
+        The function that calls it after ``torch.manual_seed(0)``.
+    """
+
+    @functools.wraps(make, updated=())
+    def make_with_seed() -> Result:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return make()
+
+    return make_with_seed
+
+
+def modules() -> dict[str, types.ModuleType]:
+    """Import the files of all exhibits.
+
+    Returns:
+        The modules by their names, by theme, and within a theme by title.
+    """
+    paths = importlib.import_module(PACKAGE).__path__
+    names = sorted(each.name for each in pkgutil.iter_modules(paths))
+    found = {
+        name: importlib.import_module(f"{PACKAGE}.{name}")
+        for name in names
+        if name not in NOT_EXHIBITS
+    }
+    order = sorted(
+        found,
+        key=lambda name: (THEMES.index(found[name].EXHIBIT.theme), found[name].EXHIBIT.title),
+    )
+    return {name: found[name] for name in order}
+
+
+def exhibits() -> dict[str, Exhibit]:
+    """List the exhibits.
+
+    Returns:
+        The exhibits by the names of their files, by theme, and within a theme by title.
+
+    Example:
+        >>> from transformer_blocks.museum import exhibits
+        >>> sorted({exhibit.theme for exhibit in exhibits().values()})[:2]
+        ['caches', 'decoding']
+    """
+    return {name: module.EXHIBIT for name, module in modules().items()}
+
+
+def examine(exhibit: Exhibit) -> Examination:
+    """Run the check of an exhibit on its broken and on its mended model.
+
+    Args:
+        exhibit: The exhibit.
+
+    Returns:
+        Both results.
+    """
+    return Examination(
+        exhibit,
+        seeded(lambda: exhibit.examine(exhibit.broken()))(),
+        seeded(lambda: exhibit.examine(exhibit.mended()))(),
+    )
+
+
+def story(module: types.ModuleType) -> list[str]:
+    """Read the story of an exhibit: its docstring without the title.
+
+    Args:
+        module: The module of the exhibit.
+
+    Returns:
+        The paragraphs, each of one line.
+    """
+    _, *paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(module.__doc__ or ""))
+    return [" ".join(paragraph.split()) for paragraph in paragraphs]
+
+
+def code(module: types.ModuleType) -> str:
+    """Read the code of an exhibit: its file without the docstring.
+
+    Args:
+        module: The module of the exhibit.
+
+    Returns:
+        The source.
+    """
+    source = inspect.getsource(module)
+    _, _, rest = source.partition('"""')
+    return rest.partition('"""')[2].strip("\n") + "\n"
+
+
+def difference(module: types.ModuleType) -> str:
+    """Compare the broken and the mended code.
+
+    Args:
+        module: The module of the exhibit.
+
+    Returns:
+        A unified difference of each class or function that was mended, without file names. If no
+        pair is found, the lines that are marked as the fault.
+    """
+    parts = []
+    for broken, mended in _pairs(module):
+        before, after = (
+            inspect.cleandoc(f"\n{inspect.getsource(each)}") for each in (broken, mended)
+        )
+        if _neutral(before) == _neutral(after):
+            continue
+        lines = [*difflib.unified_diff(before.splitlines(), after.splitlines(), n=3, lineterm="")]
+        parts.append("\n".join(line for line in lines if not line.startswith(("---", "+++", "@@"))))
+    if not parts:
+        lines = code(module).splitlines()
+        marked = [number for number, line in enumerate(lines) if FAULT.search(line)]
+        parts = ["\n".join(lines[number : number + 2]) for number in marked]
+    return "\n\n".join(parts)
+
+
+def _neutral(source: str) -> str:
+    """Remove from a source what names it broken or mended."""
+    return re.sub("broken|mended", "", source, flags=re.IGNORECASE)
+
+
+def _pairs(module: types.ModuleType) -> Iterator[tuple[Any, Any]]:
+    """Yield the broken and the mended form of each class, method and function."""
+    own = {
+        name: each
+        for name, each in vars(module).items()
+        if (inspect.isclass(each) or inspect.isfunction(each))
+        and each.__module__ == module.__name__
+        and each.__name__ == name
+    }
+    for name, mended in own.items():
+        if "mended" in name.lower():
+            same = [
+                own[other]
+                for other in own
+                if "broken" in other.lower() and _neutral(other) == _neutral(name)
+            ]
+        else:
+            same = []
+        if inspect.isclass(mended):
+            bases = [base for base in mended.__mro__[1:] if base in own.values()]
+            for key, method in vars(mended).items():
+                of_broken = [vars(each)[key] for each in same + bases if key in vars(each)]
+                if inspect.isfunction(method) and of_broken and inspect.isfunction(of_broken[0]):
+                    yield of_broken[0], method
+        elif same:
+            yield same[0], mended
