@@ -21,14 +21,11 @@ import re
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from transformer_blocks.inspection import Report
-
-if TYPE_CHECKING:
-    from transformer_blocks.inspection.soundness import Soundness
+from transformer_blocks.inspection import Report, Soundness
 
 PACKAGE = __name__.rpartition(".")[0]
 NOT_EXHIBITS = {"exhibit", "__main__"}
@@ -69,7 +66,7 @@ class Exhibit:
     found_by: str
     broken: Callable[[], Any]
     mended: Callable[[], Any]
-    examine: Callable[[Any], "Soundness | Report"]
+    examine: Callable[[Any], Soundness | Report]
 
     def __post_init__(self) -> None:
         if self.theme not in THEMES:
@@ -87,8 +84,8 @@ class Examination:
     """
 
     exhibit: Exhibit
-    broken: "Soundness | Report"
-    mended: "Soundness | Report"
+    broken: Soundness | Report
+    mended: Soundness | Report
 
     @property
     def found(self) -> bool:
@@ -104,7 +101,7 @@ class Examination:
         return any(report.problems for report in reports(self.mended))
 
 
-def reports(result: "Soundness | Report") -> tuple[Report, ...]:
+def reports(result: Soundness | Report) -> tuple[Report, ...]:
     """List the reports of a result.
 
     Args:

@@ -1,0 +1,67 @@
+"""A bidirectional mask in a decoder.
+
+Four models of transformers (RoFormer, BigBird, RemBERT and MegatronBERT) attended to the future
+from version 5.9.0 on. Each of them is an encoder that a flag turns into a decoder. When the code
+that makes masks was rewritten, it called the function for bidirectional masks in both cases.
+
+Nothing failed: the shapes are the same, and the training loss fell faster than before. The thread
+of September 2026 begins with the loss: it was nearly zero after a few hundred steps on random
+tokens, which no model can predict. A model that reads its own labels has the best loss and is
+useless in generation.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """An encoder that a flag turns into a decoder."""
+
+    def __init__(self, is_decoder: bool = True) -> None:
+        super().__init__()
+        self.is_decoder = is_decoder
+        self.embedding = nn.Embedding(20, 16)
+        self.query_key_value = nn.Linear(16, 48)
+        self.output = nn.Linear(16, 20)
+
+    def mask(self, ids: Tensor) -> Tensor:
+        # the fault: a decoder gets the mask of an encoder
+        return (ids != 0)[:, None, :]  # (B, 1, S), true where a key is attended to
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        x = x + F.scaled_dot_product_attention(query, key, value, attn_mask=self.mask(ids))
+        return self.output(x)
+
+
+class Mended(Broken):
+    """The same, with a causal mask where it is a decoder."""
+
+    def mask(self, ids: Tensor) -> Tensor:
+        mask = (ids != 0)[:, None, :]
+        if self.is_decoder:
+            length = ids.shape[1]
+            mask = mask & torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
+        return mask
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences, the second with padding."""
+    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
+    return check_soundness(model, ids, causal=True, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="A bidirectional mask in a decoder",
+    theme="masks",
+    source="https://github.com/huggingface/transformers/issues/48745",
+    found_by="causality",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,59 @@
+"""A boolean mask added to the scores.
+
+An attention mask has two forms: booleans, which say which keys are attended to, and numbers, which
+are added to the scores. The public function of torch accepts both and converts the first to the
+second. In diffusers, the path for context parallelism calls the kernel below that function, which
+takes numbers only, and passes the mask as it is.
+
+Added to a score, "attend" is one and "do not attend" is zero. The weights change a little, and
+nothing is masked. The thread of July 2026 found it only because another fault of the same path was
+being corrected and the outputs still differed from those of the public function.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """An attention layer that calls the lower-level operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_key_value = nn.Linear(16, 48)
+
+    def bias(self, mask: Tensor, like: Tensor) -> Tensor:
+        # the fault: true is added as one, false as zero
+        return mask.to(like.dtype)
+
+    def forward(self, x: Tensor, is_real: Tensor) -> Tensor:
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        scores = query @ key.mT / query.shape[-1] ** 0.5  # (B, L, L)
+        scores = scores + self.bias(is_real[:, None, :], like=scores)
+        return x + scores.softmax(dim=-1) @ value
+
+
+class Mended(Broken):
+    """The same, with the mask converted to zero and minus infinity."""
+
+    def bias(self, mask: Tensor, like: Tensor) -> Tensor:
+        return torch.zeros_like(like).masked_fill(mask.logical_not(), float("-inf"))
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the layer on sequences of six and of three vectors."""
+    is_real = torch.arange(6) < torch.tensor([[6], [3]])
+    return check_soundness(model, (torch.randn(2, 6, 16), is_real))
+
+
+EXHIBIT = Exhibit(
+    title="A boolean mask added to the scores",
+    theme="masks",
+    source="https://github.com/huggingface/diffusers/issues/14342",
+    found_by="padding",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,64 @@
+"""A causal mask that only the fused kernel applies.
+
+To let the attention layers of Keras use a fast fused kernel, a change of May 2026 no longer made a
+causal mask but asked the kernel for one. The layers leave the kernel for three reasons: dropout,
+attention scores that the caller asks for, and inputs of an unusual rank. The code that runs then
+computes the softmax itself, and had relied on the mask that was no longer made.
+
+The benchmark and the tests of the change used the kernel, so they passed. Every causal Transformer
+with dropout read the future, without an error. It was found three weeks later, because the quality
+of a classifier rose to a value too good to be true, and the user searched the history for the
+commit.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """A causal layer that uses the fused kernel unless it has dropout."""
+
+    def __init__(self, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.query_key_value = nn.Linear(16, 48)
+
+    def mask(self, scores: Tensor) -> Tensor:
+        # the fault: no mask, as if the kernel were used
+        return scores
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        if self.dropout == 0:
+            return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        scores = self.mask(query @ key.mT / query.shape[-1] ** 0.5)  # (B, L, L)
+        weights = F.dropout(scores.softmax(dim=-1), self.dropout, self.training)
+        return weights @ value
+
+
+class Mended(Broken):
+    """The same, with the mask in both cases."""
+
+    def mask(self, scores: Tensor) -> Tensor:
+        future = torch.ones_like(scores, dtype=torch.bool).triu(diagonal=1)
+        return scores.masked_fill(future, float("-inf"))
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the layer on a batch of vectors."""
+    return check_soundness(model, torch.randn(2, 6, 16), causal=True)
+
+
+EXHIBIT = Exhibit(
+    title="A causal mask that only the fused kernel applies",
+    theme="masks",
+    source="https://github.com/keras-team/keras/issues/23038",
+    found_by="causality",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

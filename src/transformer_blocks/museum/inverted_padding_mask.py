@@ -1,0 +1,67 @@
+"""A padding mask with the opposite meaning.
+
+Half of all libraries mark the real tokens with true, the other half mark the padding. A collection
+of encoders for animal sounds passed one mask to models of both kinds. Two of them read it the other
+way round: they attended to the silence at the end of a recording and to nothing else.
+
+A boolean tensor of shape (B, L) fits both meanings, so nothing fails. Recordings without padding,
+as in most tests, give no sign either: all their keys are then masked, which a fused kernel answers
+with zeros. The correction of May 2025 adds an argument that says which meaning is expected, and
+tests.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Encoder(nn.Module):
+    """An encoder whose mask is true at padded positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_key_value = nn.Linear(16, 48)
+
+    def forward(self, x: Tensor, padding_mask: Tensor) -> Tensor:
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        mask = padding_mask.logical_not()[:, None, :]  # of torch: true where a key is attended to
+        return x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+class Broken(nn.Module):
+    """The common interface of the collection, whose mask is true at real positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder()
+
+    def forward(self, x: Tensor, is_real: Tensor) -> Tensor:
+        # the fault: the encoder expects the opposite
+        return self.encoder(x, padding_mask=is_real)
+
+
+class Mended(Broken):
+    """The same, with the mask inverted for this encoder."""
+
+    def forward(self, x: Tensor, is_real: Tensor) -> Tensor:
+        return self.encoder(x, padding_mask=is_real.logical_not())
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on sequences of six and of four vectors."""
+    is_real = torch.arange(6) < torch.tensor([[6], [4]])
+    return check_soundness(model, (torch.randn(2, 6, 16), is_real))
+
+
+EXHIBIT = Exhibit(
+    title="A padding mask with the opposite meaning",
+    theme="masks",
+    source="https://github.com/earthspecies/avex/pull/26",
+    found_by="mask polarity",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

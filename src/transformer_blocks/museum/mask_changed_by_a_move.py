@@ -1,0 +1,84 @@
+"""A causal mask that is no longer causal after a move.
+
+In xformers, a mask for several sequences in one row exists in two classes: bidirectional, and
+causal, which inherits from the first. The method that moves a mask to another device was written
+for the first class and makes a new object of that class. A causal mask that is moved comes back
+bidirectional.
+
+Tests on the CPU never move a mask, and the moved mask has the right device, the right shape and the
+right blocks. Only its triangle is missing. The thread of December 2024 (version 0.0.28.post3)
+prints the mask before and after the move; the correction was released within days.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+@dataclass
+class BrokenMask:
+    """A mask, computed when it is needed."""
+
+    device: torch.device | str = "cpu"
+
+    def to(self, device: torch.device) -> "BrokenMask":
+        # the fault: the result has this class, also if the mask has a subclass
+        return BrokenMask(device=device)
+
+    def tensor(self, length: int) -> Tensor:
+        return torch.ones(length, length, dtype=torch.bool, device=self.device)
+
+
+@dataclass
+class BrokenCausalMask(BrokenMask):
+    """A causal mask."""
+
+    def tensor(self, length: int) -> Tensor:
+        return super().tensor(length).tril()
+
+
+@dataclass
+class MendedCausalMask(BrokenCausalMask):
+    """The same, with a move that keeps the class."""
+
+    def to(self, device: torch.device) -> BrokenMask:
+        return dataclasses.replace(self, device=device)
+
+
+class Decoder(nn.Module):
+    """A causal language model that moves its mask to the device of its input."""
+
+    def __init__(self, mask: BrokenMask) -> None:
+        super().__init__()
+        self.mask = mask
+        self.embedding = nn.Embedding(20, 16)
+        self.query_key_value = nn.Linear(16, 48)
+        self.output = nn.Linear(16, 20)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        mask = self.mask.to(ids.device).tensor(ids.shape[1])
+        return self.output(x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences."""
+    return check_soundness(model, torch.randint(20, (2, 6)), causal=True)
+
+
+EXHIBIT = Exhibit(
+    title="A causal mask that is no longer causal after a move",
+    theme="masks",
+    source="https://github.com/facebookresearch/xformers/issues/1185",
+    found_by="causality",
+    broken=seeded(lambda: Decoder(BrokenCausalMask())),
+    mended=seeded(lambda: Decoder(MendedCausalMask())),
+    examine=examine,
+)

@@ -1,0 +1,59 @@
+"""Masked scores of 1e-9 instead of -1e9.
+
+The decoder of the Temporal Fusion Transformer in GluonTS filled the scores of future time steps
+with 1e-9. The sign was meant to be before the one. A score of almost zero is a score like any
+other: the softmax gives the future the weight of an average key.
+
+The line looks right at a glance, the numbers are finite, and a forecaster that reads the future
+reports good errors on its training data. The correction of April 2021 changes one character. Its
+reviewer remarked that 1e-9 is probably fine most of the time; only very low scores would be rounded
+away like that.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """A causal self-attention layer for time series."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_key_value = nn.Linear(16, 48)
+
+    def mask(self, scores: Tensor) -> Tensor:
+        future = torch.ones_like(scores, dtype=torch.bool).triu(diagonal=1)
+        # the fault: the softmax of a score near zero is not zero
+        return scores.masked_fill(future, 1e-9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        scores = self.mask(query @ key.mT / query.shape[-1] ** 0.5)  # (B, L, L)
+        return x + scores.softmax(dim=-1) @ value
+
+
+class Mended(Broken):
+    """The same, with masked scores of minus infinity."""
+
+    def mask(self, scores: Tensor) -> Tensor:
+        future = torch.ones_like(scores, dtype=torch.bool).triu(diagonal=1)
+        return scores.masked_fill(future, float("-inf"))
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the layer on a batch of two series."""
+    return check_soundness(model, torch.randn(2, 6, 16), causal=True)
+
+
+EXHIBIT = Exhibit(
+    title="Masked scores of 1e-9 instead of -1e9",
+    theme="masks",
+    source="https://github.com/awslabs/gluonts/pull/1401",
+    found_by="causality",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,60 @@
+"""A padding mask over the queries instead of the keys.
+
+A much-read implementation of the Transformer gave its padding mask the shape (B, 1, L, 1). The mask
+broadcasts to the scores, but along the wrong axis: it masks the rows of padded queries, whose
+outputs no one reads, and leaves the padded keys, which all real tokens attend to.
+
+With scores of minus infinity the fully masked rows would have become NaN and the fault would have
+been found on the first day. The code used -10000, which turns such a row into an average instead,
+and ran for years. It was reported in October 2025, by the shapes of the mask, not by a result.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """An encoder layer with a padding mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.query_key_value = nn.Linear(16, 48)
+
+    def padding_mask(self, is_padding: Tensor) -> Tensor:
+        # the fault: the last axis of the scores is that of the keys
+        return is_padding[:, :, None]  # (B, L, 1)
+
+    def forward(self, ids: Tensor, is_padding: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        scores = query @ key.mT / query.shape[-1] ** 0.5  # (B, L, S)
+        weights = scores.masked_fill(self.padding_mask(is_padding), -1e4).softmax(dim=-1)
+        return x + weights @ value
+
+
+class Mended(Broken):
+    """The same, with the mask over the keys."""
+
+    def padding_mask(self, is_padding: Tensor) -> Tensor:
+        return is_padding[:, None, :]  # (B, 1, S)
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences, the second with padding."""
+    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
+    return check_soundness(model, (ids, ids == 0), padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="A padding mask over the queries instead of the keys",
+    theme="masks",
+    source="https://github.com/hyunwoongko/transformer/pull/40",
+    found_by="padding",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,63 @@
+"""A masked score that float16 cannot represent.
+
+The tutorial pytorch-seq2seq fills masked scores with -1e10. In float32 its exponential is zero, as
+it should be. The largest number of float16 is 65504: with 16-bit precision the same line stops with
+an error, "value cannot be converted to type at::Half without overflow".
+
+The error is raised only in half precision, and the line had worked in float32 for years. In the
+thread of September 2022, the reporter first proposed minus infinity, met NaN where a row was fully
+masked, and settled on -1e4. Other libraries had the same error with other constants, such as -1e8
+in fairseq.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+SENTINEL = -(10.0**10)
+
+
+class Broken(nn.Module):
+    """An encoder layer with a padding mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.query_key_value = nn.Linear(16, 48)
+
+    def mask(self, scores: Tensor, is_padding: Tensor) -> Tensor:
+        # the fault: float16 ends at 65504
+        return scores.masked_fill(is_padding, SENTINEL)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        scores = query @ key.mT / query.shape[-1] ** 0.5  # (B, L, L)
+        weights = self.mask(scores, (ids == 0)[:, None, :]).softmax(dim=-1)
+        return x + weights @ value
+
+
+class Mended(Broken):
+    """The same, with the smallest number of whatever precision is used."""
+
+    def mask(self, scores: Tensor, is_padding: Tensor) -> Tensor:
+        return scores.masked_fill(is_padding, torch.finfo(scores.dtype).min)
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences, the second with padding."""
+    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
+    return check_soundness(model, ids, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="A masked score that float16 cannot represent",
+    theme="masks",
+    source="https://github.com/bentrevett/pytorch-seq2seq/issues/191",
+    found_by="dtype",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)
