@@ -1,0 +1,56 @@
+"""A batch that is taken as the sequence.
+
+The Transformer modules of torch expect the sequence on the first axis and the batch on the second,
+unless they are made with batch_first=True. TabFormer, a model of bank transactions by IBM, passed
+tensors with the batch first. Each transaction attended to the transactions of other customers at
+the same place of the sequence, and to none of its own.
+
+Both axes are just numbers, so no shape fails, and the model trains: other customers tell something
+about the average. A reader corrected it in June 2021, a year after the publication; the same
+default has since been met in many projects. Two rows of one batch that influence each other are its
+sign, and a test with a batch of one finds nothing.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """An encoder of sequences of transactions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # the fault: without batch_first the first axis is the sequence
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x)
+
+
+class Mended(Broken):
+    """The same, with the batch first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of three sequences."""
+    return check_soundness(model, torch.randn(3, 6, 16))
+
+
+EXHIBIT = Exhibit(
+    title="A batch that is taken as the sequence",
+    theme="layout and modes",
+    source="https://github.com/IBM/TabFormer/pull/14",
+    found_by="batch",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

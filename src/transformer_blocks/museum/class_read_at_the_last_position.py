@@ -1,0 +1,63 @@
+"""A class that is read at the last position of the row.
+
+A widely read book on language models turns GPT-2 into a classifier of spam: the logits at the last
+position are the classes. Messages are padded to one length, and the last position of a short one is
+padding.
+
+Training and test use the same length, so that the model learns to classify from padding and reaches
+a good accuracy. A reader who tried the model on his own messages found in March 2025 that it called
+all of them spam. He plotted the probability against the number of padded positions: it changes with
+each of them. The model does what it was trained for, and only at that one length.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """A causal model with a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.query_key_value = nn.Linear(16, 48)
+        self.classes = nn.Linear(16, 2)
+
+    def read(self, x: Tensor, ids: Tensor) -> Tensor:
+        # the fault: the last position of a short sequence is padding
+        return x[:, -1]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        x = x + F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.classes(self.read(x, ids))
+
+
+class Mended(Broken):
+    """The same, read at the last real token."""
+
+    def read(self, x: Tensor, ids: Tensor) -> Tensor:
+        last = (ids != 0).sum(dim=1) - 1
+        return x.take_along_dim(last[:, None, None], dim=1).squeeze(1)
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences, the second with padding."""
+    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
+    return check_soundness(model, ids, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="A class that is read at the last position of the row",
+    theme="padding",
+    source="https://github.com/rasbt/LLMs-from-scratch/issues/566",
+    found_by="padding amount",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

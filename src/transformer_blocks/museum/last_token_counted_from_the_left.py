@@ -1,0 +1,66 @@
+"""The last token, counted from the left.
+
+BioGPT classifies a sequence by its last token, and finds it by counting: a row with five real
+tokens ends at position four. With padding on the left the same count points into the front of the
+row.
+
+Fifteen classifiers of transformers once had some form of this line, and a change of January 2025
+corrected them together, after a report for Gemma. BioGPT was missed, because its line was written
+differently. It was found in June 2026: with padding on the left, both the classes and the loss were
+wrong, with neither an error nor a warning.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """A causal model with a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.query_key_value = nn.Linear(16, 48)
+        self.classes = nn.Linear(16, 2)
+
+    def last(self, is_real: Tensor) -> Tensor:
+        # the fault: right only if the padding is on the right
+        return is_real.sum(dim=1) - 1
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        is_real = ids != 0
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        length = ids.shape[1]
+        past = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
+        mask = past & is_real[:, None, :]
+        x = x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.classes(x.take_along_dim(self.last(is_real)[:, None, None], dim=1).squeeze(1))
+
+
+class Mended(Broken):
+    """The same, with the last position that is real, on whichever side the padding is."""
+
+    def last(self, is_real: Tensor) -> Tensor:
+        return (is_real * torch.arange(is_real.shape[1], device=is_real.device)).argmax(dim=1)
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences, the second with padding."""
+    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
+    return check_soundness(model, ids, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="The last token, counted from the left",
+    theme="padding",
+    source="https://github.com/huggingface/transformers/pull/46782",
+    found_by="padding side",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,66 @@
+"""A length that is read from the end tokens.
+
+Classifiers of transformers looked for the first padding token in the ids and took the position
+before it as the last real one. Llama has no padding token, and it is common to pad with the end
+token instead. In the prompts of a conversation, an end token closes each turn. The class was then
+read after the first turn, not at the end.
+
+The ids alone cannot say which end token is padding; the attention mask can, and was passed, but
+this line did not use it. Nothing fails, and the loss goes down, as the first turn says something
+about the class too. It was reported in December 2024 by a user who read the code.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+END = 2  # also the padding
+
+
+class Broken(nn.Module):
+    """A causal model with a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.query_key_value = nn.Linear(16, 48)
+        self.classes = nn.Linear(16, 2)
+
+    def last(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        # the fault: the first end token need not be padding
+        return ((ids == END).int().argmax(dim=1) - 1) % ids.shape[1]
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        x = x + F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        last = self.last(ids, attention_mask)
+        return self.classes(x.take_along_dim(last[:, None, None], dim=1).squeeze(1))
+
+
+class Mended(Broken):
+    """The same, with the length that the mask gives."""
+
+    def last(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return attention_mask.long().sum(dim=1) - 1
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two conversations, the second with padding."""
+    ids = torch.tensor([[5, 3, 2, 8, 7, 4, 2], [6, 9, 1, END, END, END, END]])
+    attention_mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
+    return check_soundness(model, (ids, attention_mask))
+
+
+EXHIBIT = Exhibit(
+    title="A length that is read from the end tokens",
+    theme="padding",
+    source="https://github.com/huggingface/transformers/issues/35352",
+    found_by="padding",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

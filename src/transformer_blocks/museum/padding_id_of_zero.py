@@ -1,0 +1,63 @@
+"""A padding id of zero that counts as missing.
+
+NeMo Automodel chose the id of the padding by ``padding_id or end_id``, so that a tokenizer without
+a padding token uses its end token. For many tokenizers the id of the padding is zero, and in Python
+zero is false: the expression gives the end token, and the mask hides end tokens and none of the
+padding.
+
+The labels at padded positions are ignored, so the loss looks normal; only the attention is wrong.
+The correction, proposed in August 2026, was preceded by a count: of 150 tokenizers that the
+examples of the project use, 6 met this fault, and 30 more a second one in the same function, with
+padding on the left.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """An encoder that masks the padding of its tokenizer."""
+
+    def __init__(self, padding_id: int | None = 0, end_id: int = 1) -> None:
+        super().__init__()
+        self.padding_id = self.choose(padding_id, end_id)
+        self.embedding = nn.Embedding(20, 16)
+        self.query_key_value = nn.Linear(16, 48)
+
+    def choose(self, padding_id: int | None, end_id: int) -> int:
+        # the fault: zero is an id, and it is false
+        return padding_id or end_id
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        mask = (ids != self.padding_id)[:, None, :]
+        return x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+class Mended(Broken):
+    """The same, with the end token only if there is no padding token."""
+
+    def choose(self, padding_id: int | None, end_id: int) -> int:
+        return end_id if padding_id is None else padding_id
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences with end tokens, the second with padding."""
+    ids = torch.tensor([[5, 3, 8, 2, 7, 1], [6, 9, 1, 0, 0, 0]])
+    return check_soundness(model, ids, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="A padding id of zero that counts as missing",
+    theme="padding",
+    source="https://github.com/NVIDIA-NeMo/Automodel/pull/3704",
+    found_by="padding amount",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,62 @@
+"""Rows that overwrite each other when their order is restored.
+
+Recurrent layers of torch take a batch sorted by length. A project sorted each batch, ran the
+encoder, and brought the rows back into their order with an in-place scatter, whose source and
+destination were one tensor. A row that is written early overwrites one that has not been read yet,
+and that sequence receives the output of another one.
+
+The outputs are all valid sequences, each of them right for some row. It was found in June 2020,
+when the author compared decoding in batches with decoding one by one: in many batches of ten, half
+of the outputs differed. A batch that is sorted already shows nothing.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """A recurrent encoder that sorts its batch by length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.encoder = nn.GRU(16, 16, batch_first=True)
+
+    def restore(self, rows: Tensor, order: Tensor) -> Tensor:
+        # the fault: rows are overwritten before they are read
+        for source, destination in enumerate(order.tolist()):
+            rows[destination] = rows[source].clone()
+        return rows
+
+    def forward(self, ids: Tensor) -> Tensor:
+        lengths, order = (ids != 0).sum(dim=1).sort(descending=True)
+        x = pack_padded_sequence(self.embedding(ids[order]), lengths.cpu(), batch_first=True)
+        return self.restore(self.encoder(x)[1][0].clone(), order)
+
+
+class Mended(Broken):
+    """The same, with a tensor of its own for the result."""
+
+    def restore(self, rows: Tensor, order: Tensor) -> Tensor:
+        return rows[order.argsort()]
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of three sequences, the longest of which is not the first."""
+    ids = torch.tensor([[6, 9, 1, 0, 0, 0], [5, 3, 8, 2, 7, 4], [7, 2, 4, 9, 0, 0]])
+    return check_soundness(model, ids, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="Rows that overwrite each other when their order is restored",
+    theme="padding",
+    source="https://github.com/mead-ml/mead-baseline/pull/677",
+    found_by="batch",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,59 @@
+"""A state that continues from the previous batch.
+
+The recurrent layers of cudnn.torch kept the hidden state of a call as the first state of the next
+one, unless the size of the batch changed. The function that should reset it had no effect.
+Unrelated sequences were computed as if each were the continuation of another.
+
+In training, the sizes of the batches varied, and each change reset the state. The validation used
+one size, and its numbers looked strange. The author of the report of March 2017 wrote a script that
+calls a layer twice with the same input, which is the shortest test for any model that remembers: in
+evaluation mode the outputs must be equal.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """A recurrent encoder that stores its last hidden state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.GRU(16, 16, batch_first=True)
+        self.hidden: Tensor | None = None
+
+    def first_state(self, x: Tensor) -> Tensor | None:
+        # the fault: only a batch of another size resets the state
+        is_same_size = self.hidden is not None and self.hidden.shape[1] == len(x)
+        return self.hidden if is_same_size else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs, hidden = self.encoder(x, self.first_state(x))
+        self.hidden = hidden.detach()
+        return outputs
+
+
+class Mended(Broken):
+    """The same, with a first state of zeros in each call."""
+
+    def first_state(self, x: Tensor) -> Tensor | None:
+        return None
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences."""
+    return check_soundness(model, torch.randn(2, 6, 16))
+
+
+EXHIBIT = Exhibit(
+    title="A state that continues from the previous batch",
+    theme="layout and modes",
+    source="https://github.com/soumith/cudnn.torch/issues/348",
+    found_by="determinism",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,65 @@
+"""A table left on the device of the first call.
+
+A package of positional encodings computes its table at the first call and keeps it; later calls
+compare the shape of their input with that of the table, and use it again if the two agree. The
+device is not compared.
+
+The shape includes the batch, so that a batch of another size makes a new table, on the right
+device. In the thread of October 2023, the model of the reporter failed with a batch of one and
+worked with any larger one, which hides the cause well: one of the calls on the CPU, before the move
+to the GPU, had a batch of one. The correction, a year later, moves the table to the device of the
+input.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks import sinusoidal_table
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """An encoder that makes its table of positions when it is first called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_key_value = nn.Linear(16, 48)
+        self.table: Tensor | None = None
+
+    def fits(self, table: Tensor, x: Tensor) -> bool:
+        # the fault: a table of the right shape may be on another device
+        return table.shape == x.shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.table is None or not self.fits(self.table, x):
+            self.table = sinusoidal_table(*x.shape[1:]).to(x).repeat(len(x), 1, 1)
+        x = x + self.table
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        return x + F.scaled_dot_product_attention(query, key, value)
+
+
+class Mended(Broken):
+    """The same, with a table that fits in each respect."""
+
+    def fits(self, table: Tensor, x: Tensor) -> bool:
+        return (table.shape, table.device, table.dtype) == (x.shape, x.device, x.dtype)
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences, after a first call."""
+    x = torch.randn(2, 6, 16)
+    model(x)
+    return check_soundness(model, x)
+
+
+EXHIBIT = Exhibit(
+    title="A table left on the device of the first call",
+    theme="layout and modes",
+    source="https://github.com/tatp22/multidim-positional-encoding/issues/33",
+    found_by="device",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

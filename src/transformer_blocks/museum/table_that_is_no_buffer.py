@@ -1,0 +1,62 @@
+"""A table of positions that is no buffer.
+
+RT-DETR computes its positional encodings once and stores them as a plain attribute of the module. A
+module moves and converts its parameters and buffers only. The line that uses the table copies it to
+the device of the input, so that the fault did not show there; every forward pass waits for that
+copy.
+
+Converted to float16, the model stops: the table is still float32, and what is added to it becomes
+float32 before it meets a layer of float16 weights. The report of August 2026 came from an export in
+half precision. A buffer needs the one line that stood beside it as a comment.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks import sinusoidal_table
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """An encoder with a table of positional encodings."""
+
+    table: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_key_value = nn.Linear(16, 48)
+        self.keep(sinusoidal_table(32, 16))
+
+    def keep(self, table: Tensor) -> None:
+        # the fault: model.half() does not convert an attribute
+        self.table = table
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.table[: x.shape[1]].to(x.device)
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        return x + F.scaled_dot_product_attention(query, key, value)
+
+
+class Mended(Broken):
+    """The same, with a buffer."""
+
+    def keep(self, table: Tensor) -> None:
+        self.register_buffer("table", table, persistent=False)
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of two sequences."""
+    return check_soundness(model, torch.randn(2, 6, 16))
+
+
+EXHIBIT = Exhibit(
+    title="A table of positions that is no buffer",
+    theme="layout and modes",
+    source="https://github.com/lyuwenyu/RT-DETR/issues/677",
+    found_by="dtype",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

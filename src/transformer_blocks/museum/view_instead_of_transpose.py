@@ -1,0 +1,61 @@
+"""A view where the axes should be exchanged.
+
+An implementation of TokenLearner needed the sequence on the first axis for the attention of torch
+and wrote ``y.view(8, 512, 3)`` where ``y`` was of shape (512, 8, 3). The shape is right. But a view
+reads the numbers in the order of the memory: the first eight tokens of the new "first sequence" are
+those of several examples.
+
+After the attention, a second view restores the shape, and each number returns to its place, so that
+even a model with the weights of the identity would look right. Only the attention has run over a
+strange selection of tokens. A reader saw it in December 2021.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """An encoder whose attention takes the sequence first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_key_value = nn.Linear(16, 48)
+
+    def exchange(self, x: Tensor) -> Tensor:
+        # the fault: a view changes the shape, but not the order of the numbers
+        return x.contiguous().view(x.shape[1], x.shape[0], -1)
+
+    def attend(self, x: Tensor) -> Tensor:
+        """Compute the attention of a sequence of shape (L, B, d_model)."""
+        heads = self.query_key_value(x).transpose(0, 1).chunk(3, dim=-1)
+        return F.scaled_dot_product_attention(*heads).transpose(0, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.exchange(self.attend(self.exchange(x)))
+
+
+class Mended(Broken):
+    """The same, with a transpose."""
+
+    def exchange(self, x: Tensor) -> Tensor:
+        return x.transpose(0, 1)
+
+
+def examine(model: nn.Module) -> Soundness:
+    """Check the model on a batch of three sequences."""
+    return check_soundness(model, torch.randn(3, 6, 16))
+
+
+EXHIBIT = Exhibit(
+    title="A view where the axes should be exchanged",
+    theme="layout and modes",
+    source="https://github.com/rish-16/tokenlearner-pytorch/issues/1",
+    found_by="batch",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)
