@@ -1,14 +1,13 @@
 """A batch that is taken as the sequence.
 
 The Transformer modules of torch expect the sequence on the first axis and the batch on the second,
-unless they are made with batch_first=True. TabFormer, a model of bank transactions by IBM, passed
-tensors with the batch first. Each transaction attended to the transactions of other customers at
-the same place of the sequence, and to none of its own.
+unless they are made with batch_first=True. TabFormer, a model of bank transactions, passed tensors
+with the batch first. The fields of one transaction should attend to each other; instead, each field
+attended to the field at the same place in the other entries of the batch.
 
-Both axes are just numbers, so no shape fails, and the model trains: other customers tell something
-about the average. A reader corrected it in June 2021, a year after the publication; the same
-default has since been met in many projects. Two rows of one batch that influence each other are its
-sign, and a test with a batch of one finds nothing.
+No shape is wrong, and the model trains. A reader corrected it in June 2021. The same default is met
+in many other projects. Rows of a batch that influence each other are its sign; a test with a batch
+of one does not find it.
 """
 
 import torch

@@ -1,13 +1,13 @@
 """A bidirectional mask in a decoder.
 
-Four models of transformers (RoFormer, BigBird, RemBERT and MegatronBERT) attended to the future
-from version 5.9.0 on. Each of them is an encoder that a flag turns into a decoder. When the code
-that makes masks was rewritten, it called the function for bidirectional masks in both cases.
+From version 5.9.0 of transformers on, four models (RoFormer, BigBird, RemBERT and MegatronBERT)
+attended to later positions in training. Each of them is an encoder that a flag turns into a
+decoder, and the function for bidirectional masks was called in both cases.
 
-Nothing failed: the shapes are the same, and the training loss fell faster than before. The thread
-of September 2026 begins with the loss: it was nearly zero after a few hundred steps on random
-tokens, which no model can predict. A model that reads its own labels has the best loss and is
-useless in generation.
+Nothing failed: the shapes are the same, and the training loss fell faster than before. It was this
+loss that a user reported in September 2026: it was nearly zero after a few hundred steps on random
+tokens, which no model can predict. A model that attends to its own labels has a low loss in
+training and is useless in generation.
 """
 
 import torch

@@ -1,13 +1,13 @@
 """A boolean mask added to the scores.
 
 An attention mask has two forms: booleans, which say which keys are attended to, and numbers, which
-are added to the scores. The public function of torch accepts both and converts the first to the
-second. In diffusers, the path for context parallelism calls the kernel below that function, which
-takes numbers only, and passes the mask as it is.
+are added to the scores. The public function of torch accepts both, and converts the first to the
+second. In diffusers, the path for context parallelism calls the operation below that function,
+which takes numbers only, and passes the mask as it is.
 
 Added to a score, "attend" is one and "do not attend" is zero. The weights change a little, and
-nothing is masked. The thread of July 2026 found it only because another fault of the same path was
-being corrected and the outputs still differed from those of the public function.
+nothing is masked. The issue of July 2026 was separated from one about another fault of the same
+path; each of them alone was enough to make the outputs wrong.
 """
 
 import torch

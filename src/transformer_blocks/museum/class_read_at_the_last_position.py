@@ -4,10 +4,10 @@ A widely read book on language models turns GPT-2 into a classifier of spam: the
 position are the classes. Messages are padded to one length, and the last position of a short one is
 padding.
 
-Training and test use the same length, so that the model learns to classify from padding and reaches
-a good accuracy. A reader who tried the model on his own messages found in March 2025 that it called
-all of them spam. He plotted the probability against the number of padded positions: it changes with
-each of them. The model does what it was trained for, and only at that one length.
+Training and test use the same length, so that the model learns to classify from padded positions. A
+reader who tried it on his own messages found in March 2025 that it called all of them spam, and
+that the probability changes with each further position of padding. The model does what it was
+trained for, at one length only.
 """
 
 import torch

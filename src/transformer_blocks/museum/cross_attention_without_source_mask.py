@@ -1,13 +1,12 @@
 """A cross-attention that does not know the padding of the source.
 
-In the translation example of the Keras documentation, the encoder masks the padding of the source,
-and the self-attention of the decoder masks the future. The cross-attention, between the two,
-received the padding mask of the target, combined with the causal mask, and none of the source.
+In the translation example of Keras, the encoder masks the padding of the source, and the
+self-attention of the decoder masks the future. The cross-attention, between the two, received the
+padding mask of the target, combined with the causal mask, and not that of the source.
 
-All lengths in the example are equal, so the mask of the target fits where that of the source
-belongs. The translations are good, because the model learns which source positions are of no use.
-The correction of August 2022 was found by writing down, for one sentence, which mask reaches which
-layer.
+No error is raised, since the mask can be broadcast to the scores, and a trained model can learn to
+give padded positions small weights. The correction of August 2022 shows the fault by the masks that
+each layer received for one pair of sequences.
 """
 
 import torch

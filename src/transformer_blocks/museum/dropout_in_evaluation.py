@@ -4,10 +4,10 @@ When nanoGPT changed to the fused attention of torch, it passed the dropout rate
 configuration. The function is not a module and does not know the mode of one: it drops attention
 weights whenever the rate is not zero, in evaluation too.
 
-The default rate of the project is zero, so that the published runs were right, and for others the
-validation loss was a little too high, as it is after a bad run. It was corrected in April 2023 by a
-user who trained models with dropout. The same happens with torch.nn.functional.dropout, whose
-argument "training" is true by default.
+The default rate of the project is zero, so that runs with the default settings were right, and in
+all others the validation loss was a little too high. It was corrected in April 2023 by a user who
+trained models with dropout. The same happens with torch.nn.functional.dropout, whose argument
+``training`` is true by default.
 """
 
 import torch

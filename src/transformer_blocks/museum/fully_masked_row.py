@@ -1,14 +1,14 @@
 """A fully masked row that turns a whole batch into NaN.
 
 With padding on the left and a causal mask, the first position of a padded sequence may attend to
-nothing but itself, and it is padding: all its scores are minus infinity. The softmax divides zero
-by zero, and the row is NaN. Its output belongs to a padded position, which no one reads, so it
-seems harmless.
+itself only, and it is padding: all its scores are minus infinity. The softmax divides zero by zero,
+and the row is NaN. It is the output of a padded position, which is not used, so that it seems
+harmless.
 
-It is not. In the next layer the row is a value, and NaN times a weight of zero is NaN: every real
-token of the sequence is lost. In training, the gradients of the whole batch are. The thread on
-torch.nn.MultiheadAttention is from July 2020; the discussion whether such a mask is an error of the
-caller was still open six years later.
+In the next layer, however, the row is a value, and NaN times a weight of zero is NaN: all real
+tokens of the sequence are lost. In training, so are the gradients of the whole batch. The thread on
+torch.nn.MultiheadAttention is of July 2020; whether such a mask is an error of the caller has been
+discussed there for years, and it was still open in 2026.
 """
 
 import torch

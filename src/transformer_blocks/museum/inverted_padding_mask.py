@@ -1,13 +1,11 @@
 """A padding mask with the opposite meaning.
 
-Half of all libraries mark the real tokens with true, the other half mark the padding. A collection
-of encoders for animal sounds passed one mask to models of both kinds. Two of them read it the other
-way round: they attended to the silence at the end of a recording and to nothing else.
+Some libraries mark the real tokens with true, others the padding. A collection of encoders for
+animal sounds passed one mask to models of both kinds. Two of them expect the opposite: they
+attended to the padding of a recording and to nothing else.
 
-A boolean tensor of shape (B, L) fits both meanings, so nothing fails. Recordings without padding,
-as in most tests, give no sign either: all their keys are then masked, which a fused kernel answers
-with zeros. The correction of May 2025 adds an argument that says which meaning is expected, and
-tests.
+A boolean tensor of shape (B, L) fits both meanings, so nothing fails. The correction of May 2025
+adds an argument that states which meaning a model expects, and tests.
 """
 
 import torch

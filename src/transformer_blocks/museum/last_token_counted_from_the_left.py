@@ -1,13 +1,13 @@
 """The last token, counted from the left.
 
 BioGPT classifies a sequence by its last token, and finds it by counting: a row with five real
-tokens ends at position four. With padding on the left the same count points into the front of the
-row.
+tokens ends at position four. With padding on the left, the same count is a position in the front of
+the row.
 
-Fifteen classifiers of transformers once had some form of this line, and a change of January 2025
-corrected them together, after a report for Gemma. BioGPT was missed, because its line was written
-differently. It was found in June 2026: with padding on the left, both the classes and the loss were
-wrong, with neither an error nor a warning.
+The other classifiers of transformers had similar lines, and a change of January 2025 corrected them
+together, after a report about one of them. BioGPT, whose line is written differently, was missed.
+It was found in June 2026: with padding on the left, the classes and the loss were wrong, with
+neither an error nor a warning.
 """
 
 import torch

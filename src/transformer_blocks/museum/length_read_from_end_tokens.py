@@ -1,13 +1,14 @@
 """A length that is read from the end tokens.
 
-Classifiers of transformers looked for the first padding token in the ids and took the position
+Classifiers of transformers searched the ids for the first padding token, and took the position
 before it as the last real one. Llama has no padding token, and it is common to pad with the end
-token instead. In the prompts of a conversation, an end token closes each turn. The class was then
+token instead. In the prompt of a conversation, an end token closes each turn. The class was then
 read after the first turn, not at the end.
 
-The ids alone cannot say which end token is padding; the attention mask can, and was passed, but
-this line did not use it. Nothing fails, and the loss goes down, as the first turn says something
-about the class too. It was reported in December 2024 by a user who read the code.
+The ids alone do not say which end tokens are padding. The attention mask does, and it was passed,
+but this line did not use it. Nothing fails, and the loss falls, as the first turn is informative
+too. It was reported in December 2024 by a user who had read the code. The check finds it by an
+unfinished conversation, whose length only the mask gives.
 """
 
 import torch
@@ -49,9 +50,15 @@ class Mended(Broken):
 
 
 def examine(model: nn.Module) -> Soundness:
-    """Check the model on a batch of two conversations, the second with padding."""
-    ids = torch.tensor([[5, 3, 2, 8, 7, 4, 2], [6, 9, 1, END, END, END, END]])
-    attention_mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
+    """Check the model on three conversations; the last one is not finished."""
+    ids = torch.tensor(
+        [
+            [5, 3, END, 8, 7, 4, END],
+            [6, 9, END, 11, END, END, END],
+            [10, 12, 13, 14, 15, END, END],
+        ]
+    )
+    attention_mask = (torch.arange(7) < torch.tensor([[7], [4], [5]])).long()
     return check_soundness(model, (ids, attention_mask))
 
 

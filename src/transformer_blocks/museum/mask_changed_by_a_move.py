@@ -1,13 +1,13 @@
 """A causal mask that is no longer causal after a move.
 
-In xformers, a mask for several sequences in one row exists in two classes: bidirectional, and
-causal, which inherits from the first. The method that moves a mask to another device was written
-for the first class and makes a new object of that class. A causal mask that is moved comes back
-bidirectional.
+In xformers, a mask for several sequences in one row exists in two classes: a bidirectional one, and
+a causal one that inherits from it. The method that moves a mask to another device was written for
+the first class, and makes a new object of that class. A causal mask is bidirectional after the
+move.
 
-Tests on the CPU never move a mask, and the moved mask has the right device, the right shape and the
-right blocks. Only its triangle is missing. The thread of December 2024 (version 0.0.28.post3)
-prints the mask before and after the move; the correction was released within days.
+A test on the CPU moves no mask, and the moved mask has the right device, shape and blocks; only the
+triangle is missing. The report of December 2024 (version 0.0.28.post3) prints the mask before and
+after the move. The correction followed within days.
 """
 
 import dataclasses

@@ -1,13 +1,12 @@
 """Masked scores of 1e-9 instead of -1e9.
 
-The decoder of the Temporal Fusion Transformer in GluonTS filled the scores of future time steps
-with 1e-9. The sign was meant to be before the one. A score of almost zero is a score like any
-other: the softmax gives the future the weight of an average key.
+The Temporal Fusion Transformer in GluonTS filled masked scores with 1e-9. The minus sign is one
+place too far to the right: -1e9 was meant. A score of almost zero is a score like any other, and
+the softmax gives it about the weight of an average key.
 
-The line looks right at a glance, the numbers are finite, and a forecaster that reads the future
-reports good errors on its training data. The correction of April 2021 changes one character. Its
-reviewer remarked that 1e-9 is probably fine most of the time; only very low scores would be rounded
-away like that.
+The line looks right at a glance, the numbers are finite, and a forecaster that attends to the
+future has a low error in training. The correction of April 2021 moves the sign. Its reviewer
+remarked that 1e-9 was probably fine most of the time too.
 """
 
 import torch

@@ -1,14 +1,13 @@
 """A mean that includes the padding.
 
 A sentence is often represented by the mean of its output vectors. The author of this thread of May
-2022 computed the mean over all positions of the batch and found that a sentence has another vector
-when it is alone: the encoder masks padded keys, but its outputs at padded positions are vectors
-like any others.
+2022 computed the mean over all positions of the batch, and found that the vector of a sentence
+depends on the batch size: the encoder masks padded keys, but its outputs at padded positions are
+vectors like any others.
 
-It was reported as a fault of the library, whose outputs "should be zero" there. Many projects still
-compute the mean so. Cosine similarities stay plausible, and the better and the worse model cannot
-be told from one example: in a project that compared both forms, a score of sentence similarity rose
-by some points without the padding.
+It was reported as a fault of the library, whose outputs he expected to be zero there. Nothing
+fails: the vectors have the right shape, similar sentences still have similar vectors, and a
+sentence that is processed alone has the right one.
 """
 
 import torch

@@ -1,14 +1,12 @@
 """A padding id of zero that counts as missing.
 
 NeMo Automodel chose the id of the padding by ``padding_id or end_id``, so that a tokenizer without
-a padding token uses its end token. For many tokenizers the id of the padding is zero, and in Python
-zero is false: the expression gives the end token, and the mask hides end tokens and none of the
-padding.
+a padding token uses its end token. For some tokenizers the id of the padding is zero, and in Python
+zero is false: the expression gives the end token, and the padding is not recognised.
 
 The labels at padded positions are ignored, so the loss looks normal; only the attention is wrong.
-The correction, proposed in August 2026, was preceded by a count: of 150 tokenizers that the
-examples of the project use, 6 met this fault, and 30 more a second one in the same function, with
-padding on the left.
+The correction, proposed in August 2026, came with a count: of the 150 tokenizers in the examples of
+the project, 6 met this fault, and 30 a second one in the same function, with padding on the left.
 """
 
 import torch

@@ -1,13 +1,13 @@
 """A padding mask read from vectors that are no longer zero.
 
 An early implementation in TensorFlow stored no padding mask. Padding has an embedding of zeros, so
-each attention layer summed the absolute values of its keys: where the sum is zero, there is
-padding. But the positional encoding had been added before, so no key is zero, and nothing was ever
+each attention layer summed its keys over their components: where the sum is zero, there is padding.
+But the positional encoding had been added before, so that no key was zero, and no padding was
 masked.
 
-The code ran, and the model learnt to translate. A short correction of January 2019 names both this
-and a second fault, which is rarer: the sum was taken first and the absolute value second, so that
-positive and negative components could cancel and a real token count as padding.
+The code ran without an error. A short correction of January 2019 names this and a second, rarer
+fault: the sum was taken before the absolute value, so that positive and negative components of a
+real token could cancel, and it was masked as padding.
 """
 
 import torch
@@ -28,7 +28,7 @@ class Broken(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(20, 16, padding_idx=0)
         self.query_key_value = nn.Linear(16, 48)
-        self.register_buffer("table", sinusoidal_table(32, 16), persistent=False)
+        self.register_buffer("table", sinusoidal_table(32, 16).float(), persistent=False)
 
     def is_real(self, embedded: Tensor, x: Tensor) -> Tensor:
         # the fault: the positional encoding makes padding differ from zero

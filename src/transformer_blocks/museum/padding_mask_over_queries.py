@@ -1,12 +1,12 @@
 """A padding mask over the queries instead of the keys.
 
-A much-read implementation of the Transformer gave its padding mask the shape (B, 1, L, 1). The mask
-broadcasts to the scores, but along the wrong axis: it masks the rows of padded queries, whose
-outputs no one reads, and leaves the padded keys, which all real tokens attend to.
+A widely read implementation of the Transformer gave its padding mask the shape (B, 1, L, 1). The
+mask broadcasts to the scores, but along the wrong axis: it masks the rows of padded queries, whose
+outputs are not used, and leaves the padded keys, which all real tokens attend to.
 
-With scores of minus infinity the fully masked rows would have become NaN and the fault would have
-been found on the first day. The code used -10000, which turns such a row into an average instead,
-and ran for years. It was reported in October 2025, by the shapes of the mask, not by a result.
+With scores of minus infinity, the fully masked rows would have become NaN. The code used -10000,
+which turns such a row into an average instead, and it ran for years. It was reported in October
+2025, from the shapes of the mask and not from a result.
 """
 
 import torch

@@ -1,14 +1,14 @@
 """Positions counted through the padding on the left.
 
-A tool that records the activations of language models, nnsight, puts several prompts into one batch
-with padding on the left, and passes the ids and the mask to GPT-2, but no positions. The model then
+A tool that records the activations of language models puts several prompts into one batch with
+padding on the left, and passes the ids and the mask to GPT-2, but no positions. The model then
 counts them from the start of the row: the first real token of a short prompt is not at position
 zero.
 
-The mask is right, so the padding itself is not attended to, and the longest prompt of each batch is
-right. All shorter ones are computed at positions at which GPT-2 never saw the start of a text. The
-report of June 2026 measures it: one padded position changes the most probable next token for most
-prompts, two change it for all. Measurements made with the tool were wrong without a sign.
+The mask is right, so that padding is not attended to, and the longest prompt of each batch is
+right. All shorter ones are computed at shifted positions. The report of June 2026 measures the
+effect: one padded position changes the most probable next token for most prompts, two change it for
+all. There was no error.
 """
 
 import torch

@@ -1,12 +1,12 @@
 """Scores multiplied by the mask before the softmax.
 
-A study of attention pooling in pathology multiplied the scores of each bag of image patches by a
-mask of ones and zeros, and then took the softmax. A masked score becomes zero, and the exponential
-of zero is one: padding gets as much weight as an average patch.
+A study of pathology multiplied the attention scores of each bag of image patches by a mask of ones
+and zeros, and then took the softmax. A masked score becomes zero, and the exponential of zero is
+one: padding gets the weight of an average patch.
 
-A reader of the paper found it in November 2023. The authors could answer that their results stand,
-because they had trained with a batch size of one, where there is no padding. Any larger batch would
-have changed each result without a word.
+A reader of the paper found it in November 2023. The author could answer that the results stand,
+because he had trained with a batch size of one, where there is no padding. With any larger batch,
+every result would have changed without an error.
 """
 
 import torch

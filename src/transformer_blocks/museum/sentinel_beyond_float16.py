@@ -1,13 +1,12 @@
 """A masked score that float16 cannot represent.
 
 The tutorial pytorch-seq2seq fills masked scores with -1e10. In float32 its exponential is zero, as
-it should be. The largest number of float16 is 65504: with 16-bit precision the same line stops with
-an error, "value cannot be converted to type at::Half without overflow".
+it should be. But the largest number of float16 is 65504: with 16-bit precision, the same line stops
+with the error that the value cannot be converted without overflow.
 
-The error is raised only in half precision, and the line had worked in float32 for years. In the
-thread of September 2022, the reporter first proposed minus infinity, met NaN where a row was fully
-masked, and settled on -1e4. Other libraries had the same error with other constants, such as -1e8
-in fairseq.
+The error is raised only in half precision, and the line had worked in float32 for years. In this
+thread of September 2022, the reporter first proposed minus infinity, met NaN, and settled on -1e4.
+Other libraries had the same error with other constants, such as -1e8 in fairseq.
 """
 
 import torch

@@ -1,13 +1,13 @@
 """A softmax over the queries instead of the keys.
 
 In an annotated implementation of a diffusion model, the softmax of the attention scores ran over
-the axis of the queries. The weights of a query then sum to nothing in particular; what each query
-receives depends on all the other queries.
+the axis of the queries. The weights of one query then do not sum to one, and they depend on all the
+other queries.
 
-The matrix is square, so no shape complains, and the model trains. The reporter of September 2022
-compared both forms on CIFAR-10 and found no difference in the quality of the images. Where there
-are masks, the fault does more harm: a padded query takes a share of each key, and in a decoder the
-share that is left depends on later positions.
+The matrix is square, so no shape is wrong, and the model trains. The reporter of September 2022
+compared both forms on CIFAR-10 and found no difference in the quality of the images. With masks,
+the fault does more harm: a padded query takes a share of each key, and in a decoder the weights
+depend on later positions.
 """
 
 import torch

@@ -4,10 +4,9 @@ The recurrent layers of cudnn.torch kept the hidden state of a call as the first
 one, unless the size of the batch changed. The function that should reset it had no effect.
 Unrelated sequences were computed as if each were the continuation of another.
 
-In training, the sizes of the batches varied, and each change reset the state. The validation used
-one size, and its numbers looked strange. The author of the report of March 2017 wrote a script that
-calls a layer twice with the same input, which is the shortest test for any model that remembers: in
-evaluation mode the outputs must be equal.
+In training, most batches differed in size, and each change reset the state. The validation used one
+size, and its results looked strange; this led to the report of March 2017. The shortest test is to
+call a model twice with the same input: in evaluation mode, the outputs must be equal.
 """
 
 import torch

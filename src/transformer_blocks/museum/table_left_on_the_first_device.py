@@ -1,14 +1,13 @@
 """A table left on the device of the first call.
 
-A package of positional encodings computes its table at the first call and keeps it; later calls
-compare the shape of their input with that of the table, and use it again if the two agree. The
+A package of positional encodings computes its table at the first call and stores it. A later call
+compares the shape of its input with that of the table, and uses the table again if they agree. The
 device is not compared.
 
 The shape includes the batch, so that a batch of another size makes a new table, on the right
-device. In the thread of October 2023, the model of the reporter failed with a batch of one and
-worked with any larger one, which hides the cause well: one of the calls on the CPU, before the move
-to the GPU, had a batch of one. The correction, a year later, moves the table to the device of the
-input.
+device. In this thread of October 2023, a model failed with a batch of one and worked with any
+larger one, which does not look like a fault of a table. The correction, a year later, moves the
+table to the device of the input.
 """
 
 import torch

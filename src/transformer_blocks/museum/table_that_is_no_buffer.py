@@ -2,12 +2,11 @@
 
 RT-DETR computes its positional encodings once and stores them as a plain attribute of the module. A
 module moves and converts its parameters and buffers only. The line that uses the table copies it to
-the device of the input, so that the fault did not show there; every forward pass waits for that
-copy.
+the device of the input in each forward pass, so that the fault did not show there.
 
-Converted to float16, the model stops: the table is still float32, and what is added to it becomes
-float32 before it meets a layer of float16 weights. The report of August 2026 came from an export in
-half precision. A buffer needs the one line that stood beside it as a comment.
+Converted to float16, the model stops with an error: the table is still float32, its sum with the
+input is float32 too, and the next layer has weights of float16. The report of August 2026 came from
+an export in half precision. The line that registers a buffer stood beside the fault, as a comment.
 """
 
 import torch
@@ -27,7 +26,7 @@ class Broken(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.query_key_value = nn.Linear(16, 48)
-        self.keep(sinusoidal_table(32, 16))
+        self.keep(sinusoidal_table(32, 16).float())
 
     def keep(self, table: Tensor) -> None:
         # the fault: model.half() does not convert an attribute

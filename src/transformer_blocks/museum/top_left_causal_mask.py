@@ -6,9 +6,9 @@ attends to the first key only. The newest token, which is the only query, then a
 key instead of to all of them.
 
 There is no error, because the mask has the right shape, and the full forward pass of the training
-is right, because there the two corners are on one diagonal. The author of the thread saw that each
-step computed nearly the same vector and asked whether he had misunderstood the function. Several
-libraries have had the same fault since.
+is right, because in a square matrix both corners are on one diagonal. The author of this thread of
+January 2025 saw that each step computed the same vector, and asked whether he had misunderstood the
+function. Several other libraries had the same fault.
 """
 
 import torch

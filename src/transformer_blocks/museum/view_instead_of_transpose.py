@@ -1,13 +1,13 @@
 """A view where the axes should be exchanged.
 
-An implementation of TokenLearner needed the sequence on the first axis for the attention of torch
-and wrote ``y.view(8, 512, 3)`` where ``y`` was of shape (512, 8, 3). The shape is right. But a view
-reads the numbers in the order of the memory: the first eight tokens of the new "first sequence" are
-those of several examples.
+An implementation of TokenLearner needed the sequence on the first axis for the attention of torch,
+and wrote ``y.view(8, 512, 3)`` for a tensor of shape (512, 8, 3). The shape is right. But a view
+leaves the order of the numbers in memory as it is: the new rows hold components of several
+examples.
 
-After the attention, a second view restores the shape, and each number returns to its place, so that
-even a model with the weights of the identity would look right. Only the attention has run over a
-strange selection of tokens. A reader saw it in December 2021.
+After the attention, a second view restores the first shape, and each number returns to its place.
+Nothing fails, but the attention was computed over a selection of tokens without meaning. It was
+reported in December 2021.
 """
 
 import torch

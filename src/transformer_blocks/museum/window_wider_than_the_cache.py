@@ -1,13 +1,12 @@
 """A sliding window one position wider than the cache.
 
 In mlx-lm, each query of a sliding window of 128 positions attended to itself and to the 128
-positions before it: 129 keys. The cache of the decoding steps was written by someone who had
-counted the query among the 128, and kept one key less.
+positions before it: 129 keys. The cache of the decoding steps kept 128 keys, the query among them.
 
-Both readings of "a window of 128" are common, and the fault shows only in sequences longer than the
-window, where one key of 129 is missing: the generated text looks fine. A reader of the code found
-it in August 2025. The discussion first had to settle which of the two was right, and took the
-answer from the reference implementation of the model.
+Both readings of "a window of 128" are common. The fault shows only in sequences longer than the
+window, and there one key of 129 is missing: the generated text looks fine. A maintainer noticed it
+in August 2025. The discussion first had to settle which of the two was right, and followed the
+reference implementation of a model.
 """
 
 import torch
