@@ -50,8 +50,8 @@ class Mended(Broken):
 
 
 def examine(model: nn.Module) -> Soundness:
-    """Check the model on a batch of two sequences, the second with padding."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
+    """Check the model on a batch of two sequences, the second with padding on the left."""
+    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [0, 0, 0, 6, 9, 1]])
     return check_soundness(model, ids, padding_id=0)
 
 
@@ -59,7 +59,7 @@ EXHIBIT = Exhibit(
     title="The last token, counted from the left",
     theme="padding",
     source="https://github.com/huggingface/transformers/pull/46782",
-    found_by="padding side",
+    found_by="padding",
     broken=seeded(Broken),
     mended=seeded(Mended),
     examine=examine,
