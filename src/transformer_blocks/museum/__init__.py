@@ -10,20 +10,17 @@ as you would call it for your own model.
 ``python -m transformer_blocks.museum`` lists the exhibits and shows each of them.
 """
 
-# ruff: noqa: I001  (in teaching order)
 from transformer_blocks.museum.exhibit import (
     THEMES,
     Examination,
     Exhibit,
-    code,
-    difference,
     examine,
     exhibits,
     modules,
     reports,
     seeded,
-    story,
 )
+from transformer_blocks.museum.reading import code, difference, format_result, story
 
 __all__ = [
     "THEMES",
@@ -33,6 +30,7 @@ __all__ = [
     "difference",
     "examine",
     "exhibits",
+    "format_result",
     "modules",
     "reports",
     "seeded",

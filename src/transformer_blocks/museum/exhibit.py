@@ -1,8 +1,9 @@
 """Exhibit: a published fault, and what shows it.
 
-Each file of this package but this one and ``__main__`` is an exhibit. Its docstring has the title
-and the story; its code is the smallest model that has the fault, and the same model with the fault
-mended; its last statement is ``EXHIBIT = Exhibit(...)``. A new file is found without any list.
+Each file of this package but this one, ``reading`` and ``__main__`` is an exhibit. Its docstring
+has the title and the story; its code is the smallest model that has the fault, and the same model
+with the fault mended; its last statement is ``EXHIBIT = Exhibit(...)``. A new file is found without
+any list.
 
 So that the difference between the broken and the mended code can be shown, the mended one is
 
@@ -12,14 +13,11 @@ So that the difference between the broken and the mended code can be shown, the 
 The faulty line follows a comment that begins with ``# the fault:``.
 """
 
-import difflib
 import functools
 import importlib
-import inspect
 import pkgutil
-import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,7 +26,7 @@ import torch
 from transformer_blocks.inspection import Report, Soundness
 
 PACKAGE = __name__.rpartition(".")[0]
-NOT_EXHIBITS = {"exhibit", "__main__"}
+NOT_EXHIBITS = {"exhibit", "reading", "__main__"}
 THEMES = (
     "masks",
     "padding",
@@ -41,7 +39,6 @@ THEMES = (
     "decoding",
 )
 """The themes, in the order in which the museum shows them."""
-FAULT = re.compile(r"#\s*the fault\b", re.IGNORECASE)
 
 Result = TypeVar("Result")
 
@@ -180,89 +177,3 @@ def examine(exhibit: Exhibit) -> Examination:
         seeded(lambda: exhibit.examine(exhibit.broken()))(),
         seeded(lambda: exhibit.examine(exhibit.mended()))(),
     )
-
-
-def story(module: types.ModuleType) -> list[str]:
-    """Read the story of an exhibit: its docstring without the title.
-
-    Args:
-        module: The module of the exhibit.
-
-    Returns:
-        The paragraphs, each of one line.
-    """
-    _, *paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(module.__doc__ or ""))
-    return [" ".join(paragraph.split()) for paragraph in paragraphs]
-
-
-def code(module: types.ModuleType) -> str:
-    """Read the code of an exhibit: its file without the docstring.
-
-    Args:
-        module: The module of the exhibit.
-
-    Returns:
-        The source.
-    """
-    source = inspect.getsource(module)
-    _, _, rest = source.partition('"""')
-    return rest.partition('"""')[2].strip("\n") + "\n"
-
-
-def difference(module: types.ModuleType) -> str:
-    """Compare the broken and the mended code.
-
-    Args:
-        module: The module of the exhibit.
-
-    Returns:
-        A unified difference of each class or function that was mended, without file names. If no
-        pair is found, the lines that are marked as the fault.
-    """
-    parts = []
-    for broken, mended in _pairs(module):
-        before, after = (
-            inspect.cleandoc(f"\n{inspect.getsource(each)}") for each in (broken, mended)
-        )
-        if _neutral(before) == _neutral(after):
-            continue
-        lines = [*difflib.unified_diff(before.splitlines(), after.splitlines(), n=3, lineterm="")]
-        parts.append("\n".join(line for line in lines if not line.startswith(("---", "+++", "@@"))))
-    if not parts:
-        lines = code(module).splitlines()
-        marked = [number for number, line in enumerate(lines) if FAULT.search(line)]
-        parts = ["\n".join(lines[number : number + 2]) for number in marked]
-    return "\n\n".join(parts)
-
-
-def _neutral(source: str) -> str:
-    """Remove from a source what names it broken or mended."""
-    return re.sub("broken|mended", "", source, flags=re.IGNORECASE)
-
-
-def _pairs(module: types.ModuleType) -> Iterator[tuple[Any, Any]]:
-    """Yield the broken and the mended form of each class, method and function."""
-    own = {
-        name: each
-        for name, each in vars(module).items()
-        if (inspect.isclass(each) or inspect.isfunction(each))
-        and each.__module__ == module.__name__
-        and each.__name__ == name
-    }
-    for name, mended in own.items():
-        if "mended" in name.lower():
-            same = [
-                own[other]
-                for other in own
-                if "broken" in other.lower() and _neutral(other) == _neutral(name)
-            ]
-        else:
-            same = []
-        if inspect.isclass(mended):
-            bases = [base for base in mended.__mro__[1:] if base in own.values()]
-            for key, method in vars(mended).items():
-                of_broken = [vars(each)[key] for each in same + bases if key in vars(each)]
-                if inspect.isfunction(method) and of_broken and inspect.isfunction(of_broken[0]):
-                    yield of_broken[0], method
-        elif same:
-            yield same[0], mended
