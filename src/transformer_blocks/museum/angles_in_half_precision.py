@@ -1,0 +1,74 @@
+"""Angles computed in half precision.
+
+gpt-neox, issue 1003 (July 2023), and Hugging Face transformers, issue 25681 (August 2023). The
+frequencies of rotary positional encoding were a buffer of the module, so converting the model to
+float16 or bfloat16 converted them too, and the positions with them. bfloat16 has no number between
+256 and 258, and rounds an angle of a thousand radians to a multiple of four: the sines and cosines
+of distant positions are nearly random. Short prompts, and the first positions of long ones, are
+correct. A comparison of the tables in float16 and float32 showed errors of 0.78 in a cosine.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+TOKENS = torch.randint(1, 10, (2, 300), generator=torch.Generator().manual_seed(0))
+
+
+class Broken(nn.Module):
+    """A causal language model of one layer with rotary positional encoding."""
+
+    frequencies: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 16)
+        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
+        self.register_buffer("frequencies", 10000.0 ** -(torch.arange(8) / 8), persistent=False)
+
+    def angles(self, length: int) -> Tensor:
+        """Compute the angle of each pair at each position, of shape (L, 8)."""
+        # the fault: the frequencies have the dtype of the model
+        return torch.arange(length).to(self.frequencies)[:, None] * self.frequencies
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """Rotate each pair of numbers by its position."""
+        angles = self.angles(x.shape[1])
+        cosine, sine = angles.cos().to(x), angles.sin().to(x)
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compute the logits (B, L, V) of tokens (B, L)."""
+        x = self.embedding(tokens)
+        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        query, key = self.rotate(query), self.rotate(key)
+        return self.output(x + F.scaled_dot_product_attention(query, key, value, is_causal=True))
+
+
+class Mended(Broken):
+    """Computes the angles in float32, whatever the dtype of the model."""
+
+    def angles(self, length: int) -> Tensor:
+        """Compute the angle of each pair at each position, of shape (L, 8)."""
+        positions = torch.arange(length, device=self.frequencies.device)[:, None]
+        return positions * 10000.0 ** -(torch.arange(8, device=positions.device) / 8)
+
+
+def examine(model: Broken) -> Soundness:
+    """Run all checks on sequences of 300 tokens."""
+    return check_soundness(model, TOKENS, causal=True)
+
+
+EXHIBIT = Exhibit(
+    title="Angles computed in half precision",
+    theme="positions",
+    source="https://github.com/EleutherAI/gpt-neox/issues/1003",
+    found_by="dtype",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,92 @@
+"""Beams that attend to another source.
+
+attention-is-all-you-need-pytorch, issue 28 (October 2017). Before a beam search, what the model
+knows of each source sentence, such as the keys and values of cross-attention, is repeated for the
+beams. ``repeat`` gives the rows the order 1, 2, 3, 1, 2, 3, while the search keeps the beams of a
+sentence together: 1, 1, 2, 2, 3, 3. Most rows then translate the source of another sentence. The
+shapes fit, the output is fluent, and a sentence alone in its batch is translated correctly, as in
+most demonstrations.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_blocks.generation import Generation, StepModel
+from transformer_blocks.inspection import Report, check_search
+from transformer_blocks.museum.exhibit import Exhibit
+
+
+class Broken:
+    """Beam search; finished hypotheses stay in the beam and add end tokens at no cost."""
+
+    def rows(self, count: int, beam_size: int) -> Tensor:
+        """Return the row of the model's state that each beam begins with."""
+        # the fault: the beams of a sequence are adjacent
+        return torch.arange(count).repeat(beam_size)
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        model: StepModel,
+        start: Tensor,
+        *,
+        beam_size: int,
+        end_id: int,
+        max_length: int,
+        length_penalty: float,
+    ) -> list[Generation]:
+        """Return the best sequence for each start token (N,)."""
+        count = len(start)
+        model.reorder(self.rows(count, beam_size))
+        tokens = start.repeat_interleave(beam_size)  # (N * beams,)
+        history = tokens[:, None]
+        scores = torch.full((count, beam_size), -torch.inf)
+        scores[:, 0] = 0.0  # all beams begin alike: extend one of them
+        for _ in range(max_length):
+            log_probabilities = model.step(tokens).log_softmax(-1)  # (N * beams, V)
+            ended = (history[:, 1:] == end_id).any(1)
+            log_probabilities[ended] = -torch.inf
+            log_probabilities[ended, end_id] = 0.0
+            candidates = (scores.view(-1, 1) + log_probabilities).view(count, -1)
+            scores, best = candidates.topk(beam_size)
+            parents = best // log_probabilities.shape[1] + beam_size * torch.arange(count)[:, None]
+            tokens = (best % log_probabilities.shape[1]).flatten()
+            history = torch.cat([history[parents.flatten()], tokens[:, None]], dim=1)
+            model.reorder(parents.flatten())
+        real = (history[:, 1:] == end_id).cumsum(1) == 0  # before the first end token
+        lengths = (real.sum(1) + 1).clamp(max=real.shape[1]).view(count, beam_size)
+        rows = (scores / lengths**length_penalty).argmax(1) + beam_size * torch.arange(count)
+        return [
+            Generation(
+                tokens=history[row, 1:][real[row]].tolist(),
+                score=float(scores.flatten()[row]),
+                finished=not bool(real[row].all()),
+            )
+            for row in rows.tolist()
+        ]
+
+
+class Mended(Broken):
+    """Repeats each row where it stands."""
+
+    def rows(self, count: int, beam_size: int) -> Tensor:
+        """Return the row of the model's state that each beam begins with."""
+        return torch.arange(count).repeat_interleave(beam_size)
+
+
+def examine(search: Any) -> Report:
+    """Check the search on small models, whose best sequences are known."""
+    return check_search(search)
+
+
+EXHIBIT = Exhibit(
+    title="Beams that attend to another source",
+    theme="caches",
+    source="https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/28",
+    found_by="decoding",
+    broken=Broken,
+    mended=Mended,
+    examine=examine,
+)

@@ -1,0 +1,70 @@
+"""Layers that begin as copies of one layer.
+
+PyTorch, issues 72253 (February 2022) and 86274 (October 2022). ``torch.nn.TransformerEncoder``
+takes one layer and makes deep copies of it, so all layers begin with the same random numbers. They
+receive different gradients and separate in training, which is why nothing fails; but each layer is
+meant to begin with a draw of its own, and does so everywhere else in torch. ``nn.Transformer``
+hides it by initialising all parameters once more. Both issues were found by comparing the weights
+of two layers, or by reading the source. Torch's documentation now warns of it; the second issue is
+still open.
+"""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 0, 0]])
+
+
+def make_layer() -> nn.TransformerEncoderLayer:
+    """Make a layer with random weights."""
+    return nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+
+
+class Broken(nn.Module):
+    """An encoder of two layers; token 0 is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.layers = nn.Embedding(10, 16), nn.ModuleList(self.make_layers())
+
+    def make_layers(self) -> list[nn.Module]:
+        """Make the layers."""
+        layer = make_layer()
+        # the fault: a copy has the same random numbers
+        return [copy.deepcopy(layer) for _ in range(2)]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compute a vector for each token."""
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=tokens == 0)
+        return x
+
+
+class Mended(Broken):
+    """Makes each layer anew."""
+
+    def make_layers(self) -> list[nn.Module]:
+        """Make the layers."""
+        return [make_layer() for _ in range(2)]
+
+
+def examine(model: Broken) -> Soundness:
+    """Run all checks on a padded batch."""
+    return check_soundness(model, TOKENS, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="Layers that begin as copies of one layer",
+    theme="weights",
+    source="https://github.com/pytorch/pytorch/issues/86274",
+    found_by="initialisation",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

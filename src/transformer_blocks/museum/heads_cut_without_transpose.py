@@ -1,0 +1,79 @@
+"""Heads cut by a view instead of a transpose.
+
+FuxiCTR, issue 30 (June 2022), in three published recommendation models, from a reference
+implementation in a blog; the same line is in Chinese-Text-Classification-Pytorch, issue 53 (July
+2020). A view from (B, L, d_model) to (B, H, L, d_k) without a transpose has the right shape, but it
+cuts the sequence, not the vectors: with four heads, each "head" holds all numbers of a quarter of
+the positions, as if they were shorter vectors at more positions. A token attends to its neighbours
+in that quarter only. The view at the end undoes the first one, so every shape is right, the loss
+falls, and with one head the code is even correct.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+HEADS = 4
+
+
+class Broken(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def split(self, x: Tensor) -> Tensor:
+        """Split vectors (B, L, 16) into heads (B, H, L, 4)."""
+        # the fault: the first L / H positions become the first head
+        return x.view(len(x), HEADS, -1, 16 // HEADS)
+
+    def merge(self, x: Tensor) -> Tensor:
+        """Concatenate the heads (B, H, L, 4) to vectors (B, L, 16)."""
+        return x.reshape(len(x), -1, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend from each position to all positions."""
+        query, key, value = (self.split(each) for each in self.inputs(x).chunk(3, dim=-1))
+        return self.output(self.merge(F.scaled_dot_product_attention(query, key, value)))
+
+
+class Mended(Broken):
+    """Splits each vector, then moves the heads before the positions."""
+
+    def split(self, x: Tensor) -> Tensor:
+        """Split vectors (B, L, 16) into heads (B, H, L, 4)."""
+        return x.view(len(x), -1, HEADS, 16 // HEADS).transpose(1, 2)
+
+    def merge(self, x: Tensor) -> Tensor:
+        """Concatenate the heads (B, H, L, 4) to vectors (B, L, 16)."""
+        return x.transpose(1, 2).reshape(len(x), -1, 16)
+
+
+def examine(model: Broken) -> Report:
+    """Compare with torch's multi-head attention, which has the same weights."""
+    theirs = nn.MultiheadAttention(16, HEADS, batch_first=True)
+    theirs.load_state_dict(
+        {
+            "in_proj_weight": model.inputs.weight,
+            "in_proj_bias": model.inputs.bias,
+            "out_proj.weight": model.output.weight,
+            "out_proj.bias": model.output.bias,
+        }
+    )
+    x = torch.randn(2, 8, 16)
+    return check_equivalence(model, lambda x: theirs(x, x, x, need_weights=False), [x])
+
+
+EXHIBIT = Exhibit(
+    title="Heads cut by a view instead of a transpose",
+    theme="heads",
+    source="https://github.com/reczoo/FuxiCTR/issues/30",
+    found_by="equivalence",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,64 @@
+"""Heads joined without moving them back.
+
+transformer-from-scratch, issue 4 (May 2025) and pull request 6 (March 2026). After attention, the
+heads stand before the positions: (B, H, L, d_k). A reshape to (B, L, d_model) without the transpose
+back joins numbers of different positions, so that the vector of an early token is made of values of
+later ones. In a decoder, the future leaks through the shape, past a correct causal mask. The
+program's test, to learn to copy its input, passed for years: the mixture is always the same, and a
+model with enough parameters learns to undo it.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+HEADS = 4
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]])
+
+
+class Broken(nn.Module):
+    """A decoder-only language model of one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(10, 16), nn.Embedding(32, 16)
+        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
+
+    def merge(self, x: Tensor) -> Tensor:
+        """Concatenate the heads (B, H, L, 4) to vectors (B, L, 16)."""
+        # the fault: four positions of a head become the four heads of a position
+        return x.reshape(len(x), -1, 16)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compute the logits (B, L, V) of tokens (B, L)."""
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        query, key, value = self.inputs(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.output(x + self.merge(attended))
+
+
+class Mended(Broken):
+    """Moves the heads behind the positions before it joins them."""
+
+    def merge(self, x: Tensor) -> Tensor:
+        """Concatenate the heads (B, H, L, 4) to vectors (B, L, 16)."""
+        return x.transpose(1, 2).reshape(len(x), -1, 16)
+
+
+def examine(model: Broken) -> Soundness:
+    """Run all checks on the model as a causal one."""
+    return check_soundness(model, TOKENS, causal=True)
+
+
+EXHIBIT = Exhibit(
+    title="Heads joined without moving them back",
+    theme="heads",
+    source="https://github.com/jsbaan/transformer-from-scratch/issues/4",
+    found_by="causality",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,66 @@
+"""Layers in a list that torch cannot see.
+
+pytorch_robotics_transformer, issue 3 (October 2023); PyTorch, issue 715 (February 2017), and many
+others. Modules in a plain Python list are not registered. The layers compute in every forward pass,
+but ``parameters()`` does not list them: they are not trained, not saved, and stay on the CPU when
+the model moves. On a CPU the training loss even falls, since the embedding and the output layer
+learn around layers that stay random. The reporter noticed that the number of parameters did not
+grow with the number of layers.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 0, 0]])
+
+
+class Broken(nn.Module):
+    """An encoder of two layers; token 0 is padding."""
+
+    layers: Iterable[nn.Module]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 16)
+        self.layers = self.make_layers()
+
+    def make_layers(self) -> Iterable[nn.Module]:
+        """Make the layers."""
+        # the fault: torch does not search a list for modules
+        return [nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True) for _ in range(2)]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compute a vector for each token."""
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=tokens == 0)
+        return x
+
+
+class Mended(Broken):
+    """Registers the layers."""
+
+    def make_layers(self) -> Iterable[nn.Module]:
+        """Make the layers."""
+        return nn.ModuleList(super().make_layers())
+
+
+def examine(model: Broken) -> Soundness:
+    """Run all checks on a padded batch."""
+    return check_soundness(model, TOKENS, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="Layers in a list that torch cannot see",
+    theme="weights",
+    source="https://github.com/maruya24/pytorch_robotics_transformer/issues/3",
+    found_by="device",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,68 @@
+"""Mean of the means of ranks.
+
+Hugging Face transformers, issue 34242 (October 2024), and torchtitan, pull request 2206 (January
+2026). Distributed training averages the gradients of its ranks. Each rank divided its loss by its
+own number of target tokens, so the tokens of a rank with short targets counted more. Days before,
+the same fault had been mended in gradient accumulation, and that change counted the tokens of all
+micro-batches, but only those of one rank. No rank can see it: each one's loss is right by itself,
+the curves fall, and a run with one process is correct.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transformer_blocks.inspection import Report, check_loss
+from transformer_blocks.museum.exhibit import Exhibit
+
+Loss = Callable[[Sequence[tuple[Tensor, Tensor]]], Tensor]
+Parts = Sequence[tuple[Tensor, Tensor]]
+TARGETS = torch.tensor([[3, 1, 4, 1, 5], [2, 7, 0, 0, 0], [1, 0, 0, 0, 0], [1, 8, 2, 8, 0]])
+
+
+def sum_losses(parts: Parts) -> Tensor:
+    """Sum the losses of all target tokens of a rank; target 0 is padding."""
+    losses = [
+        F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum")
+        for logits, targets in parts
+    ]
+    return torch.stack(losses).sum()
+
+
+def count_tokens(parts: Parts) -> Tensor:
+    """Count the target tokens of a rank."""
+    return torch.stack([(targets != 0).sum() for _, targets in parts]).sum()
+
+
+def broken_loss(parts: Parts) -> Tensor:
+    """Compute the loss of micro-batches that are dealt out to two ranks."""
+    ranks = [parts[rank::2] for rank in range(min(2, len(parts)))]
+    # the fault: each rank divides by its own number of tokens
+    losses = [sum_losses(rank) / count_tokens(rank) for rank in ranks]
+    return torch.stack(losses).mean()  # an all-reduce averages
+
+
+def mended_loss(parts: Parts) -> Tensor:
+    """Compute the loss of micro-batches that are dealt out to two ranks."""
+    ranks = [parts[rank::2] for rank in range(min(2, len(parts)))]
+    tokens = torch.stack([count_tokens(rank) for rank in ranks]).sum()  # an all-reduce sums
+    losses = [sum_losses(rank) / tokens * len(ranks) for rank in ranks]
+    return torch.stack(losses).mean()  # an all-reduce averages
+
+
+def examine(loss: Loss) -> Report:
+    """Compare the losses and gradients of a batch that is divided in several ways."""
+    return check_loss(loss, torch.randn(4, 5, 10), TARGETS, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="Mean of the means of ranks",
+    theme="loss",
+    source="https://github.com/huggingface/transformers/issues/34242",
+    found_by="loss",
+    broken=lambda: broken_loss,
+    mended=lambda: mended_loss,
+    examine=examine,
+)

@@ -1,0 +1,83 @@
+"""Rotary pairs of neighbours for weights that pair halves.
+
+candle, issue 3948 (September 2026), in its port of the audio codec Mimi. Rotary positional encoding
+rotates pairs of numbers; some implementations pair neighbours (0 with 1), others the two halves of
+a head (0 with d_k / 2). Both are equally good, but the weights must have been trained with the same
+one. The port paired neighbours, the published weights halves. Only position 0 is unaffected; from
+there on, the outputs drift away. Decoded audio still sounds like speech, so nobody heard it: for
+one clip, 359 of 1008 codes agreed with the original implementation.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+ANGLES = torch.arange(6)[:, None] * 10000.0 ** -(torch.arange(4) / 4)  # (L, d_k / 2)
+
+
+class Broken(nn.Module):
+    """Self-attention of one head of size 8, ported from another library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(8, 24)
+
+    def pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Split the numbers (B, L, 8) into the first and the second ones of each pair."""
+        # the fault: the weights were trained with the halves of a vector as pairs
+        return x[..., 0::2], x[..., 1::2]
+
+    def join(self, first: Tensor, second: Tensor) -> Tensor:
+        """Put the numbers of the pairs back to their places."""
+        return torch.stack([first, second], dim=-1).flatten(-2)
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """Rotate each pair by the angle of its position."""
+        first, second = self.pairs(x)
+        cosine, sine = ANGLES.cos(), ANGLES.sin()
+        return self.join(first * cosine - second * sine, first * sine + second * cosine)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend from each position to all positions."""
+        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        return F.scaled_dot_product_attention(self.rotate(query), self.rotate(key), value)
+
+
+class Mended(Broken):
+    """Pairs the halves of a vector."""
+
+    def pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Split the numbers (B, L, 8) into the first and the second ones of each pair."""
+        return x[..., :4], x[..., 4:]
+
+    def join(self, first: Tensor, second: Tensor) -> Tensor:
+        """Put the numbers of the pairs back to their places."""
+        return torch.cat([first, second], dim=-1)
+
+
+def examine(model: Broken) -> Report:
+    """Compare with the implementation that the weights come from."""
+
+    def original(x: Tensor) -> Tensor:
+        def rotate(x: Tensor) -> Tensor:
+            half_turned = torch.cat([-x[..., 4:], x[..., :4]], dim=-1)
+            return x * ANGLES.cos().repeat(1, 2) + half_turned * ANGLES.sin().repeat(1, 2)
+
+        query, key, value = model.inputs(x).chunk(3, dim=-1)
+        return F.scaled_dot_product_attention(rotate(query), rotate(key), value)
+
+    return check_equivalence(model, original, [torch.randn(2, 6, 8)])
+
+
+EXHIBIT = Exhibit(
+    title="Rotary pairs of neighbours for weights that pair halves",
+    theme="positions",
+    source="https://github.com/huggingface/candle/issues/3948",
+    found_by="equivalence",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,70 @@
+"""Scores scaled by the size of the model.
+
+vit-pytorch, issue 65 (January 2021): the scores were divided by the square root of d_model and not
+of d_k, the size of one head. With eight heads they are 2.8 times too small, and the attention
+weights flatter than they should be. The weights learn to make up for most of it, so that nothing
+but the accuracy tells. The author had written attention for nearly a year when a reader saw it; the
+same division was mended in the code of a well-known lecture on GPT (ng-video-lecture, pull request
+6, January 2023). It matters at once for weights that were trained with the right scale.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+D_MODEL, HEADS = 16, 4
+
+
+class Broken(nn.Module):
+    """Multi-head self-attention, whose heads are summed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(D_MODEL, 3 * D_MODEL)
+
+    def scale(self) -> float:
+        """Compute the factor of the scores."""
+        # the fault: the vectors of a head have D_MODEL / HEADS numbers
+        return 1 / math.sqrt(D_MODEL)
+
+    def heads(self, x: Tensor) -> Tensor:
+        """Compute queries, keys and values, of shape (3, B, H, L, d_k)."""
+        return self.inputs(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend from each position to all positions."""
+        query, key, value = self.heads(x)
+        return (query @ key.mT * self.scale()).softmax(-1) @ value
+
+
+class Mended(Broken):
+    """Scales by the size of a head."""
+
+    def scale(self) -> float:
+        """Compute the factor of the scores."""
+        return 1 / math.sqrt(D_MODEL / HEADS)
+
+
+def examine(model: Broken) -> Report:
+    """Compare with torch's scaled dot-product attention."""
+
+    def theirs(x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(*model.heads(x))
+
+    return check_equivalence(model, theirs, [torch.randn(2, 5, D_MODEL)])
+
+
+EXHIBIT = Exhibit(
+    title="Scores scaled by the size of the model",
+    theme="heads",
+    source="https://github.com/lucidrains/vit-pytorch/issues/65",
+    found_by="equivalence",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

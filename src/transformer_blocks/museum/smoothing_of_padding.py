@@ -1,0 +1,63 @@
+"""Label smoothing of padded targets.
+
+PyTorch, issue 73205 (February 2022), in ``CrossEntropyLoss`` with label smoothing. The loss has two
+parts: the cross-entropy with the target token and that with the uniform distribution. The first one
+skipped ignored targets, the second one did not, so that the model was trained to be uncertain at
+padded positions, and the more so the more padding there was. Either option alone was correct, only
+both together were not. The reporter compared the loss of a padded batch with the loss of its real
+tokens alone; PyTorch 1.12 has it mended.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from transformer_blocks.inspection import Report, check_loss
+from transformer_blocks.museum.exhibit import Exhibit
+
+Loss = Callable[[Sequence[tuple[Tensor, Tensor]]], Tensor]
+TARGETS = torch.tensor([[3, 1, 4, 1, 5], [2, 7, 0, 0, 0], [1, 0, 0, 0, 0], [1, 8, 2, 8, 0]])
+
+
+def broken_sum(logits: Tensor, targets: Tensor) -> Tensor:
+    """Sum the smoothed losses of a part; target 0 is padding."""
+    log_probabilities = logits.log_softmax(-1)
+    of_target = -log_probabilities.gather(-1, targets[..., None])[..., 0]
+    uniform = -log_probabilities.mean(-1)
+    # the fault: the uniform part of a padded target remains
+    return (0.9 * of_target.masked_fill(targets == 0, 0.0) + 0.1 * uniform).sum()
+
+
+def mended_sum(logits: Tensor, targets: Tensor) -> Tensor:
+    """Sum the smoothed losses of a part; target 0 is padding."""
+    log_probabilities = logits.log_softmax(-1)
+    of_target = -log_probabilities.gather(-1, targets[..., None])[..., 0]
+    uniform = -log_probabilities.mean(-1)
+    return (0.9 * of_target + 0.1 * uniform).masked_fill(targets == 0, 0.0).sum()
+
+
+def make_loss(sum_losses: Callable[[Tensor, Tensor], Tensor]) -> Loss:
+    """Make the loss of a batch that is divided into parts, from the sum of one part."""
+
+    def loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        total = torch.stack([sum_losses(logits, targets) for logits, targets in parts]).sum()
+        return total / sum(int((targets != 0).sum()) for _, targets in parts)
+
+    return loss
+
+
+def examine(loss: Loss) -> Report:
+    """Compare the losses and gradients of a batch that is divided in several ways."""
+    return check_loss(loss, torch.randn(4, 5, 10), TARGETS, padding_id=0)
+
+
+EXHIBIT = Exhibit(
+    title="Label smoothing of padded targets",
+    theme="loss",
+    source="https://github.com/pytorch/pytorch/issues/73205",
+    found_by="loss",
+    broken=lambda: make_loss(broken_sum),
+    mended=lambda: make_loss(mended_sum),
+    examine=examine,
+)

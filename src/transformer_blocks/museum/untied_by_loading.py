@@ -1,0 +1,76 @@
+"""Tied weights that are two after loading.
+
+PyTorch, issue 188346 (June 2026): ``load_state_dict(..., assign=True)``, which saves memory, gives
+each name of the state dict a parameter of its own. An output layer that was the same parameter as
+the embedding is not any more. Right after loading, both hold equal numbers and all outputs are
+correct. In further training they separate, the optimiser keeps two states, and a checkpoint that
+stores one of them loses the other. In the training program Lingua (issue 74, January 2025), tied
+weights came apart in another way; there, the training loss fell and the validation loss did not.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Soundness, check_soundness
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]])
+
+
+class Broken(nn.Module):
+    """A causal language model whose output layer is its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.inputs = nn.Embedding(10, 16), nn.Linear(16, 48)
+        self.output = nn.Linear(16, 10, bias=False)
+        self.tie()
+
+    def tie(self) -> None:
+        """Make the output layer share the parameter of the embedding."""
+        self.output.weight = self.embedding.weight
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load weights without a second copy of them in memory."""
+        # the fault: each name gets a parameter of its own
+        return super().load_state_dict(state_dict, strict=strict, assign=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compute the logits (B, L, V) of tokens (B, L)."""
+        x = self.embedding(tokens)
+        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        return self.output(x + F.scaled_dot_product_attention(query, key, value, is_causal=True))
+
+
+class Mended(Broken):
+    """Ties the weights again after loading."""
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load weights without a second copy of them in memory."""
+        result = super().load_state_dict(state_dict, strict=strict, assign=True)
+        self.tie()
+        return result
+
+
+def examine(model: Broken) -> Soundness:
+    """Run all checks on the model as a causal one."""
+    return check_soundness(model, TOKENS, causal=True)
+
+
+EXHIBIT = Exhibit(
+    title="Tied weights that are two after loading",
+    theme="weights",
+    source="https://github.com/pytorch/pytorch/issues/188346",
+    found_by="loading",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)

@@ -1,0 +1,90 @@
+"""Window of keys shifted one step too early.
+
+Hugging Face transformers, issue 37574 (April 2025). Layers with sliding-window attention cached the
+keys of the last W positions in a buffer of W slots, and moved them by one slot once the buffer was
+full. The comparison was not strict: they were already moved when the last free slot was about to be
+filled. One key was lost too early, and a row of zeros was attended to in its place for the next W
+steps. It happens only when the text reaches the length of the window, thousands of tokens in
+published models, and changes few words. The report follows a buffer of eight slots number by
+number; a comment on the fix says that everything depends on the strict inequality.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+WINDOW = 4
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
+
+
+class LanguageModel(nn.Module):
+    """A causal language model of one layer that attends to the last WINDOW positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 16)
+        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compute the logits (B, L, V) of whole sequences (B, L)."""
+        query, key, value = self.inputs(self.embedding(tokens)).chunk(3, dim=-1)
+        visible = torch.ones(tokens.shape[1], tokens.shape[1]).tril().triu(1 - WINDOW).bool()
+        return self.output(F.scaled_dot_product_attention(query, key, value, attn_mask=visible))
+
+
+class BrokenSteps:
+    """Decodes step by step with a buffer of WINDOW keys and values."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+        self.buffer = torch.zeros(len(TOKENS), WINDOW, 32)
+        self.seen = 0
+
+    def is_full(self) -> bool:
+        """Return whether the oldest key has to leave the buffer."""
+        # the fault: one slot is still free
+        return self.seen >= WINDOW - 1
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Append the newest tokens (N,); compute the next logits (N, V)."""
+        query, new = self.model.inputs(self.model.embedding(tokens)).split([16, 32], dim=-1)
+        if self.is_full():
+            self.buffer = self.buffer.roll(-1, dims=1)
+        self.buffer[:, min(self.seen, WINDOW - 1)] = new
+        visible = torch.arange(WINDOW)[None] <= self.seen
+        key, value = self.buffer.chunk(2, dim=-1)
+        self.seen += 1
+        attended = F.scaled_dot_product_attention(query[:, None], key, value, attn_mask=visible)
+        return self.model.output(attended[:, 0])
+
+    def reorder(self, rows: Tensor) -> None:
+        """Reorder the cache along the batch dimension."""
+        self.buffer = self.buffer[rows]
+
+
+class MendedSteps(BrokenSteps):
+    """Shifts the buffer only if all slots hold keys."""
+
+    def is_full(self) -> bool:
+        """Return whether the oldest key has to leave the buffer."""
+        return self.seen > WINDOW - 1
+
+
+def examine(steps: type[BrokenSteps]) -> Report:
+    """Compare the cached steps with a full pass."""
+    model = seeded(LanguageModel)()
+    return check_cache(model, lambda: steps(model), TOKENS)
+
+
+EXHIBIT = Exhibit(
+    title="Window of keys shifted one step too early",
+    theme="caches",
+    source="https://github.com/huggingface/transformers/issues/37574",
+    found_by="cache",
+    broken=lambda: BrokenSteps,
+    mended=lambda: MendedSteps,
+    examine=examine,
+)
