@@ -1,11 +1,11 @@
 """Beams that attend to another source.
 
-attention-is-all-you-need-pytorch, issue 28 (October 2017). Before a beam search, what the model
-knows of each source sentence, such as the keys and values of cross-attention, is repeated for the
-beams. ``repeat`` gives the rows the order 1, 2, 3, 1, 2, 3, while the search keeps the beams of a
-sentence together: 1, 1, 2, 2, 3, 3. Most rows then translate the source of another sentence. The
-shapes fit, the output is fluent, and a sentence alone in its batch is translated correctly, as in
-most demonstrations.
+attention-is-all-you-need-pytorch, issue 28 (October 2017). A beam search repeats what the model
+knows of each sentence, such as the keys and values of its source, once for each beam. ``repeat``
+gives the rows the order 1, 2, 3, 1, 2, 3, while the search kept the beams of a sentence together:
+1, 1, 2, 2, 3, 3. Most rows then translate the source of another sentence. The shapes fit, the
+output is fluent, and a sentence alone in its batch is translated correctly, as in most
+demonstrations.
 """
 
 from typing import Any
@@ -19,59 +19,48 @@ from transformer_blocks.museum.exhibit import Exhibit
 
 
 class Broken:
-    """Beam search; finished hypotheses stay in the beam and add end tokens at no cost."""
+    """Beam search without a length penalty; finished hypotheses stay in the beam."""
 
-    def rows(self, count: int, beam_size: int) -> Tensor:
+    def repeat(self, count: int, beam_size: int) -> Tensor:
         """Return the row of the model's state that each beam begins with."""
-        # the fault: the beams of a sequence are adjacent
+        # the fault: the beams of a sentence are adjacent
         return torch.arange(count).repeat(beam_size)
 
     @torch.no_grad()
     def __call__(
-        self,
-        model: StepModel,
-        start: Tensor,
-        *,
-        beam_size: int,
-        end_id: int,
-        max_length: int,
-        length_penalty: float,
+        self, model: StepModel, start: Tensor, *, beam_size: int, end_id: int, max_length: int
     ) -> list[Generation]:
         """Return the best sequence for each start token (N,)."""
         count = len(start)
-        model.reorder(self.rows(count, beam_size))
-        tokens = start.repeat_interleave(beam_size)  # (N * beams,)
-        history = tokens[:, None]
-        scores = torch.full((count, beam_size), -torch.inf)
-        scores[:, 0] = 0.0  # all beams begin alike: extend one of them
-        for _ in range(max_length):
-            log_probabilities = model.step(tokens).log_softmax(-1)  # (N * beams, V)
-            ended = (history[:, 1:] == end_id).any(1)
+        scores, best = model.step(start).log_softmax(-1).topk(beam_size)  # (N, beams)
+        history = best.view(-1, 1)  # (N * beams, 1)
+        model.reorder(self.repeat(count, beam_size))
+        for _ in range(max_length - 1):
+            log_probabilities = model.step(history[:, -1]).log_softmax(-1)  # (N * beams, V)
+            ended = (history == end_id).any(1)
             log_probabilities[ended] = -torch.inf
             log_probabilities[ended, end_id] = 0.0
             candidates = (scores.view(-1, 1) + log_probabilities).view(count, -1)
             scores, best = candidates.topk(beam_size)
             parents = best // log_probabilities.shape[1] + beam_size * torch.arange(count)[:, None]
-            tokens = (best % log_probabilities.shape[1]).flatten()
-            history = torch.cat([history[parents.flatten()], tokens[:, None]], dim=1)
+            tokens = best % log_probabilities.shape[1]
+            history = torch.cat([history[parents.flatten()], tokens.view(-1, 1)], dim=1)
             model.reorder(parents.flatten())
-        real = (history[:, 1:] == end_id).cumsum(1) == 0  # before the first end token
-        lengths = (real.sum(1) + 1).clamp(max=real.shape[1]).view(count, beam_size)
-        rows = (scores / lengths**length_penalty).argmax(1) + beam_size * torch.arange(count)
+        real = (history == end_id).cumsum(1) == 0  # before the first end token
         return [
             Generation(
-                tokens=history[row, 1:][real[row]].tolist(),
+                tokens=history[row][real[row]].tolist(),
                 score=float(scores.flatten()[row]),
                 finished=not bool(real[row].all()),
             )
-            for row in rows.tolist()
+            for row in range(0, len(history), beam_size)  # the best hypothesis is the first
         ]
 
 
 class Mended(Broken):
     """Repeats each row where it stands."""
 
-    def rows(self, count: int, beam_size: int) -> Tensor:
+    def repeat(self, count: int, beam_size: int) -> Tensor:
         """Return the row of the model's state that each beam begins with."""
         return torch.arange(count).repeat_interleave(beam_size)
 

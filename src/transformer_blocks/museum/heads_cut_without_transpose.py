@@ -24,7 +24,8 @@ class Broken(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.inputs = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.output = nn.Linear(16, 16)
 
     def split(self, x: Tensor) -> Tensor:
         """Split vectors (B, L, 16) into heads (B, H, L, 4)."""
@@ -37,7 +38,7 @@ class Broken(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend from each position to all positions."""
-        query, key, value = (self.split(each) for each in self.inputs(x).chunk(3, dim=-1))
+        query, key, value = (self.split(project(x)) for project in self.inputs)
         return self.output(self.merge(F.scaled_dot_product_attention(query, key, value)))
 
 
@@ -56,10 +57,11 @@ class Mended(Broken):
 def examine(model: Broken) -> Report:
     """Compare with torch's multi-head attention, which has the same weights."""
     theirs = nn.MultiheadAttention(16, HEADS, batch_first=True)
+    projections = [each.state_dict() for each in model.inputs]
     theirs.load_state_dict(
         {
-            "in_proj_weight": model.inputs.weight,
-            "in_proj_bias": model.inputs.bias,
+            "in_proj_weight": torch.cat([each["weight"] for each in projections]),
+            "in_proj_bias": torch.cat([each["bias"] for each in projections]),
             "out_proj.weight": model.output.weight,
             "out_proj.bias": model.output.bias,
         }
