@@ -1,11 +1,14 @@
-"""Angles computed in half precision.
+"""Angles that are computed in half precision.
 
-gpt-neox, issue 1003 (July 2023), and Hugging Face transformers, issue 25681 (August 2023). The
-frequencies of rotary positional encoding were a buffer of the module, so converting the model to
-float16 or bfloat16 converted them too, and the positions with them. bfloat16 has no number between
-256 and 258, and rounds an angle of a thousand radians to a multiple of four: the sines and cosines
-of distant positions are nearly random. Short prompts, and the first positions of long ones, are
-correct. A comparison of the tables in float16 and float32 showed errors of 0.78 in a cosine.
+In GPT-NeoX, the frequencies of rotary positional encoding were a buffer, so that converting the
+model to float16 or bfloat16 converted them too, and then the positions, which took their dtype.
+bfloat16 has no number between 256 and 258. The angle of a distant position is rounded by more than
+a radian, and its sine and cosine are nearly random.
+
+Short sequences are right, and so is the start of long ones. Half precision is expected to change
+the numbers a little, so that nobody looks. The report of July 2023 compares the tables of both
+precisions, and finds cosines that differ by 0.78. An issue of August reports the same of Llama in
+transformers.
 """
 
 import torch
@@ -65,7 +68,7 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Angles computed in half precision",
+    title="Angles that are computed in half precision",
     theme="positions",
     source="https://github.com/EleutherAI/gpt-neox/issues/1003",
     found_by="dtype",

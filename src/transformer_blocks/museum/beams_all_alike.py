@@ -1,11 +1,12 @@
 """Beams that are all alike.
 
-ParlAI, issue 2007 and pull request 2047 (September and October 2019). At the first step, all beams
-hold the start token alone. If all of them are extended, the best token is chosen once for each
-beam; from then on the beams are equal, and so they remain: the search computes greedy decoding K
-times. A refactoring had removed the special case of the first step, although its author had
-compared the outputs before and after it, with one model. Greedy decoding is often nearly as good as
-a beam search; what gave it away was that the K best sequences were one and the same.
+Before the first step of a beam search, all beams hold the start token. If all of them are extended,
+the best candidates are one and the same token, once for each beam. From then on the beams are
+equal, and the search is greedy decoding, done several times.
+
+In ParlAI, this came with a refactoring that removed the special case of the first step. Its author
+had compared the outputs before and after, with one model. A user noticed in September 2019 that a
+search for several sentences returned one sentence several times.
 """
 
 from typing import Any

@@ -1,11 +1,12 @@
-"""Beams that attend to another source.
+"""Beams that continue the translation of another sentence.
 
-attention-is-all-you-need-pytorch, issue 28 (October 2017). A beam search repeats what the model
-knows of each sentence, such as the keys and values of its source, once for each beam. ``repeat``
-gives the rows the order 1, 2, 3, 1, 2, 3, while the search kept the beams of a sentence together:
-1, 1, 2, 2, 3, 3. Most rows then translate the source of another sentence. The shapes fit, the
-output is fluent, and a sentence alone in its batch is translated correctly, as in most
-demonstrations.
+A beam search repeats what the model knows of a sentence, such as the keys and values of its source,
+once for each beam. With repeat, the rows have the order 1, 2, 3, 1, 2, 3. An early Transformer in
+PyTorch did so, while its search kept the beams of a sentence together: 1, 1, 2, 2, 3, 3.
+
+The shapes agree, and each output is a fluent sentence, translated from the source of another. A
+sentence that is alone in its batch is translated correctly, so that a demonstration shows nothing.
+A reader of the code reported it in October 2017.
 """
 
 from typing import Any
@@ -71,7 +72,7 @@ def examine(search: Any) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Beams that attend to another source",
+    title="Beams that continue the translation of another sentence",
     theme="caches",
     source="https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/28",
     found_by="decoding",

@@ -1,12 +1,14 @@
-"""Cache not reordered in beam search.
+"""A cache that is not reordered.
 
-Hugging Face transformers, issues 29730 (March 2024) and 46612 (June 2026). After each step of a
-beam search, the cache must follow the hypotheses that were kept. The search reordered the cache
-only if it had the name ``past_key_values``; Mamba and other models with a recurrent state keep it
-under other names, and each hypothesis went on with the state of another one. Greedy decoding was
-correct, and no shape was wrong. The first report describes only that the text became worse the
-wider the beam was; the cause was found more than two years later, and some models' tests of the
-beam search had passed with it.
+After each step of a beam search, the cache must follow the hypotheses that were kept. The search of
+transformers reordered the cache if it had the name past_key_values. Mamba and other models with a
+recurrent state keep it under other names. Their states stayed where they were, and each hypothesis
+went on with the state of another one.
+
+Greedy decoding was right, and no shape was wrong. A report of March 2024 says only that the text of
+Mamba becomes worse with each further beam. The cause was found in June 2026, more than two years
+later. For some models, the tests of beam search had passed without any reordering; once it was no
+longer skipped, their caches turned out not to support it.
 """
 
 from collections.abc import Callable
@@ -71,7 +73,7 @@ def examine(new_steps: Callable[[], BrokenSteps]) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Cache not reordered in beam search",
+    title="A cache that is not reordered",
     theme="caches",
     source="https://github.com/huggingface/transformers/issues/46612",
     found_by="cache",

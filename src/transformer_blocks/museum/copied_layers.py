@@ -1,12 +1,13 @@
-"""Layers that begin as copies of one layer.
+"""Layers that are copies of one layer.
 
-PyTorch, issues 72253 (February 2022) and 86274 (October 2022). ``torch.nn.TransformerEncoder``
-takes one layer and makes deep copies of it, so all layers begin with the same random numbers. They
-receive different gradients and separate in training, which is why nothing fails; but each layer is
-meant to begin with a draw of its own, and does so everywhere else in torch. ``nn.Transformer``
-hides it by initialising all parameters once more. Both issues were found by comparing the weights
-of two layers, or by reading the source. Torch's documentation now warns of it; the second issue is
-still open.
+torch.nn.TransformerEncoder receives one layer and makes deep copies of it. All layers begin with
+the same random numbers, unlike those of other modules, and unlike those of torch.nn.Transformer,
+which initialises all its parameters once more.
+
+Nothing fails: the layers receive different gradients and become different. Users reported it in
+February and in October 2022; one had read the source, and one compared the weights of two layers.
+It is not visible in any other way. The documentation now warns of it, and the second issue is still
+open.
 """
 
 import copy
@@ -60,7 +61,7 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Layers that begin as copies of one layer",
+    title="Layers that are copies of one layer",
     theme="weights",
     source="https://github.com/pytorch/pytorch/issues/86274",
     found_by="initialisation",

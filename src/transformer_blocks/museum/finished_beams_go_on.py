@@ -1,11 +1,12 @@
 """Finished hypotheses that are extended.
 
-ParlAI, issue 2058 (October 2019), and Sockeye, pull request 233 (December 2017). A hypothesis that
-had produced the end token was extended like the others. What follows the end token is cut off when
-the sequence is printed, so that no output looks wrong; but the tokens after it cost
-log-probability, and copies of one sequence that differ only behind its end fill the beam. The
-search becomes weaker without a sign. At Sockeye, a picture of the beam showed it, which was drawn
-for another purpose; at ParlAI, a print of the list of hypotheses.
+A hypothesis with the end token is finished. The search of ParlAI extended it like all others. What
+follows the end token is not printed, but it lowers the score of the hypothesis, and copies that
+differ in it fill the beam.
+
+No output looks wrong; the search is only weaker than its beam size promises. In October 2019,
+someone printed the list of hypotheses and saw that many had several end tokens. In Sockeye, a
+similar fault was found in 2017 in a drawing of the beam, which was made for another purpose.
 """
 
 from typing import Any

@@ -1,12 +1,13 @@
-"""Heads cut by a view instead of a transpose.
+"""Heads that are cut from the sequence.
 
-FuxiCTR, issue 30 (June 2022), in three published recommendation models, from a reference
-implementation in a blog; the same line is in Chinese-Text-Classification-Pytorch, issue 53 (July
-2020). A view from (B, L, d_model) to (B, H, L, d_k) without a transpose has the right shape, but it
-cuts the sequence, not the vectors: with four heads, each "head" holds all numbers of a quarter of
-the positions, as if they were shorter vectors at more positions. A token attends to its neighbours
-in that quarter only. The view at the end undoes the first one, so every shape is right, the loss
-falls, and with one head the code is even correct.
+To split vectors into heads, a tensor (B, L, d_model) is viewed as (B, L, H, d_k), and two axes are
+exchanged. FuxiCTR, a library of recommendation models, viewed it as H times as many sequences of
+vectors of size d_k. The shape is right, but each head holds all numbers of some of the positions,
+not some numbers of all positions. Attention reaches a part of the sequence only.
+
+After the attention, a second view undoes the first, so that each number returns to its place; and
+with one head, the code is right. Three models used it, until a maintainer noticed in June 2022. The
+lines came from a published reference implementation.
 """
 
 import torch
@@ -71,7 +72,7 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Heads cut by a view instead of a transpose",
+    title="Heads that are cut from the sequence",
     theme="heads",
     source="https://github.com/reczoo/FuxiCTR/issues/30",
     found_by="equivalence",

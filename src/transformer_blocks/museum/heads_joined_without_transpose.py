@@ -1,11 +1,13 @@
-"""Heads joined without moving them back.
+"""Heads that are joined without a transpose.
 
-transformer-from-scratch, issue 4 (May 2025) and pull request 6 (March 2026). After attention, the
-heads stand before the positions: (B, H, L, d_k). A reshape to (B, L, d_model) without the transpose
-back joins numbers of different positions, so that the vector of an early token is made of values of
-later ones. In a decoder, the future leaks through the shape, past a correct causal mask. The
-program's test, to learn to copy its input, passed for years: the mixture is always the same, and a
-model with enough parameters learns to undo it.
+After attention, the heads are an axis before the positions: (B, H, L, d_k). A Transformer written
+from scratch reshaped this to (B, L, d_model) without exchanging the two axes first. The vector of a
+position was then joined from one head of several positions. In the decoder, later positions were
+among them: information leaks past a correct causal mask.
+
+The test of the project, a training on the task of copying, passed. When the author mended it in
+March 2026, he explained why: the mixture is always the same, and a model with many parameters
+learns to undo it on an easy task. A reader had asked about the line ten months before.
 """
 
 import torch
@@ -55,7 +57,7 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Heads joined without moving them back",
+    title="Heads that are joined without a transpose",
     theme="heads",
     source="https://github.com/jsbaan/transformer-from-scratch/issues/4",
     found_by="causality",

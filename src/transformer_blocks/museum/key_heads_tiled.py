@@ -1,12 +1,13 @@
-"""Key heads repeated in another order than the queries.
+"""Key heads in another order than their queries.
 
-ONNX, pull request 7274 (September 2025), in the reference definition of its Attention operator. In
-grouped-query attention, consecutive query heads share a key head: with four query heads and two
-key heads, the keys must be repeated as 0, 0, 1, 1. Tiling gives 0, 1, 0, 1, the same shape. A model
-trained with either order is as good as with the other; one whose weights come from elsewhere, as
-all weights of an exported model do, pairs half of its queries with keys that were trained for
-others. With a single key head, or as many as query heads, both orders are the same, so that a test
-of these two cases passes.
+In grouped-query attention, consecutive query heads share a key head: four query heads need two key
+heads in the order 0, 0, 1, 1. The definition of the Attention operator in ONNX tiled them to 0, 1,
+0, 1, while torch repeats each one.
+
+Both orders have the same shape, and a model that is trained with one of them is as good as with the
+other. Weights that come from elsewhere pair half of their queries with the wrong keys. If there is
+one key head, or as many as query heads, the two orders are equal. A change of September 2025
+proposes the order of torch.
 """
 
 import torch
@@ -32,7 +33,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Let torch share the key heads."""
-        return F.scaled_dot_product_attention(*self.heads(x), enable_gqa=True)
+        query, key, value = self.heads(x)
+        return F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
 
 
 class Broken(Attention):
@@ -65,7 +67,7 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Key heads repeated in another order than the queries",
+    title="Key heads in another order than their queries",
     theme="heads",
     source="https://github.com/onnx/onnx/pull/7274",
     found_by="equivalence",

@@ -1,11 +1,12 @@
-"""Layers in a list that torch cannot see.
+"""Layers in a list that torch does not see.
 
-pytorch_robotics_transformer, issue 3 (October 2023); PyTorch, issue 715 (February 2017), and many
-others. Modules in a plain Python list are not registered. The layers compute in every forward pass,
-but ``parameters()`` does not list them: they are not trained, not saved, and stay on the CPU when
-the model moves. On a CPU the training loss even falls, since the embedding and the output layer
-learn around layers that stay random. The reporter noticed that the number of parameters did not
-grow with the number of layers.
+A robotics Transformer kept its layers in a Python list. Modules in a list are not registered: they
+compute in the forward pass, but they are no parameters of the model. They are not trained, not
+saved, and stay where they are if the model moves.
+
+On a CPU nothing fails, and the loss falls, as other parts of the model learn around random layers.
+A reader noticed in October 2023 that the number of trainable parameters did not grow with the
+number of layers. The first issue about it in torch is of February 2017.
 """
 
 from collections.abc import Iterable
@@ -56,7 +57,7 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Layers in a list that torch cannot see",
+    title="Layers in a list that torch does not see",
     theme="weights",
     source="https://github.com/maruya24/pytorch_robotics_transformer/issues/3",
     found_by="device",

@@ -1,12 +1,13 @@
-"""Length penalty in the wrong direction.
+"""A length penalty in the wrong direction.
 
-Hugging Face transformers, issues 4915 (June 2020), 18208 (July 2022) and 18971 (September 2022). A
-beam search divides the log-probability of a hypothesis by a power of its length. As logarithms of
-probabilities are negative, dividing by more makes the score *better*: a larger exponent favours
-longer sequences. The documentation of ``generate`` said the opposite until September 2022, as one
-would expect of a penalty. Whoever chose the exponent, or wrote a search, by that sentence had the
-sign wrong, as the search below has. The outputs are fluent either way, only shorter or longer than
-meant; the first issue was closed without a change.
+A beam search divides the log-probability of a hypothesis by a power of its length. A
+log-probability is negative, so that dividing it makes it larger: a large exponent favours long
+sequences. The documentation of transformers said the opposite until September 2022, and one would
+expect the opposite of a penalty. A search that is written as it said, like this one, has the sign
+wrong.
+
+The outputs are fluent sequences, only shorter or longer than was wanted. The first issue, of June
+2020, was closed without a change; two of 2022 reported again that the length goes the other way.
 """
 
 from typing import Any
@@ -85,7 +86,7 @@ def examine(search: Any) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Length penalty in the wrong direction",
+    title="A length penalty in the wrong direction",
     theme="decoding",
     source="https://github.com/huggingface/transformers/issues/4915",
     found_by="decoding",

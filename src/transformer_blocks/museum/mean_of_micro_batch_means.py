@@ -1,12 +1,12 @@
-"""Mean of the means of micro-batches.
+"""A mean of the means of micro-batches.
 
-Hugging Face transformers, issue 24725 (July 2023). Gradient accumulation divides a batch into
-micro-batches and averages their losses, each of which is a mean over the tokens of its own
-micro-batch. The tokens of a micro-batch with few targets then count more than those of one with
-many, and the result depends on how the sequences are dealt out. With sequences of one length the
-two are equal, and both losses fall. The issue named the cause and was closed. It was mended in
-October 2024, after others had plotted the losses of runs with and without accumulation, which
-should have been the same.
+Gradient accumulation divides a batch into micro-batches. The trainer of transformers averaged their
+losses, each of which is a mean over the tokens of one micro-batch. Tokens of a micro-batch with few
+targets then count more than those of one with many.
+
+The loss falls in either case, and sequences of equal length give equal results. An issue of July
+2023 stated the cause and was closed. Others measured in October 2024 that runs which should have
+been equal were not, and the library changed how it divides.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ def examine(loss: Loss) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Mean of the means of micro-batches",
+    title="A mean of the means of micro-batches",
     theme="loss",
     source="https://github.com/huggingface/transformers/issues/24725",
     found_by="loss",

@@ -1,11 +1,13 @@
-"""Mean of the means of ranks.
+"""A mean of the means of ranks.
 
-Hugging Face transformers, issue 34242 (October 2024), and torchtitan, pull request 2206 (January
-2026). Distributed training averages the gradients of its ranks. Each rank divided its loss by its
-own number of target tokens, so the tokens of a rank with short targets counted more. Days before,
-the same fault had been mended in gradient accumulation, and that change counted the tokens of all
-micro-batches, but only those of one rank. No rank can see it: each one's loss is right by itself,
-the curves fall, and a run with one process is correct.
+Distributed training averages the gradients of its ranks. In the trainer of transformers, each rank
+divided its loss by the number of its own target tokens, so that a token counts more the fewer there
+are on its rank.
+
+Days before, in October 2024, the same fault had been mended for gradient accumulation: the tokens
+of all micro-batches were counted, but of one rank only. No rank can notice it. Each computes a
+correct mean, and with one process the result is right. torchtitan divided in the same way until
+January 2026.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +60,7 @@ def examine(loss: Loss) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Mean of the means of ranks",
+    title="A mean of the means of ranks",
     theme="loss",
     source="https://github.com/huggingface/transformers/issues/34242",
     found_by="loss",

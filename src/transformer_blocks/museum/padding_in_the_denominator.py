@@ -1,11 +1,13 @@
-"""Padding counted in the mean.
+"""Padding that counts in the mean of a loss.
 
-Burn, issue 5568 (September 2026); segmentation_models.pytorch, issue 852 (February 2024), and
-pytorch-seq2seq, issue 125 (February 2018), describe the same. The losses of padded targets were set
-to zero, and then the mean was taken over all positions, padded ones included. The more padding a
-batch has, the smaller its loss and its gradient, so that the learning rate depends on how the
-sequences were sorted into batches. The masking itself is visible in the code and correct; the
-documentation promised that padding has no influence.
+The cross-entropy of Burn set the losses at padded targets to zero, and then took the mean over all
+positions, padded ones included. The more padding a batch has, the smaller are its loss and its
+gradient.
+
+The masking stands in the code, and works; the denominator does not know of it. The loss falls, and
+a batch without padding is right. The report of September 2026 adds one padded target to a batch and
+shows that the loss becomes smaller, which the documentation excludes. Issues of 2018 and 2024
+describe the same in other libraries.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +47,7 @@ def examine(loss: Loss) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Padding counted in the mean",
+    title="Padding that counts in the mean of a loss",
     theme="loss",
     source="https://github.com/tracel-ai/burn/issues/5568",
     found_by="loss",

@@ -1,12 +1,13 @@
 """Positional encodings along the batch.
 
-C.Origami, issue 42 (April 2024); numpy-transformer, issue 1 (January 2023), and others have the
-same line. The positional encoding of torch's tutorial has the shape (max_length, 1, d_model) and
-takes its first ``x.size(0)`` rows: inputs were (L, B, d_model) there. In a model whose batch comes
-first, broadcasting adds the encoding of position i to all tokens of the i-th sequence of the batch.
-All shapes fit, as long as the batch is not larger than the table. The model has no positions
-within a sequence; what it has learned depends on the place of a sequence in its batch. One reporter
-had taken the rising validation loss for overfitting.
+The positional encoding of a tutorial of torch has the shape (max_length, 1, d_model), for inputs
+whose first axis is the sequence. Its forward method takes as many encodings as the first axis is
+long. C.Origami, a model of genomes, copied it into an encoder whose first axis is the batch: the
+encoding of position i was added to all positions of the i-th sequence.
+
+Broadcasting hides it, as long as no batch is longer than the table. The model has no positions, but
+a mark on each sequence of a batch. A reader reported it in April 2024. Another project had the same
+line until 2023; there, a user had first taken the rising validation loss for overfitting.
 """
 
 import torch

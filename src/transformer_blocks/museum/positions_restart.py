@@ -1,10 +1,12 @@
-"""Positions that start again at each cached step.
+"""Positions that start again at each step.
 
-mlx-lm, pull request 93 (April 2025): its GPT-2 numbered the positions from zero in every call, and
-gave a call with a single token no position at all. That is right for a full pass and a prompt. In a
-decoding step, the call contains the newest token alone, so that no generated token had its
-position, and their keys went into the cache like that. The largest GPT-2 hardly needed them and
-still wrote sensible text; the smaller ones wrote distorted and repetitive text.
+The GPT-2 of mlx-lm numbered positions from zero in every call, and left them out if the call had a
+single token. That is right for a prompt. In a decoding step, the call has the newest token only, so
+that generated tokens had no positions, and their keys went into the cache without them.
+
+Prompts are processed correctly, and no shape is wrong. The correction of April 2025 mentions that
+the largest GPT-2 writes sensible text even so, while the smaller ones repeat themselves or write
+nonsense.
 """
 
 import torch
@@ -73,7 +75,7 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Positions that start again at each cached step",
+    title="Positions that start again at each step",
     theme="caches",
     source="https://github.com/ml-explore/mlx-lm/pull/93",
     found_by="cache",

@@ -1,12 +1,14 @@
-"""Relative positions that are all zero in a decoding step.
+"""Distances that are zero in every decoding step.
 
-Hugging Face transformers, issue 19045 (September 2022): BERT with relative positions, used as a
-decoder. The distances between queries and keys were computed from the number of queries alone. In a
-full pass there are as many queries as keys. In a cached step there is one query, so that its
-distance to every key in the cache became 0, and broadcasting made the shapes fit. Training and
-evaluation, which use full passes, were correct. The reporter found it by comparing the attention
-weights of BERT with and without the cache; absolute positions gave equal weights, relative ones did
-not.
+BERT can be used as a decoder, and with relative positions. In transformers, the distances between
+queries and keys were computed from the number of queries alone. A full pass has as many queries as
+keys. A cached step has one query, whose distance to each key became zero; broadcasting made the
+shapes fit.
+
+Training and evaluation, which use full passes, were right. In September 2022, a user compared the
+attention weights of a small model with and without the cache: with absolute positions they were
+equal, with relative ones they were not. The test that came with the correction makes this
+comparison.
 """
 
 import torch
@@ -75,7 +77,7 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Relative positions that are all zero in a decoding step",
+    title="Distances that are zero in every decoding step",
     theme="positions",
     source="https://github.com/huggingface/transformers/issues/19045",
     found_by="cache",

@@ -1,11 +1,13 @@
-"""Rotary angles of another offset.
+"""Rotary angles of another position.
 
-rotary-embedding-torch, issue 11 (August 2023). The angles of a sequence are the same in every
-layer, so the library stored them in a dictionary. The name under which they were stored contained
-the length of the sequence, but not the position of its first token. A full pass asks for one length
-from position 0 and is correct. Cached decoding asks for length 1 at each step, and always received
-the angles of the first step: all queries and keys were rotated alike, which is as good as no
-positions at all. The text stays fluent for a while, since no shape and no value looks wrong.
+Rotary positional encoding rotates the queries and keys of all layers by the same angles. A package
+computes them once and stores them in a dictionary. The key of an entry was the length of the
+sequence; the position of its first token was not part of it.
+
+A full pass has one length and begins at position zero, so that training was right. In cached
+decoding, each step has the length 1, and received the angles of the first step: all positions were
+the same. No shape and no value looks wrong. A user found it in August 2023 by reading the function:
+whichever offset is passed, the result is that of the first call.
 """
 
 import torch
@@ -85,7 +87,7 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Rotary angles of another offset",
+    title="Rotary angles of another position",
     theme="positions",
     source="https://github.com/lucidrains/rotary-embedding-torch/issues/11",
     found_by="cache",

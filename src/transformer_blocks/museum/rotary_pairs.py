@@ -1,11 +1,13 @@
-"""Rotary pairs of neighbours for weights that pair halves.
+"""Rotary pairs that differ from those of the weights.
 
-candle, issue 3948 (September 2026), in its port of the audio codec Mimi. Rotary positional encoding
-rotates pairs of numbers; some implementations pair neighbours (0 with 1), others the two halves of
-a head (0 with d_k / 2). Both are equally good, but the weights must have been trained with the same
-one. The port paired neighbours, the published weights halves. Only position 0 is unaffected; from
-there on, the outputs drift away. Decoded audio still sounds like speech, so nobody heard it: for
-one clip, 359 of 1008 codes agreed with the original implementation.
+Rotary positional encoding rotates pairs of numbers. Some implementations pair neighbours, others
+the first half of a vector with the second. Either is as good, but the weights of a model fit one of
+them. The port of the audio codec Mimi to candle paired neighbours, and its weights had been trained
+with halves.
+
+The first position is not rotated, and is right; with each further one, the outputs drift away. The
+report of September 2026 compares the codes of one recording with those of the original
+implementation: 359 of 1008 agree. Yet decoded audio still sounds like speech, and nothing fails.
 """
 
 import torch
@@ -73,7 +75,7 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Rotary pairs of neighbours for weights that pair halves",
+    title="Rotary pairs that differ from those of the weights",
     theme="positions",
     source="https://github.com/huggingface/candle/issues/3948",
     found_by="equivalence",

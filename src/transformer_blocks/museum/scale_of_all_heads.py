@@ -1,11 +1,13 @@
-"""Scores scaled by the size of the model.
+"""Scores that are scaled by the size of the model.
 
-vit-pytorch, issue 65 (January 2021): the scores were divided by the square root of d_model and not
-of d_k, the size of one head. With eight heads they are 2.8 times too small, and the attention
-weights flatter than they should be. The weights learn to make up for most of it, so that nothing
-but the accuracy tells. The author had written attention for nearly a year when a reader saw it; the
-same division was mended in the code of a well-known lecture on GPT (ng-video-lecture, pull request
-6, January 2023). It matters at once for weights that were trained with the right scale.
+Attention scores are divided by the square root of d_k, the size of one head. vit-pytorch divided by
+that of d_model, the size of all heads together. With eight heads, the scores were 2.8 times too
+small, and the attention weights too even.
+
+The weights of a model can grow to make up for it, so that training shows little. It matters at once
+if the weights were trained with the right scale. A reader saw it in January 2021; the author
+answered that he had written attention for nearly a year, and still made such mistakes. A well-known
+lecture on GPT had the same line until 2023.
 """
 
 import math
@@ -60,7 +62,7 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Scores scaled by the size of the model",
+    title="Scores that are scaled by the size of the model",
     theme="heads",
     source="https://github.com/lucidrains/vit-pytorch/issues/65",
     found_by="equivalence",

@@ -1,11 +1,13 @@
-"""Search that stops at the first finished hypothesis.
+"""A search that ends with its first finished hypothesis.
 
-Joey NMT, issue 148 (April 2021); XNMT, pull request 572 (May 2019), is similar. The search of a
-sentence ended as soon as its most probable hypothesis was finished. Without a length penalty that
-is right, since every further token only lowers a log-probability, and so a reviewer argued. But
-hypotheses are compared after division by their length penalty, and an unfinished one may still
-become the best. The outputs are good and a little too short. A maintainer who tried the change on a
-German-English data set saw an improvement.
+The beam search of Joey NMT was over for a sentence as soon as its most probable hypothesis was
+finished. Each further token lowers a log-probability, so that no other hypothesis can become more
+probable. But hypotheses are compared after a division by their length penalty, and a longer one may
+still have the best score.
+
+The translations are good, and a little too short. A reader asked about the line in April 2021, and
+a reviewer defended it by the argument above, until the length penalty was mentioned. On the data
+set on which the correction was tried, it improved the translations.
 """
 
 from typing import Any
@@ -84,7 +86,7 @@ def examine(search: Any) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Search that stops at the first finished hypothesis",
+    title="A search that ends with its first finished hypothesis",
     theme="decoding",
     source="https://github.com/joeynmt/joeynmt/issues/148",
     found_by="decoding",

@@ -1,12 +1,12 @@
-"""Sine and cosine of different frequencies.
+"""A sine and a cosine of different frequencies.
 
-attention-is-all-you-need-pytorch, issue 32 (November 2017); Kyubyong/transformer, issue 38 (June
-2018), and DeepCTR, issue 379 (June 2021), have the same line. In the paper, column 2i is the sine
-and column 2i + 1 the cosine of one angle, which is what makes a shift by some positions a rotation
-of each pair. The code counted the columns instead of the pairs: each column had a frequency of its
-own, and the frequencies fell twice as fast. Every position still has a different encoding, and
-models train with it. The fault survived for years in code that many copied, since no output can be
-called wrong without the formula beside it.
+In the paper, columns 2i and 2i + 1 of the positional encoding are the sine and the cosine of one
+angle. An early Transformer in PyTorch counted columns instead of pairs: each column had a frequency
+of its own, and the frequencies fell twice as fast as they should.
+
+The encodings of all positions still differ, and models train with them; no output can be called
+wrong unless it is compared with the formula. A reader did so in November 2017. The same line was
+reported in a second implementation in 2018, and in a third in 2021.
 """
 
 import torch
@@ -50,7 +50,7 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Sine and cosine of different frequencies",
+    title="A sine and a cosine of different frequencies",
     theme="positions",
     source="https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/32",
     found_by="equivalence",

@@ -1,11 +1,12 @@
-"""Label smoothing of padded targets.
+"""Padded targets that are smoothed.
 
-PyTorch, issue 73205 (February 2022), in ``CrossEntropyLoss`` with label smoothing. The loss has two
-parts: the cross-entropy with the target token and that with the uniform distribution. The first one
-skipped ignored targets, the second one did not, so that the model was trained to be uncertain at
-padded positions, and the more so the more padding there was. Either option alone was correct, only
-both together were not. The reporter compared the loss of a padded batch with the loss of its real
-tokens alone; PyTorch 1.12 has it mended.
+The cross-entropy with label smoothing has two parts, one for the target token and one for the
+uniform distribution over all tokens. In torch, the first part left out ignored targets, and the
+second did not: a model was also trained to be uncertain at padded positions.
+
+Ignored targets alone were right, and so was label smoothing alone. In February 2022, a user
+compared the loss of a padded batch with that of its real tokens, with and without smoothing. In
+version 1.12 it is mended.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +54,7 @@ def examine(loss: Loss) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Label smoothing of padded targets",
+    title="Padded targets that are smoothed",
     theme="loss",
     source="https://github.com/pytorch/pytorch/issues/73205",
     found_by="loss",

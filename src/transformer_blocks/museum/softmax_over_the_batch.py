@@ -1,11 +1,12 @@
-"""Softmax along the batch.
+"""A softmax over the batch.
 
-PyTorch-NLP, issue 2 (March 2018). The attention weights were normalised along the first dimension
-of the scores, which is the batch, and not along the keys. The weights of a key then sum to one over
-the sequences that happen to be in the batch. In a large batch they look like small probabilities,
-and a model trains with them. It was found because the example of the documentation has a batch of
-one: there, every weight is exactly 1, whatever the inputs. torch's softmax, if it is called without
-a dimension, chooses the first one of three as well.
+The attention module of PyTorch-NLP normalised its scores along the first axis. That is the batch:
+the weights of one key sum to one over the sequences that happen to be together.
+
+In a large batch, such weights are small positive numbers like any others, and a model trains with
+them. In a batch of one, each weight is exactly one, whatever the inputs are. The example in the
+documentation had a batch of one, and a user who printed its weights reported the fault in March
+2018.
 """
 
 import torch
@@ -51,7 +52,7 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Softmax along the batch",
+    title="A softmax over the batch",
     theme="heads",
     source="https://github.com/PetrochukM/PyTorch-NLP/issues/2",
     found_by="batch",

@@ -1,11 +1,13 @@
-"""Tied weights that are two after loading.
+"""Tied weights that are untied by loading.
 
-PyTorch, issue 188346 (June 2026): ``load_state_dict(..., assign=True)``, which saves memory, gives
-each name of the state dict a parameter of its own. An output layer that was the same parameter as
-the embedding is not any more. Right after loading, both hold equal numbers and all outputs are
-correct. In further training they separate, the optimiser keeps two states, and a checkpoint that
-stores one of them loses the other. In the training program Lingua (issue 74, January 2025), tied
-weights came apart in another way; there, the training loss fell and the validation loss did not.
+An output layer is often the same parameter as the embedding. To save memory, a state dict can be
+loaded with assign=True, which makes its tensors the parameters. Each name then has a parameter of
+its own, and the two weights are no longer one.
+
+Right after loading they hold the same numbers, and all outputs are right. It shows if the training
+continues: the two drift apart, and the optimiser treats them as two. The issue on torch is of June
+2026. In Lingua, a program for training language models, tied weights came apart in another way
+(January 2025): the training loss fell, and the validation loss did not.
 """
 
 from collections.abc import Mapping
@@ -66,7 +68,7 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Tied weights that are two after loading",
+    title="Tied weights that are untied by loading",
     theme="weights",
     source="https://github.com/pytorch/pytorch/issues/188346",
     found_by="loading",

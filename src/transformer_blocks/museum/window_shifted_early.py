@@ -1,12 +1,13 @@
-"""Window of keys shifted one step too early.
+"""A window of keys that is shifted one step too early.
 
-Hugging Face transformers, issue 37574 (April 2025). Layers with sliding-window attention cached the
-keys of the last W positions in a buffer of W slots, and moved them by one slot once the buffer was
-full. The comparison was not strict: they were already moved when the last free slot was about to be
-filled. One key was lost too early, and a row of zeros was attended to in its place for the next W
-steps. It happens only when the text reaches the length of the window, thousands of tokens in
-published models, and changes few words. The report follows a buffer of eight slots number by
-number; a comment on the fix says that everything depends on the strict inequality.
+Layers with a sliding window keep the keys of the last W positions in W slots. When the slots are
+full, all keys move by one, and the first is dropped. In transformers, the comparison was not
+strict: the keys moved while the last slot was still free. The first key was lost too early, and a
+row of zeros was attended to in its stead until it had moved out of the window.
+
+It happens in W steps of a text only, when its length reaches that of the window, which is thousands
+of tokens in published models. The issue of April 2025 derives it by hand for eight slots. The
+correction, a month later, remarks that everything depends on a strict inequality.
 """
 
 import torch
@@ -80,7 +81,7 @@ def examine(steps: type[BrokenSteps]) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Window of keys shifted one step too early",
+    title="A window of keys that is shifted one step too early",
     theme="caches",
     source="https://github.com/huggingface/transformers/issues/37574",
     found_by="cache",
