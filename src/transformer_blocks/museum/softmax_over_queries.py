@@ -1,0 +1,64 @@
+"""A softmax over the queries.
+
+The self-attention of an annotated implementation of a diffusion model normalised its scores along
+the axis of the queries: the weights of each key sum to one, not those of each query. The scores of
+all positions with all positions are a square matrix, so that the shapes are right.
+
+The reader who reported it in September 2022 trained both forms on CIFAR-10, and found no difference
+in the quality of the images. The wrong weights can be learned with too, and no training curve shows
+them. A comparison with another implementation does, as soon as the weights of one are loaded into
+the other.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.museum.exhibit import Exhibit, seeded
+
+
+class Broken(nn.Module):
+    """Self-attention with the softmax written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(16, 48)
+
+    def normalise(self, scores: Tensor) -> Tensor:
+        """Turn the scores (B, query, key) into weights."""
+        # the fault: dimension 1 holds the queries
+        return scores.softmax(dim=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend from each position to all positions."""
+        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        return self.normalise(query @ key.mT / 4) @ value
+
+
+class Mended(Broken):
+    """Normalises along the keys."""
+
+    def normalise(self, scores: Tensor) -> Tensor:
+        """Turn the scores (B, query, key) into weights."""
+        return scores.softmax(dim=2)
+
+
+def examine(model: Broken) -> Report:
+    """Compare with torch's scaled dot-product attention."""
+
+    def theirs(x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(*model.inputs(x).chunk(3, dim=-1))
+
+    return check_equivalence(model, theirs, [torch.randn(2, 5, 16)])
+
+
+EXHIBIT = Exhibit(
+    title="A softmax over the queries",
+    theme="heads",
+    source="https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/146",
+    found_by="equivalence",
+    broken=seeded(Broken),
+    mended=seeded(Mended),
+    examine=examine,
+)
