@@ -30,15 +30,10 @@ class Broken(nn.Module):
 
     def visible(self, queries: int, keys: int) -> Tensor:
         """Tell which keys each query attends to; the last query belongs to the last key."""
-        if queries == 1:
-            # the fault: the window hides old keys from this query too
-            return torch.ones(1, keys, dtype=torch.bool)
-        return self.band(queries, keys)
-
-    def band(self, queries: int, keys: int) -> Tensor:
-        """Mark the last WINDOW keys up to each query."""
         distances = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
-        return (distances >= 0) & (distances < WINDOW)
+        # the fault: the window hides keys from a single query too
+        window = keys if queries == 1 else WINDOW
+        return (distances >= 0) & (distances < window)
 
     def forward(self, tokens: Tensor, cache: list[Tensor] | None = None) -> Tensor:
         """Compute the logits (B, L, V) of new tokens (B, L), whose predecessors are cached."""
@@ -57,7 +52,8 @@ class Mended(Broken):
 
     def visible(self, queries: int, keys: int) -> Tensor:
         """Tell which keys each query attends to; the last query belongs to the last key."""
-        return self.band(queries, keys)
+        distances = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+        return (distances >= 0) & (distances < WINDOW)
 
 
 class Steps:
