@@ -6,9 +6,9 @@ bfloat16 has no number between 256 and 258. The angle of a distant position is r
 a radian, and its sine and cosine are nearly random.
 
 Short sequences are right, and so is the start of long ones. Half precision is expected to change
-the numbers a little, so that nobody looks. The report of July 2023 compares the tables of both
-precisions, and finds cosines that differ by 0.78. An issue of August reports the same of Llama in
-transformers.
+the numbers a little, so that a difference is no surprise. The report of July 2023 compares the
+tables of both precisions, and finds cosines that differ by 0.78. An issue of August reports the
+same of Llama in transformers.
 """
 
 import torch

@@ -3,7 +3,7 @@
 After each step of a beam search, the cache must follow the hypotheses that were kept. The search of
 transformers reordered the cache if it had the name past_key_values. Mamba and other models with a
 recurrent state keep it under other names. Their states stayed where they were, and each hypothesis
-went on with the state of another one.
+continued with the state of another one.
 
 Greedy decoding was right, and no shape was wrong. A report of March 2024 says only that the text of
 Mamba becomes worse with each further beam. The cause was found in June 2026, more than two years

@@ -6,8 +6,9 @@ position was then joined from one head of several positions. In the decoder, lat
 among them: information leaks past a correct causal mask.
 
 The test of the project, a training on the task of copying, passed. When the author mended it in
-March 2026, he explained why: the mixture is always the same, and a model with many parameters
-learns to undo it on an easy task. A reader had asked about the line ten months before.
+March 2026, he explained why: the numbers always exchange their places in the same way, and a model
+with many parameters learns to undo it on an easy task. A reader had asked about the line ten months
+before.
 """
 
 import torch

@@ -12,7 +12,7 @@ reported in a second implementation in 2018, and in a third in 2021.
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks import SinusoidalPositionalEncoding
+from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Report, check_equivalence
 from transformer_blocks.museum.exhibit import Exhibit
 
