@@ -7,32 +7,14 @@ model that has the same fault, the same model with the fault mended, and the che
 :mod:`transformer_blocks.inspection` that finds it. No check knows of an exhibit: each one is called
 as you would call it for your own model.
 
-``python -m transformer_blocks.museum`` lists the exhibits and shows each of them.
+``python -m transformer_blocks.museum`` lists the exhibits. With a name or a number it shows one:
+the story, the code, what is mended, and what the check reports on both models. With ``--all`` it
+examines all of them and prints how many are found.
+
+This is the last chapter. ``examples/translation/transformer.py`` assembles figure 1 of the paper
+from these blocks.
 """
 
-from transformer_blocks.museum.exhibit import (
-    THEMES,
-    Examination,
-    Exhibit,
-    examine,
-    exhibits,
-    modules,
-    reports,
-    seeded,
-)
-from transformer_blocks.museum.reading import code, difference, format_result, story
+from transformer_blocks.museum.exhibit import Examination, Exhibit, examine, exhibits
 
-__all__ = [
-    "THEMES",
-    "Examination",
-    "Exhibit",
-    "code",
-    "difference",
-    "examine",
-    "exhibits",
-    "format_result",
-    "modules",
-    "reports",
-    "seeded",
-    "story",
-]
+__all__ = ["Examination", "Exhibit", "examine", "exhibits"]

@@ -98,7 +98,9 @@ def examine_all(write: Callable[[str], None]) -> bool:
         except Exception as error:  # the others are examined all the same
             result = f"FAILED: {error}"
         right += result == "found"
-        for line in wrap(f"{name:{width}}  {exhibit.found_by:14}  {result}", " " * (width + 18), first=""):
+        for line in wrap(
+            f"{name:{width}}  {exhibit.found_by:14}  {result}", " " * (width + 18), first=""
+        ):
             write(line)
     write(f"{right} of {len(found)} found in {time.perf_counter() - start:.1f} s")
     return right == len(found)

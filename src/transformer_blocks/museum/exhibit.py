@@ -23,6 +23,12 @@ from typing import Any, TypeVar
 
 import torch
 
+from transformer_blocks._checks import (
+    check_callable,
+    check_choice,
+    check_instance,
+    raise_type_error,
+)
 from transformer_blocks.inspection import Report, Soundness
 
 PACKAGE = __name__.rpartition(".")[0]
@@ -66,8 +72,12 @@ class Exhibit:
     examine: Callable[[Any], Soundness | Report]
 
     def __post_init__(self) -> None:
-        if self.theme not in THEMES:
-            raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {self.theme!r}")
+        check_instance(str, title=self.title, source=self.source, found_by=self.found_by)
+        check_choice("theme", self.theme, THEMES)
+        check_callable(examine=self.examine)
+        for name in ("broken", "mended"):
+            if not callable(getattr(self, name)):
+                raise_type_error(name, "a function or a class", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,7 @@ def examine(exhibit: Exhibit) -> Examination:
     Returns:
         Both results.
     """
+    check_instance(Exhibit, exhibit=exhibit)
     return Examination(
         exhibit,
         seeded(lambda: exhibit.examine(exhibit.broken()))(),

@@ -1,0 +1,226 @@
+"""The museum: every published fault is found by the check that should, and no mended model is."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection import Report
+from transformer_blocks.museum import Exhibit, __main__, examine, exhibit, exhibits, reading
+from transformer_blocks.museum.exhibit import THEMES, Examination, modules, reports, seeded
+
+EXHIBITS = exhibits()
+FOLDER = Path(exhibit.__file__).parent
+PUBLIC_DOMAINS = ("github.com", "discuss.pytorch.org", "discuss.huggingface.co", "arxiv.org")
+every_exhibit = pytest.mark.parametrize("name", EXHIBITS)
+
+
+@every_exhibit
+def test_the_fault_is_found_by_the_check_that_should_and_the_mended_model_is_not_accused(
+    name: str,
+) -> None:
+    examination = examine(EXHIBITS[name])
+    assert examination.found, examination.broken
+    assert not examination.accused, examination.mended
+
+
+@every_exhibit
+def test_an_exhibit_does_not_depend_on_the_state_of_the_generator(name: str) -> None:
+    def outputs() -> list[Tensor]:
+        made = EXHIBITS[name].broken()
+        return list(made.state_dict().values()) if isinstance(made, nn.Module) else []
+
+    before = torch.get_rng_state()
+    first = outputs()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.randn(3)
+    assert all(map(torch.equal, first, outputs()))
+
+
+@every_exhibit
+def test_an_exhibit_says_what_was_published_where(name: str) -> None:
+    shown = EXHIBITS[name]
+    docstring = modules()[name].__doc__ or ""
+    assert docstring.splitlines()[0] == f"{shown.title}."
+    assert len(reading.story(modules()[name])) >= 1
+    assert re.search(r"\b20[12]\d\b", docstring), "the story names the year"
+    assert re.fullmatch(rf"https://({'|'.join(PUBLIC_DOMAINS)})/\S+", shown.source)
+
+
+@every_exhibit
+def test_the_fault_is_marked_and_its_mending_is_shown(name: str) -> None:
+    code = reading.code(modules()[name])
+    assert reading.FAULT.search(code)
+    assert len(code.splitlines()) < 130
+    lines = reading.difference(modules()[name]).splitlines()
+    assert any(line.startswith("-") for line in lines)
+    assert any(line.startswith("+") for line in lines)
+
+
+def test_there_are_at_least_thirty_different_exhibits_of_all_themes() -> None:
+    assert len(EXHIBITS) >= 30
+    for attribute in ("title", "source"):
+        values = [getattr(each, attribute) for each in EXHIBITS.values()]
+        assert len(set(values)) == len(values)
+    assert {each.theme for each in EXHIBITS.values()} == set(THEMES)
+    themes = [THEMES.index(each.theme) for each in EXHIBITS.values()]
+    assert themes == sorted(themes)
+
+
+def test_every_file_is_an_exhibit_or_shows_them() -> None:
+    files = {path.stem for path in FOLDER.glob("*.py")}
+    assert files == EXHIBITS.keys() | exhibit.NOT_EXHIBITS | {"__init__"}
+
+
+def make(**others: Any) -> Exhibit:
+    """Make an exhibit whose broken model is found."""
+    given: dict[str, Any] = {
+        "title": "A fault",
+        "theme": "masks",
+        "source": "https://github.com",
+        "found_by": "causality",
+        "broken": lambda: "wrong",
+        "mended": lambda: "",
+        "examine": lambda model: Report("causality", (model,) if model else ()),
+    }
+    return Exhibit(**given | others)
+
+
+def test_a_fault_counts_as_found_only_by_the_check_that_should_find_it() -> None:
+    assert examine(make()).found
+    assert not examine(make()).accused
+    assert not examine(make(found_by="padding")).found
+    assert not examine(make(broken=lambda: "")).found
+    assert examine(make(mended=lambda: "wrong")).accused
+
+
+@pytest.mark.parametrize(
+    ("argument", "invalid"),
+    [
+        *(("theme", each) for each in ("mask", None, 1)),
+        *((name, each) for name in ("title", "source", "found_by") for each in (None, 1, ["x"])),
+        *(
+            (name, each)
+            for name in ("broken", "mended", "examine")
+            for each in (None, "x", [nn.ReLU])
+        ),
+    ],
+)
+def test_an_invalid_argument_of_an_exhibit_is_refused_by_name(argument: str, invalid: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf"^{argument} must "):
+        make(**{argument: invalid})
+
+
+@pytest.mark.parametrize("invalid", [None, "inverted_padding_mask", Exhibit])
+def test_only_an_exhibit_can_be_examined(invalid: Any) -> None:
+    with pytest.raises(TypeError, match=r"^exhibit must "):
+        examine(invalid)
+
+
+def test_a_seeded_function_leaves_the_generator_as_it_is() -> None:
+    before = torch.get_rng_state()
+    draw: Callable[[], Tensor] = seeded(lambda: torch.randn(3))
+    assert torch.equal(draw(), draw())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_program_lists_the_exhibits_with_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for number, (name, shown) in enumerate(EXHIBITS.items(), 1):
+        assert any(
+            re.fullmatch(rf" +{number}\. {name} \({shown.found_by}\)", each) for each in lines
+        )
+    assert max(map(len, lines)) <= 80
+    assert "python -m transformer_blocks.museum" in " ".join(lines[-2:])
+
+
+@pytest.mark.parametrize("by", ["name", "number", "dashes"])
+def test_the_program_shows_one_exhibit(by: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "mean_over_padding"
+    number = str([*EXHIBITS].index(name) + 1)
+    chosen = {"name": name, "number": number, "dashes": name.replace("_", "-")}[by]
+    assert __main__.main([chosen]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{EXHIBITS[name].title}\n===")
+    assert EXHIBITS[name].source in text
+    assert "class Mended(Broken):" in text
+    assert "-    return x.mean(dim=1)" in text
+    broken, mended = text.split("The report on the broken model")[1].split(
+        "The report on the mended"
+    )
+    assert "VIOLATED" in broken
+    assert "VIOLATED" not in mended
+    assert max(map(len, (text.split("The code")[0] + broken + mended).splitlines())) <= 80
+
+
+def test_the_program_examines_all_and_prints_the_score(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(__main__, "exhibits", lambda: {"one": make(), "two": make()})
+    assert __main__.main(["--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"one +causality +found", lines[0])
+    assert re.fullmatch(r"2 of 2 found in \d+\.\d s", lines[-1])
+
+
+def fail(model: Any) -> Report:
+    raise RuntimeError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"broken": lambda: ""}, "NOT FOUND"),
+        ({"mended": lambda: "wrong"}, "THE MENDED MODEL IS ACCUSED"),
+        ({"examine": fail}, "FAILED: no such thing"),
+    ],
+)
+def test_the_program_exits_with_1_if_one_is_not_right(
+    wrong: dict[str, Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(__main__, "exhibits", lambda: {"one": make(**wrong), "two": make()})
+    assert __main__.main(["--all"]) == 1
+    text = capsys.readouterr().out
+    assert message in text
+    assert "1 of 2 found" in text
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["0"], ["1000"], ["--no"], ["--all", "1"]])
+def test_the_program_refuses_what_it_does_not_know_in_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        __main__.main(arguments)
+    assert caught.value.code == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"error: .+\n", error)
+
+
+def test_the_program_is_quiet_when_its_reader_ends() -> None:
+    command = f"{sys.executable} -m transformer_blocks.museum --all | head -1"
+    ended = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith(next(iter(EXHIBITS)))
+
+
+def test_a_report_is_a_table_that_fits() -> None:
+    report = Report("padding amount", tuple(f"problem {number} " * 9 for number in range(5)))
+    lines = reading.format_result(report, 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[0].startswith("padding amount  VIOLATED  problem 0")
+    assert lines[-1].strip() == "and 2 more"
+    assert reports(report) == (report,)
+    assert isinstance(examine(make()), Examination)
