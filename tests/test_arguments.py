@@ -694,6 +694,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "plot_attention",
         "plot_heads",
     ),
+    *("Exhibit", "Examination", "examine", "exhibits"),
     "compile_steps",  # which takes minutes
     *("AttentionFunction", "StepModel", "Generation", "ExplicitAttention"),  # protocols and records
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.

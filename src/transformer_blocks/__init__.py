@@ -37,6 +37,7 @@ The reading order:
 24. :mod:`~transformer_blocks.fast`: faster forms of standard operations
 25. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
 26. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
+27. :mod:`~transformer_blocks.museum`: published faults and the checks that find them
 
 The most frequent names are exported here; tools are imported from their sub-packages, for example
 ``from transformer_blocks.inspection import check_causal``. The examples assume ``import torch``,

@@ -7,8 +7,7 @@ the most probable tokens of each. The file can be opened without a network conne
 :func:`explore` runs a model and makes this page in one call.
 :func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
 
-This is the last chapter. ``examples/translation/transformer.py`` assembles figure 1 of the paper
-from these blocks.
+Next: :mod:`transformer_blocks.museum`, published faults and the checks that find them.
 """
 
 from transformer_blocks.explorer.explore import explore
