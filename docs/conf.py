@@ -29,6 +29,7 @@ extensions = [
     "katex_prerender",
     "learn",
     "ledger",
+    "museum",
     "search",
 ]
 source_suffix = {".md": "markdown", ".py": "markdown"}  # .py: the chapters of the book

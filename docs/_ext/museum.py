@@ -1,0 +1,172 @@
+"""The museum: a page for each exhibit of :mod:`transformer_blocks.museum`.
+
+Before the pages are read, a file ``museum/NAME.md`` is written for each exhibit. It contains its
+title and the directive ``.. exhibit:: NAME``, which shows the story, the address of the thread, the
+code with the fault highlighted, what is mended, and what the check reports on the broken and on the
+mended model. The check runs once in each build, when the page is read.
+
+``.. exhibits::`` lists all exhibits by theme, each with the check that finds it, and puts their
+pages into the table of contents.
+"""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from transformer_blocks import inspection
+from transformer_blocks.museum import Examination, examine, exhibits
+from transformer_blocks.museum.exhibit import THEMES, modules
+from transformer_blocks.museum.reading import FAULT, code, difference, format_result, story
+
+PAGES = Path(__file__).parents[1] / "museum"
+COLUMNS = 88  # of a report
+FURTHER = {
+    "masks": (
+        "/learn/05_masks",
+        "/reference/blocks/masks",
+    ),
+    "padding": (
+        "/learn/11_text_to_batches",
+        "/reference/blocks/masks",
+    ),
+    "layout and modes": ("/learn/08_layer", "/reference/blocks/encoder"),
+    "positions": ("/learn/07_positions", "/reference/blocks/embedding"),
+    "heads": ("/learn/06_heads", "/reference/blocks/multi_head"),
+    "weights": ("/learn/12_train", "/reference/blocks/builders"),
+    "loss": ("/learn/12_train", "/reference/blocks/loss"),
+    "caches": ("/learn/13_choose_words", "/reference/blocks/cache"),
+    "decoding": ("/learn/13_choose_words", "/reference/tools/generation"),
+}
+"""The chapter and the page of the reference that belong to a theme."""
+
+
+@cache
+def examined(name: str) -> Examination:
+    """Examine an exhibit, once in a build."""
+    return examine(exhibits()[name])
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write a file for each exhibit, and remove those of exhibits that no longer exist."""
+    if not PAGES.is_relative_to(app.srcdir):
+        return
+    texts = {
+        f"{name}.md": f"# {exhibit.title}\n\n```{{eval-rst}}\n.. exhibit:: {name}\n```\n"
+        for name, exhibit in exhibits().items()
+    }
+    for path in PAGES.glob("*.md"):
+        if path.name not in texts and path.name != "index.md":
+            path.unlink()
+    for name, text in texts.items():
+        path = PAGES / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def fault_lines(source: str) -> list[int]:
+    """Number the lines of the fault: the comments that mark it, and the statement after each."""
+    statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    lines = source.splitlines()
+    found: set[int] = set()
+    for number, line in enumerate(lines, 1):
+        if not FAULT.search(line):
+            continue
+        if line.lstrip().startswith("#"):
+            following = min(node.lineno for node in statements if node.lineno > number)
+            ends = [node for node in statements if node.lineno == following]
+        else:
+            following = number
+            ends = [node for node in statements if node.lineno <= number <= (node.end_lineno or 0)]
+        last = min(node.end_lineno or node.lineno for node in ends)
+        found |= {*range(number, max(last, number) + 1)}
+    return sorted(found)
+
+
+class ExhibitPage(SphinxDirective):
+    """The directive ``exhibit``; its argument is the name of an exhibit."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Show the exhibit."""
+        (name,) = self.arguments
+        module, exhibit = modules()[name], exhibits()[name]
+        folder = Path(inspection.__file__).parent
+        for path in (module.__file__, __file__, *map(str, folder.glob("*.py"))):
+            self.env.note_dependency(path or "")
+        source = code(module)
+        source = source[: source.rindex("EXHIBIT = ")].rstrip() + "\n"
+        result = examined(name)
+        return [
+            *self.parse("\n\n".join(story(module))),
+            *self.parse(
+                f"| Published: `{exhibit.source} <{exhibit.source}>`__\n"
+                f"| Found by: ``{exhibit.found_by}``\n"
+                f"| Further reading: {self.further(exhibit.theme)}"
+            ),
+            self.section("The code", "code", self.block(source, "python", fault_lines(source))),
+            self.section("What is mended", "mended", self.block(difference(module), "diff")),
+            self.section(
+                "What the check reports",
+                "report",
+                *self.parse("On the broken model:"),
+                self.block(format_result(result.broken, COLUMNS), "text"),
+                *self.parse("On the mended model:"),
+                self.block(format_result(result.mended, COLUMNS), "text"),
+            ),
+        ]
+
+    def further(self, theme: str) -> str:
+        """Return links to the pages of a theme that exist."""
+        found = [page for page in FURTHER[theme] if page[1:] in self.env.found_docs]
+        return ", ".join([*(f":doc:`{page}`" for page in found), ":doc:`all exhibits <index>`"])
+
+    def block(self, text: str, language: str, highlighted: list[int] | None = None) -> nodes.Node:
+        """Make a block of code."""
+        options = {"hl_lines": highlighted} if highlighted else {}
+        return nodes.literal_block(
+            text, text, language=language, highlight_args=options, classes=["exhibit"]
+        )
+
+    def section(self, title: str, address: str, *body: nodes.Node) -> nodes.Node:
+        """Make a section."""
+        return nodes.section("", nodes.title("", title), *body, ids=[address])
+
+    def parse(self, text: str) -> list[nodes.Node]:
+        """Parse reStructuredText."""
+        return self.parse_text_to_nodes(StringList(text.splitlines(), self.arguments[0]))
+
+
+class ExhibitList(SphinxDirective):
+    """The directive ``exhibits``."""
+
+    def run(self) -> list[nodes.Node]:
+        """List the exhibits by theme."""
+        self.env.note_dependency(__file__)
+        for module in modules().values():
+            self.env.note_dependency(module.__file__ or "")
+        found = exhibits()
+        lines = [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in found), ""]
+        for theme in THEMES:
+            lines += [f".. rubric:: {theme[0].upper()}{theme[1:]}", "   :heading-level: 2", ""]
+            lines += [
+                f"- :doc:`{exhibit.title} <{name}>`: found by ``{exhibit.found_by}``"
+                for name, exhibit in found.items()
+                if exhibit.theme == theme
+            ]
+            lines.append("")
+        return self.parse_text_to_nodes(StringList(lines, "exhibits"))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directives, the writer of the pages and the style sheet."""
+    app.add_directive("exhibit", ExhibitPage)
+    app.add_directive("exhibits", ExhibitList)
+    app.connect("builder-inited", write_pages)
+    app.add_css_file("museum.css")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
