@@ -1,10 +1,12 @@
 """The museum: every published fault is found by the check that should, and no mended model is."""
 
+import importlib
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,3 +226,54 @@ def test_a_report_is_a_table_that_fits() -> None:
     assert lines[-1].strip() == "and 2 more"
     assert reports(report) == (report,)
     assert isinstance(examine(make()), Examination)
+
+
+def extension() -> Any:
+    """Import the extension that makes the pages."""
+    pytest.importorskip("sphinx")
+    return importlib.import_module("museum")
+
+
+def test_every_exhibit_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    museum, folder = extension(), tmp_path / "museum"
+    folder.mkdir()
+    monkeypatch.setattr(museum, "PAGES", folder)
+    (folder / "index.md").touch()
+    (folder / "no_longer_shown.md").touch()
+    museum.write_pages(SimpleNamespace(srcdir=tmp_path))
+    assert {path.stem for path in folder.glob("*.md")} == EXHIBITS.keys() | {"index"}
+    for name, shown in EXHIBITS.items():
+        assert (folder / f"{name}.md").read_text("utf-8").startswith(f"# {shown.title}\n")
+
+
+def test_pages_of_another_folder_are_not_touched(tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in extension().PAGES.glob("*.md")}
+    extension().write_pages(SimpleNamespace(srcdir=tmp_path))
+    assert before == {path: path.stat().st_mtime_ns for path in extension().PAGES.glob("*.md")}
+
+
+@every_exhibit
+def test_a_page_highlights_the_statement_of_the_fault(name: str) -> None:
+    source = reading.code(modules()[name])
+    numbers = extension().fault_lines(source)
+    lines = [source.splitlines()[number - 1].strip() for number in numbers]
+    assert any(reading.FAULT.search(line) for line in lines)
+    assert any(line and not line.startswith("#") for line in lines)
+    assert len(lines) <= 20
+    assert source.rstrip().endswith(")")
+    assert "\nEXHIBIT = Exhibit(" in source
+
+
+def test_the_statement_of_a_fault_is_highlighted_to_its_end() -> None:
+    source = "def f(x):\n    # the fault: wrong\n    return g(\n        x\n    )\n\n\ny = 1\n"
+    assert extension().fault_lines(source) == [2, 3, 4, 5]
+    assert extension().fault_lines("x = 1\ny = 2  # the fault: wrong\n") == [2]
+
+
+def test_every_theme_has_further_reading() -> None:
+    museum = extension()
+    assert museum.FURTHER.keys() == set(THEMES)
+    docs = Path(museum.__file__).parents[1]
+    for pages in museum.FURTHER.values():
+        for page in pages:
+            assert any((docs / f"{page[1:]}{suffix}").is_file() for suffix in (".md", ".py"))

@@ -164,7 +164,7 @@ class ExhibitList(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directives, the writer of the pages and the style sheet."""
+    """Register the directives, the function that makes the pages, and the style sheet."""
     app.add_directive("exhibit", ExhibitPage)
     app.add_directive("exhibits", ExhibitList)
     app.connect("builder-inited", write_pages)
