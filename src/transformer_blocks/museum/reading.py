@@ -59,7 +59,7 @@ def difference(module: types.ModuleType) -> str:
         )
         if _neutral(before) == _neutral(after):
             continue
-        lines = [*difflib.unified_diff(before.splitlines(), after.splitlines(), n=3, lineterm="")]
+        lines = [*difflib.unified_diff(before.splitlines(), after.splitlines(), n=100, lineterm="")]
         parts.append("\n".join(line for line in lines if not line.startswith(("---", "+++", "@@"))))
     if not parts:
         lines = code(module).splitlines()
