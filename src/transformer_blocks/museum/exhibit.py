@@ -55,7 +55,7 @@ class Exhibit:
 
     Args:
         title: What is wrong, in a few words; also the first line of the file's docstring.
-        theme: One of :data:`THEMES`.
+        theme: The group in which it is shown, one of ``THEMES`` of this file.
         source: The address of the public thread in which the fault was reported.
         found_by: The title of the report that has to find it, for example ``"causality"``.
         broken: Makes the model or function that has the fault, with seeded weights.
