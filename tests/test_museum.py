@@ -277,3 +277,14 @@ def test_every_theme_has_further_reading() -> None:
     for pages in museum.FURTHER.values():
         for page in pages:
             assert any((docs / f"{page[1:]}{suffix}").is_file() for suffix in (".md", ".py"))
+
+
+def test_only_what_is_mended_is_shown_as_mended() -> None:
+    shown = reading.difference(modules()["mask_changed_by_a_move"])
+    assert shown.splitlines() == [
+        '-def to(self, device: torch.device) -> "BrokenMask":',
+        "-    # the fault: the result has this class, also if the mask has a subclass",
+        "-    return BrokenMask(device=device)",
+        "+def to(self, device: torch.device) -> BrokenMask:",
+        "+    return dataclasses.replace(self, device=device)",
+    ]

@@ -7,7 +7,8 @@ any list.
 
 So that the difference between the broken and the mended code can be shown, the mended one is
 
-- a subclass of the broken one, which overrides the faulty method, or
+- a class whose name has "mended", and which inherits from the broken one and overrides the faulty
+  methods, or
 - a class or function whose name has "mended" where the broken one's has "broken".
 
 The faulty line follows a comment that begins with ``# the fault:``.

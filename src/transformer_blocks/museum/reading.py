@@ -82,12 +82,12 @@ def _pairs(module: types.ModuleType) -> Iterator[tuple[Any, Any]]:
         and (each.__module__, each.__name__) == (module.__name__, name)
     }
     for name, mended in own.items():
+        if "mended" not in name.lower():
+            continue
         same = [
             other
             for key, other in own.items()
-            if "mended" in name.lower()
-            and "broken" in key.lower()
-            and _neutral(key) == _neutral(name)
+            if "broken" in key.lower() and _neutral(key) == _neutral(name)
         ]
         if inspect.isclass(mended):
             bases = same + [base for base in mended.__mro__[1:] if base in own.values()]
