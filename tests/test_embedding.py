@@ -55,6 +55,34 @@ def test_an_offset_selects_later_positions(
         assert torch.equal(positions(x[:, start:end], offset=start), whole[:, start:end])
 
 
+@pytest.mark.parametrize("kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_each_sequence_may_have_its_own_offset(
+    kind: type[SinusoidalPositionalEncoding] | type[LearnedPositionalEncoding], dtype: torch.dtype
+) -> None:
+    positions, x = kind(6, max_length=9), torch.randn(4, 3, 6)
+    encoded = positions(x, offset=torch.tensor([0, 6, 2, 2], dtype=dtype))
+    for row, offset in enumerate((0, 6, 2, 2)):
+        assert torch.equal(encoded[row : row + 1], positions(x[row : row + 1], offset=offset))
+    padded = positions(x, offset=torch.tensor([-2, -9, -1, 0], dtype=dtype))
+    for row, places in enumerate(([0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 1, 2])):
+        expected = torch.cat([positions(x[row, None, i, None], offset=places[i]) for i in range(3)])
+        assert torch.equal(padded[row], expected[:, 0])
+    with pytest.raises(
+        ValueError, match=r"below max_length, got offset=7 \+ length=3 > max_length"
+    ):
+        positions(x, offset=torch.tensor([0, 7, 2, 2], dtype=dtype))
+    none = torch.zeros(0, dtype=dtype)
+    assert positions(torch.randn(0, 3, 6), offset=none).shape == (0, 3, 6)
+
+
+def test_rows_of_a_learned_encoding_get_the_gradients_of_their_own_positions() -> None:
+    positions = LearnedPositionalEncoding(6, max_length=9)
+    positions(torch.zeros(2, 3, 6), offset=torch.tensor([4, 1])).sum().backward()
+    assert positions.weight.grad is not None
+    assert (positions.weight.grad != 0.0).any(-1).nonzero().flatten().tolist() == [1, 2, 3, 4, 5, 6]
+
+
 @HALF
 def test_half_precision_models_distinguish_distant_positions(dtype: torch.dtype) -> None:
     full = SinusoidalPositionalEncoding(16)

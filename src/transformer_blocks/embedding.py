@@ -193,24 +193,29 @@ class SinusoidalPositionalEncoding(nn.Module):
         self.table = table.to(dtype).to(device)  # some devices have no float64
         return self
 
-    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, *, offset: int | Tensor = 0) -> Tensor:
         """Add the encoding of its position to each vector.
 
         Args:
             x: Input vectors, of shape (B, L, d_model).
             offset: Position of the first vector; in a decoding step, the number of earlier tokens.
+                Or, if the sequences have different positions, a tensor on the CPU with one number
+                for each sequence, of shape (B,). It is negative where a sequence begins with
+                padding: a position before 0 gets the encoding of position 0.
 
         Returns:
             Sum of ``x`` and the encodings, of shape (B, L, d_model).
 
         Raises:
-            TypeError: If ``x`` is not a floating-point tensor, or ``offset`` is not an integer.
-            ValueError: If the shape does not fit, or a position is not below ``max_length``.
+            TypeError: If ``x`` is not a floating-point tensor, or ``offset`` is neither an integer
+                nor an integer tensor.
+            ValueError: If a shape does not fit, a position is not below ``max_length``, or the
+                integer ``offset`` is negative.
         """
         check_vectors("x", x, self.d_model)
         if not x.is_meta:  # the table is never on the meta device
             check_device("x", x, self.table, self)
-        return x + _positions(self.table, x.shape[1], offset).to(x.device, x.dtype)
+        return x + _select(self.table, x, offset).to(x.device, x.dtype)
 
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
@@ -243,22 +248,27 @@ class LearnedPositionalEncoding(nn.Module):
         self.weight = nn.Parameter(torch.empty(max_length, d_model))
         nn.init.normal_(self.weight, std=0.02)
 
-    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, *, offset: int | Tensor = 0) -> Tensor:
         """Add the encoding of its position to each vector.
 
         Args:
             x: Input vectors, of shape (B, L, d_model).
             offset: Position of the first vector; in a decoding step, the number of earlier tokens.
+                Or, if the sequences have different positions, a tensor on the CPU with one number
+                for each sequence, of shape (B,). It is negative where a sequence begins with
+                padding: a position before 0 gets the encoding of position 0.
 
         Returns:
             Sum of ``x`` and the encodings, of shape (B, L, d_model).
 
         Raises:
-            TypeError: If ``x`` is not a floating-point tensor, or ``offset`` is not an integer.
-            ValueError: If the shape does not fit, or a position is not below ``max_length``.
+            TypeError: If ``x`` is not a floating-point tensor, or ``offset`` is neither an integer
+                nor an integer tensor.
+            ValueError: If a shape does not fit, a position is not below ``max_length``, or the
+                integer ``offset`` is negative.
         """
         check_vectors("x", x, self.weight.shape[1], self)
-        return x + _positions(self.weight, x.shape[1], offset)
+        return x + _select(self.weight, x, offset)
 
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
@@ -266,15 +276,37 @@ class LearnedPositionalEncoding(nn.Module):
         return f"d_model={d_model}, max_length={max_length}"
 
 
-def _positions(table: Tensor, length: int, offset: int) -> Tensor:
-    """Select rows offset..offset+length-1 of a table of positional encodings."""
-    check_integer(offset=offset)
+def _select(table: Tensor, x: Tensor, offset: int | Tensor) -> Tensor:
+    """Select the rows of a table of positional encodings that belong to the vectors ``x``.
+
+    Returns:
+        Encodings, of shape (L, d_model), or (B, L, d_model) if each sequence has its own offset.
+    """
+    length = x.shape[1]
+    if not isinstance(offset, Tensor):
+        check_integer(offset=offset)
+        if offset < 0:
+            raise ValueError(f"offset must not be negative, got offset={offset}")
+        _check_positions(offset, length, table)
+        return table[offset : offset + length]
+    if offset.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"offset must be an int, or int32 or int64, got dtype={offset.dtype}")
+    if offset.shape != x.shape[:1] or offset.device.type != "cpu":
+        raise ValueError(
+            f"offset must have shape (B,) = ({x.shape[0]},) and be on the CPU, "
+            f"got {tuple(offset.shape)} and device={offset.device}"
+        )
+    if offset.numel():
+        _check_positions(int(offset.max()), length, table)
+    positions = offset[:, None] + torch.arange(length, device="cpu")  # (B, L)
+    return table[positions.clamp_min(0).to(table.device)]
+
+
+def _check_positions(offset: int, length: int, table: Tensor) -> None:
+    """Raise unless positions offset..offset+length-1 are in a table of positional encodings."""
     max_length = table.shape[0]
-    if offset < 0:
-        raise ValueError(f"offset must not be negative, got offset={offset}")
     if offset + length > max_length:
         raise ValueError(
             f"positions must stay below max_length, got offset={offset} + length={length} "
             f"> max_length={max_length}"
         )
-    return table[offset : offset + length]
