@@ -19,7 +19,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_instance, check_number, check_size
+from transformer_blocks._checks import (
+    check_instance,
+    check_number,
+    check_size,
+    raise_type_error,
+)
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import check_search, generate
 
@@ -34,13 +39,13 @@ def sample(
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | Sequence[torch.Generator] | None = None,
 ) -> list[Generation]:
     """Generate sequences by drawing each token at random.
 
     All random numbers are drawn beforehand, one for each sequence and step. The same generator
     state therefore gives the same sequences, and a sequence does not depend on when others in its
-    batch finish.
+    batch finish. With a generator for each sequence, it does not depend on the batch at all.
 
     Args:
         model: Model that computes the logits of the next token. Its state must hold everything that
@@ -55,7 +60,8 @@ def sample(
             least this number, in (0, 1]. With ``top_k``, the probabilities are those among the
             ``top_k`` tokens.
         generator: Generator of the random numbers; torch's default generator on the CPU if not
-            given.
+            given. Or a list with one generator for each sequence: each then gets the random numbers
+            that it gets alone.
 
     Returns:
         N generated sequences, in the order of ``start``. Their scores are the log-probabilities of
@@ -81,20 +87,13 @@ def sample(
     check_number(temperature=temperature)
     if top_p is not None:
         check_number(top_p=top_p)
-    if generator is not None:
-        check_instance(torch.Generator, generator=generator)
     if top_k is not None:
         check_size(top_k=top_k)
     if not 0.0 < temperature < math.inf:
         raise ValueError(f"temperature must be above 0 and finite, got temperature={temperature}")
     if top_p is not None and not 0.0 < top_p <= 1.0:
         raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
-    uniform = torch.rand(
-        *(max(limits, default=0), len(start)),
-        generator=generator,
-        dtype=torch.float64,
-        device="cpu" if generator is None else generator.device,
-    ).to(start.device)
+    uniform = _draw(generator, limits).to(start.device)  # (longest, N)
 
     def choose(log_probabilities: Tensor, unfinished: list[int], step: int) -> Tensor:
         below_best = log_probabilities - log_probabilities.amax(dim=-1, keepdim=True)
@@ -113,3 +112,29 @@ def sample(
         return tokens.gather(1, places)[:, 0]
 
     return generate(model, start, choose, end_id=end_id, max_length=max_length)
+
+
+def _draw(
+    generator: torch.Generator | Sequence[torch.Generator] | None, limits: Sequence[int]
+) -> Tensor:
+    """Draw a random number in [0, 1) for each step and sequence, of shape (max(limits), N)."""
+    steps = max(limits, default=0)
+    if generator is None or isinstance(generator, torch.Generator):
+        device = "cpu" if generator is None else generator.device
+        shape = steps, len(limits)
+        return torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
+    if not isinstance(generator, Sequence) or isinstance(generator, str):
+        raise_type_error("generator", "a torch.Generator, a list of them, or None", generator)
+    for row, each in enumerate(generator):
+        check_instance(torch.Generator, **{f"generator[{row}]": each})
+    if len(generator) != len(limits) or len(set(map(id, generator))) != len(limits):
+        raise ValueError(
+            f"generator must be one, or a different one for each of the {len(limits)} sequences, "
+            f"got {len(set(map(id, generator)))} different ones in a list of {len(generator)}"
+        )
+    uniform = torch.zeros(steps, len(limits), dtype=torch.float64, device="cpu")
+    for row, (own, limit) in enumerate(zip(generator, limits, strict=True)):
+        uniform[:limit, row] = torch.rand(
+            limit, generator=own, dtype=torch.float64, device=own.device
+        )
+    return uniform
