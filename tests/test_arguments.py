@@ -65,7 +65,7 @@ from transformer_blocks import (
     sliding_window_mask,
 )
 from transformer_blocks.fast.dropout import apply_dropout
-from transformer_blocks.generation import IncrementalDecoder
+from transformer_blocks.generation import IncrementalDecoder, left_pad
 from transformer_blocks.inference import PrepackedLinear, compile_steps, prepare
 from transformer_blocks.inspection import (
     assert_sound,
@@ -265,6 +265,16 @@ def decoder_cache() -> DecoderCache:
         return decoder().new_cache(MEMORY.valid)
 
 
+def incremental_decoder() -> IncrementalDecoder:
+    stack, embedding = encoder(), TokenEmbedding(9, D)
+    return IncrementalDecoder(
+        stack,
+        stack.new_cache(),
+        embed=lambda tokens, offset: embedding(tokens),
+        output=torch.relu,
+    )
+
+
 def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
@@ -272,7 +282,16 @@ def optimizer() -> torch.optim.Optimizer:
 CACHE = made(KeyValueCache(), KeyValueCache).or_none()
 NORM = made(nn.LayerNorm(D), nn.LayerNorm).or_none()
 ATTENTION = made(attention(), MultiHeadAttention)
-POSITIONS = {"x": X, "offset": INTEGER}
+ROW_OFFSETS = torch.zeros(B, dtype=torch.int64)
+OFFSET = Argument(
+    0,
+    (
+        *(*INTEGER.invalid, -1, ROW_OFFSETS.tolist(), ROW_OFFSETS.float(), ROW_OFFSETS.bool()),
+        *(ROW_OFFSETS[1:], ROW_OFFSETS[None], ROW_OFFSETS.to("meta")),
+    ),
+)
+GENERATOR = torch.Generator()
+POSITIONS = {"x": X, "offset": OFFSET}
 LAYER_ATTENTION = {
     "query": X,
     "key": MEMORY,
@@ -325,7 +344,7 @@ CALLS: dict[str, Call] = {
     ),
     "SinusoidalPositionalEncoding.forward": Call(
         lambda x, **options: SinusoidalPositionalEncoding(D)(x, **options),
-        {"x": vectors(B, L, D, weights=False), "offset": INTEGER},  # any dtype is valid
+        {"x": vectors(B, L, D, weights=False), "offset": OFFSET},  # any dtype is valid
     ),
     "LearnedPositionalEncoding": Call(
         LearnedPositionalEncoding, {"d_model": size(D), "max_length": size(9)}
@@ -621,6 +640,30 @@ CALLS: dict[str, Call] = {
             "output": FUNCTION,
         },
     ),
+    "IncrementalDecoder.prefill": Call(
+        lambda **given: incremental_decoder().prefill(**given),
+        {
+            "tokens": ids(B, L),
+            "lengths": Argument(
+                [L] * B,
+                (
+                    *([0, -1], [L + 1, L], [1.0, L], ["1", L], [True, L], [None, L], [[1], L]),
+                    *([L], [L] * (B + 1), [], (), L, "11", {0: 1, 1: 1}, int),
+                    *(torch.ones(B), torch.ones(B) > 0, torch.tensor([[L] * B]), torch.tensor(L)),
+                    *(torch.tensor([L] * (B + 1)), torch.tensor([L + 1, 0])),
+                ),
+            ).or_none(),
+        },
+    ),
+    "left_pad": Call(
+        left_pad,
+        {
+            "prompts": Argument(
+                [[1, 2], [], (3,)],
+                (None, 1, "ab", ["ab"], [1, 2], [[1.0]], [[True]], [[None]], [None], {0: [1]}, int),
+            )
+        },
+    ),
     "greedy_search": Call(greedy_search, {"model": MODEL, **SEARCH}),
     "sample": Call(
         sample,
@@ -630,7 +673,10 @@ CALLS: dict[str, Call] = {
             "temperature": number(1.0),
             "top_k": size(2).or_none(),
             "top_p": probability(0.5).or_none(),
-            "generator": made(torch.Generator(), torch.Generator).or_none(),
+            "generator": Argument(
+                [torch.Generator() for _ in range(B)],
+                (torch.Generator, {}, "x", 1, [], [torch.Generator()], [1] * B, [GENERATOR] * B),
+            ),
         },
     ),
     "beam_search": Call(

@@ -1,6 +1,7 @@
 """Incremental decoding: a Transformer and its cache as a step model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from transformer_blocks._checks import (
 from transformer_blocks.cache import DecoderCache, SelfAttentionCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
+from transformer_blocks.generation.prompts import count_padding
 
 
 class IncrementalDecoder:
@@ -29,6 +31,8 @@ class IncrementalDecoder:
         cache: What ``stack.new_cache`` returned. Each step appends to it.
         embed: Function that receives token ids, of shape (N, L), and the position of the first of
             them. It returns their embeddings with positional encodings, of shape (N, L, d_model).
+            If rows are padded, their positions differ, and it receives a tensor of shape (N,), as
+            the argument ``offset`` of the positional encodings accepts it.
         output: Function from hidden states, of shape (N, d_model), to logits, of shape (N, V);
             usually the output layer.
 
@@ -57,7 +61,7 @@ class IncrementalDecoder:
         stack: Encoder | Decoder,
         cache: SelfAttentionCache | DecoderCache,
         *,
-        embed: Callable[[Tensor, int], Tensor],
+        embed: Callable[[Tensor, Any], Tensor],  # the position is an int or a tensor
         output: Callable[[Tensor], Tensor],
     ) -> None:
         if not isinstance(stack, Encoder | Decoder):
@@ -67,36 +71,106 @@ class IncrementalDecoder:
         check_callable(embed=embed, output=output)
         self.stack, self.cache = stack, cache
         self.embed, self.output = embed, output
+        self._padding: Tensor | None = None  # of each row, on the CPU, (N,); None if no row has any
+
+    @property
+    def position(self) -> int | Tensor:
+        """Position of the next token, from 0; if rows are padded, one for each, of shape (N,)."""
+        length = self.cache.length
+        return length if self._padding is None else length - self._padding
 
     @torch.no_grad()
-    def prefill(self, tokens: Tensor) -> None:
-        """Append a prompt to the cache in one pass.
+    def prefill(self, tokens: Tensor, *, lengths: Sequence[int] | Tensor | None = None) -> None:
+        """Append prompts to the cache in one pass.
 
         The last token of a prompt is usually left out: it is passed as ``start`` to the decoding
         algorithm, whose first step appends it.
 
+        Prompts of unequal length are padded at the left (:func:`left_pad`). Each row then gives
+        what its prompt gives alone. What stands in the padding has no effect, and transforms of
+        queries and keys must depend on the distance between two positions alone, as
+        :class:`~transformer_blocks.RotaryPositionalEncoding` does.
+
         Args:
             tokens: Token ids, of shape (N, L); L may be 0.
+            lengths: Number of tokens of each prompt, which are the last ones of its row; N numbers
+                in 0..L. If not given, each prompt has L tokens.
 
         Raises:
-            TypeError: If ``tokens`` is not a tensor.
-            ValueError: If its shape is not (N, L).
+            TypeError: If ``tokens`` is not a tensor, or ``lengths`` does not hold integers.
+            ValueError: If the shape of ``tokens`` is not (N, L), ``lengths`` does not fit it, or
+                padding would follow tokens that the cache holds already.
+
+        Example:
+            >>> stack = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+            >>> embedding, positions = TokenEmbedding(10, 16), SinusoidalPositionalEncoding(16)
+            >>> def new_model():
+            ...     return IncrementalDecoder(
+            ...         stack,
+            ...         stack.new_cache(),
+            ...         embed=lambda tokens, offset: positions(embedding(tokens), offset=offset),
+            ...         output=lambda hidden: hidden @ embedding.weight.T,
+            ...     )
+            >>> prompts = [[3, 1, 4, 1, 5], [2, 7]]
+            >>> def generate(prompts):
+            ...     model, start = new_model(), torch.tensor([prompt[-1] for prompt in prompts])
+            ...     tokens, lengths = left_pad([prompt[:-1] for prompt in prompts])
+            ...     model.prefill(tokens, lengths=lengths)
+            ...     return greedy_search(model, start, end_id=None, max_length=6)
+            >>> together = [found.tokens for found in generate(prompts)]
+            >>> together == [generate([prompt])[0].tokens for prompt in prompts]
+            True
         """
         check_tensor("tokens", tokens)
         if tokens.dim() != 2:
             raise ValueError(f"tokens must have shape (N, L), got {tuple(tokens.shape)}")
+        if lengths is not None:
+            padding = count_padding(tokens, lengths)  # (N,)
+            common = int(padding.min()) if len(padding) else 0
+            tokens, padding = tokens[:, common:], padding - common
+            if padding.any():
+                self._prefill_padded(tokens, padding)
+                return
         if tokens.shape[1]:
-            x = self.embed(tokens, self.cache.length)  # (N, L, d_model)
-            self.stack(x, causal=True, cache=self.cache)
+            self._hidden(tokens, self._padding)
+
+    def _prefill_padded(self, tokens: Tensor, padding: Tensor) -> None:
+        """Append prompts with this number of padding tokens at the left; the longest has none."""
+        if self.cache.length:
+            raise ValueError(
+                "lengths must be equal where tokens are in the cache already, as padding cannot "
+                f"follow them, got {self.cache.length} tokens there"
+            )
+        # Padding is embedded too: as the first token of a prompt, which is certainly a known id.
+        known = tokens[int(padding.argmin()), 0]
+        is_padding = _padding_mask(padding, tokens.shape[1]).to(tokens.device)
+        self._hidden(torch.where(is_padding, known, tokens), padding)
+        self._padding = padding
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest tokens, of shape (N,); return the logits of the next, of shape (N, V).
 
         The decoding algorithms call it in inference mode; other callers need ``torch.no_grad()``.
         """
-        x = self.embed(tokens[:, None], self.cache.length)  # (N, 1, d_model)
-        return self.output(self.stack(x, causal=True, cache=self.cache)[:, 0])
+        return self.output(self._hidden(tokens[:, None], self._padding)[:, 0])
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache along the batch dimension by indices ``rows``, of shape (M,)."""
         self.cache.reorder(rows)
+        if self._padding is not None:
+            padding = self._padding[rows.to("cpu")]
+            self._padding = padding if padding.any() else None  # without any, no mask is needed
+
+    def _hidden(self, tokens: Tensor, padding: Tensor | None) -> Tensor:
+        """Append tokens, of shape (N, L), and return their hidden states, (N, L, d_model)."""
+        length = self.cache.length
+        if padding is None:
+            return self.stack(self.embed(tokens, length), causal=True, cache=self.cache)
+        x = self.embed(tokens, length - padding)  # (N, L, d_model)
+        mask = _padding_mask(padding, length + tokens.shape[1])[:, None, None]  # (N, 1, 1, S)
+        return self.stack(x, mask=mask.to(x.device), causal=True, cache=self.cache)
+
+
+def _padding_mask(padding: Tensor, length: int) -> Tensor:
+    """Mask the first ``padding[i]`` of the positions of row i; True hides, of shape (N, length)."""
+    return torch.arange(length, device="cpu") < padding[:, None]

@@ -1,0 +1,97 @@
+"""Prompts of unequal length: one batch, padded at the left.
+
+A tensor has one length, prompts have several. A decoding step appends one token to every row of a
+batch, so the prompts must end in the same column: the padding is at the *left*. At the right, it
+would lie between a prompt and its continuation. A padded row must nevertheless give what its prompt
+gives alone. Its padding is masked, in every layer and at every step. And its positions are counted
+from its own first token: with its padding counted too, a prompt of 3 tokens in a batch of length 10
+would begin at position 7, and the model would compute other logits for it than for the same prompt
+alone. No error would say so.
+
+A positional encoding that is added to the embeddings therefore receives the positions of each row.
+Rotary positional encoding and ALiBi need only the distance between two tokens of a row, which the
+padding before both of them does not change; with them, a position is the index of the column.
+
+Padding is computed and then discarded, as long as the longest prompt. Prompts of similar length
+should therefore share a batch.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._checks import check_integer, raise_type_error
+
+
+def left_pad(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
+    """Pad prompts at the left to one length, for :meth:`IncrementalDecoder.prefill`.
+
+    Args:
+        prompts: The token ids of each prompt; any of them may be empty.
+
+    Returns:
+        Token ids, int64, on the CPU, of shape (N, L), where L is the largest length; and the length
+        of each prompt. The id of the padding is 0; a model that is given the lengths never reads
+        it.
+
+    Raises:
+        TypeError: If a prompt is not a sequence of ints.
+
+    Example:
+        >>> tokens, lengths = left_pad([[5, 6, 7], [8]])
+        >>> tokens
+        tensor([[5, 6, 7],
+                [0, 0, 8]])
+        >>> lengths
+        [3, 1]
+    """
+    if not isinstance(prompts, Sequence) or isinstance(prompts, str):
+        raise_type_error("prompts", "a list of lists of token ids", prompts)
+    for row, prompt in enumerate(prompts):
+        if not isinstance(prompt, Sequence) or isinstance(prompt, str):
+            raise_type_error(f"prompts[{row}]", "a list of token ids", prompt)
+        for token in prompt:
+            check_integer(**{f"prompts[{row}]": token})
+    lengths = [len(prompt) for prompt in prompts]
+    tokens = torch.zeros(len(prompts), max(lengths, default=0), dtype=torch.int64, device="cpu")
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[len(row) - len(prompt) :] = torch.tensor(prompt, dtype=torch.int64, device="cpu")
+    return tokens, lengths
+
+
+def count_padding(tokens: Tensor, lengths: Sequence[int] | Tensor) -> Tensor:
+    """Compute the number of padding tokens at the left of each row.
+
+    Args:
+        tokens: Token ids padded at the left, of shape (N, L).
+        lengths: Number of tokens of each prompt, N numbers in 0..L.
+
+    Returns:
+        Number of padding tokens of each row, int64, on the CPU, of shape (N,).
+
+    Raises:
+        TypeError: If ``lengths`` does not hold integers.
+        ValueError: If there are not N numbers, or one is out of range.
+    """
+    rows, longest = tokens.shape
+    if isinstance(lengths, Tensor):
+        if lengths.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"lengths must be int32 or int64, got dtype={lengths.dtype}")
+        if lengths.dim() != 1:
+            raise ValueError(f"lengths must have shape (N,), got {tuple(lengths.shape)}")
+        lengths = lengths.tolist()
+    if not isinstance(lengths, Sequence) or isinstance(lengths, str):
+        raise_type_error("lengths", "a list of ints or an integer tensor", lengths)
+    if len(lengths) != rows:
+        raise ValueError(
+            f"lengths must hold one number for each of the {rows} rows, got {len(lengths)}"
+        )
+    for row, length in enumerate(lengths):
+        check_integer(**{f"lengths[{row}]": length})
+        if not 0 <= length <= longest:
+            raise ValueError(
+                f"lengths must be in 0..{longest}, the length of tokens, "
+                f"got lengths[{row}]={length}"
+            )
+    return longest - torch.tensor(lengths, dtype=torch.int64, device="cpu")

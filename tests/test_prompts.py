@@ -1,0 +1,469 @@
+"""Prompts of unequal length in one batch: each gives what it gives alone, token for token."""
+
+import copy
+import random
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    ALiBi,
+    GroupedQueryAttention,
+    LearnedPositionalEncoding,
+    MultiHeadAttention,
+    PreNorm,
+    QueryKeyNorm,
+    RotaryPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    beam_search,
+    build_decoder,
+    build_encoder,
+    greedy_search,
+    record_attention,
+    sample,
+)
+from transformer_blocks.generation import Generation, IncrementalDecoder, left_pad
+from transformer_blocks.inference import prepare
+
+V, D, H, END = 12, 16, 2, 3
+MAX_LENGTH = 40
+DTYPES = torch.float32, torch.float64
+
+
+class LanguageModel(nn.Module):
+    """A decoder-only model with large weights, so that its logits are far apart."""
+
+    def __init__(self, positions: nn.Module | None, attention: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.embedding, self.positions = TokenEmbedding(V, D), positions
+        self.stack: Any = build_encoder(
+            num_layers=2,
+            d_model=D,
+            num_heads=H,
+            d_ff=24,
+            residual=PreNorm,
+            attention=attention,  # type: ignore[arg-type]
+        )
+        for name, weight in self.named_parameters():
+            if "projection.weight" in name:
+                nn.init.normal_(weight, std=0.6)
+        if isinstance(positions, LearnedPositionalEncoding):
+            nn.init.normal_(positions.weight, std=0.7)
+
+    def embed(self, tokens: Tensor, offset: int | Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        return x if self.positions is None else self.positions(x, offset=offset)
+
+    def output(self, hidden: Tensor) -> Tensor:
+        return 2.0 * hidden @ self.embedding.weight.T
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.output(self.stack(self.embed(tokens, 0), causal=True))
+
+    def steps(self) -> IncrementalDecoder:
+        return IncrementalDecoder(
+            self.stack, self.stack.new_cache(), embed=self.embed, output=self.output
+        )
+
+    def after(self, prompts: Sequence[Sequence[int]]) -> tuple[IncrementalDecoder, Tensor]:
+        """Return a step model that holds all prompts but their last tokens, and these."""
+        steps = self.steps()
+        tokens, lengths = left_pad([prompt[:-1] for prompt in prompts])
+        steps.prefill(tokens, lengths=lengths)
+        start = torch.tensor([prompt[-1] for prompt in prompts], dtype=torch.int64)
+        return steps, start
+
+
+POSITIONS: dict[str, Callable[[], LanguageModel]] = {
+    "sinusoidal": lambda: LanguageModel(
+        SinusoidalPositionalEncoding(D, max_length=MAX_LENGTH), lambda: MultiHeadAttention(D, H)
+    ),
+    "learned": lambda: LanguageModel(
+        LearnedPositionalEncoding(D, max_length=MAX_LENGTH), lambda: GroupedQueryAttention(D, H, 1)
+    ),
+    "rotary": lambda: LanguageModel(
+        None,
+        lambda: MultiHeadAttention(
+            D, H, transforms=[QueryKeyNorm(D // H), RotaryPositionalEncoding(D // H)]
+        ),
+    ),
+    "ALiBi": lambda: LanguageModel(
+        None, lambda: MultiHeadAttention(D, H, attention_function=ALiBi(H))
+    ),
+}
+every_model = pytest.mark.parametrize("positions", POSITIONS)
+
+
+@cache
+def build(positions: str, *, dtype: torch.dtype = torch.float32, prepared: bool = False) -> Any:
+    torch.manual_seed(0)
+    model = POSITIONS[positions]().to(dtype).eval()
+    return prepare(model) if prepared else model
+
+
+def seeded(seeds: Sequence[int]) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def generate(model: Any, prompts: list[list[int]], case: dict[str, Any]) -> list[list[Generation]]:
+    """Generate with the search of a case, as lists of hypotheses."""
+    steps, start = model.after(prompts)
+    options = {"end_id": case["end_id"], "max_length": case["max_length"]}
+    if case["search"] == "beam":
+        return beam_search(
+            *(steps, start),
+            beam_size=case["beam_size"],
+            n_best=case["beam_size"],
+            lookahead=case["lookahead"],
+            **options,
+        )
+    if case["search"] == "greedy":
+        return [[each] for each in greedy_search(steps, start, **options)]
+    options |= {"temperature": case["temperature"], "top_k": case["top_k"], "top_p": case["top_p"]}
+    found = sample(steps, start, generator=seeded(case["seeds"]), **options)
+    return [[each] for each in found]
+
+
+def draw_case(seed: int) -> tuple[Any, list[list[int]], dict[str, Any]]:
+    """Draw a model, prompts and a search; the prompts may be one token long, or repeated."""
+    draw = random.Random(seed)
+    model = build(
+        draw.choice(list(POSITIONS)), dtype=draw.choice(DTYPES), prepared=draw.random() < 0.5
+    )
+    count = draw.choice([1, 2, 2, 3, 4, 6, 9])
+    longest = draw.choice([1, 2, 5, 14])
+    prompts = [[draw.randrange(V) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+    if draw.random() < 0.3:
+        prompts[-1] = prompts[0]
+    case = {
+        "search": draw.choice(["greedy", "beam", "sample"]),
+        "end_id": draw.choice([None, END]),
+        "max_length": [draw.randint(1, 9) for _ in prompts],
+        "beam_size": draw.choice([1, 2, 4]),
+        "lookahead": draw.choice([None, 0, 9]),
+        "temperature": draw.choice([0.7, 1.0, 3.0]),
+        "top_k": draw.choice([None, 4]),
+        "top_p": draw.choice([None, 0.8]),
+        "seeds": [draw.randrange(10**6) for _ in prompts],
+    }
+    return model, prompts, case
+
+
+def check_case(seed: int) -> None:
+    model, prompts, case = draw_case(seed)
+    together = generate(model, prompts, case)
+    assert len(together) == len(prompts)
+    for row, (prompt, found) in enumerate(zip(prompts, together, strict=True)):
+        own = {name: [case[name][row]] for name in ("max_length", "seeds")}
+        (alone,) = generate(model, [prompt], case | own)
+        assert [(each.tokens, each.finished) for each in found] == [
+            (each.tokens, each.finished) for each in alone
+        ], (seed, row)
+        scores = [each.score for each in alone]
+        assert [each.score for each in found] == pytest.approx(scores, abs=1e-3)
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_a_batch_generates_what_each_prompt_generates_alone(block: int) -> None:
+    for seed in range(20 * block, 20 * block + 20):
+        check_case(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_a_batch_generates_what_each_prompt_generates_alone_in_1000_cases(block: int) -> None:
+    for seed in range(100 * block, 100 * block + 100):
+        check_case(seed)
+
+
+def test_the_cases_differ_in_all_that_matters() -> None:
+    seen: set[object] = set()
+    tokens: set[int] = set()
+    for seed in range(100):
+        model, prompts, case = draw_case(seed)
+        lengths = list(map(len, prompts))
+        seen |= {id(model), case["search"], case["end_id"], len(set(lengths)) > 1, len(prompts) > 1}
+        seen |= {1 in lengths, prompts[0] in prompts[1:]}
+        if seed < 20:
+            for found in generate(model, prompts, case):
+                tokens |= set(found[0].tokens)
+    assert len([each for each in seen if isinstance(each, int) and each > 9]) == 16  # models
+    assert {"greedy", "beam", "sample", None, END, True, False} <= seen
+    assert len(tokens) >= V - 1  # the models do not repeat themselves
+
+
+@every_model
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@torch.no_grad()
+def test_padded_prompts_give_the_logits_of_full_passes(
+    positions: str, prepared: bool, dtype: torch.dtype
+) -> None:
+    model = build(positions, dtype=dtype, prepared=prepared)
+    tokens, continuation = torch.randint(V, (4, 7)), torch.randint(V, (4, 6))
+    lengths = [7, 0, 3, 1]
+    steps = model.steps()
+    steps.prefill(tokens, lengths=lengths)
+    for place in range(6):
+        if place == 2:  # the continuation may be appended in larger parts
+            steps.prefill(continuation[:, 2:4])
+        logits = None if place in (2, 3) else steps.step(continuation[:, place])
+        for row, length in enumerate(lengths):
+            alone = torch.cat((tokens[row, 7 - length :], continuation[row, : place + 1]))[None]
+            if logits is not None:
+                expected = model(alone)[0, -1]
+                tolerance = 1e-3 if dtype == torch.float32 else 1e-11
+                torch.testing.assert_close(logits[row], expected, rtol=0, atol=tolerance)
+
+
+@every_model
+@torch.no_grad()
+def test_rows_may_be_reordered_repeated_and_removed(positions: str) -> None:
+    model, lengths = build(positions, dtype=torch.float64), [5, 2, 0, 3]
+    tokens = torch.randint(V, (4, 5))
+    steps = model.steps()
+    steps.prefill(tokens, lengths=lengths)
+    texts = [tokens[row, 5 - length :] for row, length in enumerate(lengths)]
+    for rows in ([2, 0, 3, 1], [0, 0, 1, 3, 3, 2], [5, 1], [0], [0, 0]):
+        steps.reorder(torch.tensor(rows))
+        new = torch.randint(V, (len(rows),))
+        texts = [torch.cat((texts[row], new[i, None])) for i, row in enumerate(rows)]
+        logits = steps.step(new)
+        for row, text in enumerate(texts):
+            torch.testing.assert_close(logits[row], model(text[None])[0, -1], rtol=0, atol=1e-11)
+
+
+@every_model
+def test_what_stands_in_the_padding_changes_no_bit(positions: str) -> None:
+    model, lengths = build(positions), [4, 2, 0]
+    outputs = []
+    for filler in (0, 5, -1, V, 2**40):  # also ids that are not in the vocabulary
+        tokens = torch.randint(V, (3, 6), generator=seeded([1])[0])
+        for row, length in enumerate(lengths):
+            tokens[row, : 6 - length] = filler
+        steps = model.steps()
+        steps.prefill(tokens, lengths=lengths)
+        with torch.no_grad():
+            outputs.append(steps.step(torch.tensor([1, 2, 3])))
+    for output in outputs[1:]:
+        assert torch.equal(output, outputs[0])
+
+
+@every_model
+def test_an_embedding_that_is_not_finite_is_not_read_as_padding(positions: str) -> None:
+    model = copy.deepcopy(build(positions))
+    with torch.no_grad():
+        model.embedding.weight[0] = torch.nan  # the id of padding
+    steps, start = model.after([[1, 2, 3, 4], [5]])
+    with torch.no_grad():
+        logits = steps.step(start)
+    assert logits[:, 0].isnan().all()  # the output layer shares the weight
+    assert logits[:, 1:].isfinite().all()
+
+
+@every_model
+def test_unknown_ids_of_a_prompt_are_refused(positions: str) -> None:
+    steps = build(positions).steps()
+    for unknown in (-1, V):
+        with pytest.raises(IndexError, match=f"got id {unknown} at position 2 of sequence 1"):
+            steps.prefill(torch.tensor([[1, 2, 3], [4, 5, unknown]]), lengths=[3, 2])
+    assert steps.cache.length == 0
+    assert steps.position == 0  # nothing remains of the padding
+
+
+@every_model
+def test_equal_lengths_need_no_mask_and_no_tensor_of_positions(positions: str) -> None:
+    model, masks, offsets = build(positions), [], []
+    steps = model.steps()
+
+    def embed(tokens: Tensor, offset: int | Tensor) -> Tensor:
+        offsets.append(offset)
+        return model.embed(tokens, offset)
+
+    steps.embed = embed
+    hook = model.stack.register_forward_pre_hook(
+        lambda _, args, options: masks.append(options.get("mask")), with_kwargs=True
+    )
+    with torch.no_grad():
+        steps.prefill(torch.randint(V, (3, 5)), lengths=[4, 4, 4])
+        steps.step(torch.tensor([1, 2, 3]))
+        assert masks == [None, None]
+        assert offsets == [0, 4]
+        steps = model.steps()
+        steps.prefill(torch.randint(V, (3, 5)), lengths=[4, 2, 4])
+        steps.reorder(torch.tensor([2, 0]))  # the row with padding leaves
+        del masks[:]
+        steps.step(torch.tensor([1, 2]))
+        assert masks == [None]
+        assert steps.position == 5
+    hook.remove()
+
+
+def test_padding_at_the_left_that_all_rows_share_is_left_out() -> None:
+    steps = build("learned").steps()
+    steps.prefill(torch.zeros(2, 100, dtype=torch.int64), lengths=[3, 1])
+    assert steps.cache.length == 3 < MAX_LENGTH
+    assert torch.equal(torch.as_tensor(steps.position), torch.tensor([3, 1]))
+    steps = build("learned").steps()
+    steps.prefill(torch.zeros(2, 100, dtype=torch.int64), lengths=[0, 0])
+    assert steps.cache.length == steps.position == 0
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_positions_are_limited_for_each_row_alone(positions: str) -> None:
+    model = build(positions)
+    prompts = [[1] * 30, [2] * 3]
+    (first, second) = greedy_search(*model.after(prompts), end_id=None, max_length=[5, 37])
+    assert (len(first.tokens), len(second.tokens)) == (5, 37)  # in columns up to 30 + 37
+    with pytest.raises(ValueError, match=r"^positions must stay below max_length, got offset=40"):
+        greedy_search(*model.after(prompts), end_id=None, max_length=[5, 39])
+
+
+def test_no_prompts_give_no_texts() -> None:
+    model = build("sinusoidal")
+    steps, start = model.after([])
+    assert greedy_search(steps, start, end_id=None, max_length=5) == []
+    steps, start = model.after([])
+    assert sample(steps, start, end_id=None, max_length=5, generator=[]) == []
+    steps.prefill(torch.zeros(0, 4, dtype=torch.int64), lengths=[])
+
+
+def test_padding_has_zero_attention_weights() -> None:
+    model = build("sinusoidal")
+    tokens = torch.randint(V, (2, 5))
+    with record_attention(model) as maps, torch.no_grad():
+        steps = model.steps()
+        steps.prefill(tokens, lengths=[5, 2])
+        steps.step(torch.tensor([1, 2]))
+    for of_prompt, of_step in maps.values():
+        assert (of_prompt[1, :, :, :3] == 0.0).all()
+        assert (of_prompt[1, :, :3] == 0.0).all()  # fully masked rows
+        assert (of_step[1, :, :, :3] == 0.0).all()
+        assert (of_step[1, :, :, 3:] > 0.0).all()
+
+
+@torch.no_grad()
+def test_a_decoder_with_a_memory_also_accepts_prompts_of_unequal_length() -> None:
+    decoder = build_decoder(num_layers=2, d_model=D, num_heads=H, d_ff=24).double().eval()
+    memory, embedding = torch.randn(2, 4, D).double(), TokenEmbedding(V, D).double()
+    positions = SinusoidalPositionalEncoding(D).double()
+
+    def embed(tokens: Tensor, offset: int | Tensor) -> Tensor:
+        return positions(embedding(tokens), offset=offset)
+
+    for stack in (decoder, prepare(decoder)):
+        steps = IncrementalDecoder(
+            stack, stack.new_cache(memory), embed=embed, output=lambda hidden: hidden
+        )
+        steps.prefill(torch.tensor([[1, 2, 3], [9, 9, 4]]), lengths=[3, 1])
+        steps.reorder(torch.tensor([1, 1, 0]))
+        hidden = steps.step(torch.tensor([5, 6, 7]))
+        for row, text in enumerate(([4, 5], [4, 6], [1, 2, 3, 7])):
+            source = memory[[1, 1, 0][row], None]
+            expected = decoder(embed(torch.tensor([text]), 0), source)[0, -1]
+            torch.testing.assert_close(hidden[row], expected, rtol=0, atol=1e-11)
+
+
+def test_a_prefill_that_raises_leaves_the_decoder_as_it_was() -> None:
+    model = copy.deepcopy(build("sinusoidal"))
+    steps, tokens = model.steps(), torch.randint(V, (2, 4))
+    handle = model.stack.layers[1].register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        steps.prefill(tokens, lengths=[4, 1])
+    assert steps.cache.length == steps.position == 0
+    handle.remove()
+    steps.prefill(tokens, lengths=[1, 4])
+    assert torch.equal(torch.as_tensor(steps.position), torch.tensor([1, 4]))
+
+
+@pytest.mark.parametrize("positions", ["rotary", "ALiBi"])
+@torch.no_grad()
+def test_padding_before_both_changes_no_score_of_relative_positions(positions: str) -> None:
+    model = build(positions, dtype=torch.float64)
+    x = torch.randn(1, 6, D, dtype=torch.float64)
+    shifted = torch.cat((torch.randn(1, 9, D, dtype=torch.float64), x), dim=1)
+    attention = model.stack.layers[0].self_attention
+    mask = torch.arange(15).lt(9)[None, None, None]
+    alone = attention.attention_weights(x, x, causal=True)
+    padded = attention.attention_weights(shifted, shifted, mask=mask, causal=True)
+    torch.testing.assert_close(padded[:, :, 9:, 9:], alone, rtol=0, atol=1e-13)
+
+
+def test_left_pad_aligns_the_ends() -> None:
+    tokens, lengths = left_pad([[5, 6, 7], [], [8]])
+    assert tokens.tolist() == [[5, 6, 7], [0, 0, 0], [0, 0, 8]]
+    assert lengths == [3, 0, 1]
+    for count in (0, 2):
+        tokens, lengths = left_pad([[]] * count)
+        assert tokens.shape == (count, 0)
+        assert lengths == [0] * count
+
+
+LENGTHS: list[tuple[Any, type[Exception], str]] = [
+    ([3, -1], ValueError, r"^lengths must be in 0..3, the length of tokens, got lengths\[1\]=-1$"),
+    ([4, 1], ValueError, r"^lengths must be in 0..3, the length of tokens, got lengths\[0\]=4$"),
+    ([3, 1.0], TypeError, r"^lengths\[1\] must be an int, got lengths\[1\]=1.0$"),
+    ([True, 1], TypeError, r"^lengths\[0\] must be an int, got lengths\[0\]=True$"),
+    ([3], ValueError, r"^lengths must hold one number for each of the 2 rows, got 1$"),
+    ([3, 1, 1], ValueError, r"^lengths must hold one number for each of the 2 rows, got 3$"),
+    (torch.tensor([3.0, 1.0]), TypeError, r"^lengths must be int32 or int64, got dtype=torch.fl"),
+    (torch.tensor([[3, 1]]), ValueError, r"^lengths must have shape \(N,\), got \(1, 2\)$"),
+    (torch.tensor([3, 5]), ValueError, r"^lengths must be in 0..3.*got lengths\[1\]=5$"),
+    (3, TypeError, r"^lengths must be a list of ints or an integer tensor, got lengths=3$"),
+    ("31", TypeError, r"^lengths must be a list of ints or an integer tensor, got lengths='31'$"),
+]
+
+
+@pytest.mark.parametrize(("lengths", "error", "message"), LENGTHS)
+def test_wrong_lengths_are_refused(lengths: Any, error: type[Exception], message: str) -> None:
+    steps = build("sinusoidal").steps()
+    with pytest.raises(error, match=message):
+        steps.prefill(torch.ones(2, 3, dtype=torch.int64), lengths=lengths)
+    assert steps.cache.length == 0
+
+
+def test_padding_cannot_follow_cached_tokens() -> None:
+    steps, tokens = build("sinusoidal").steps(), torch.ones(2, 3, dtype=torch.int64)
+    steps.prefill(tokens, lengths=torch.tensor([3, 1]))
+    with pytest.raises(ValueError, match=r"^lengths must be equal where tokens are in the cache"):
+        steps.prefill(tokens, lengths=[1, 3])
+    steps.prefill(tokens, lengths=[2, 2])
+    assert torch.equal(torch.as_tensor(steps.position), torch.tensor([5, 3]))
+
+
+def test_a_generator_for_each_sequence_draws_what_it_draws_alone() -> None:
+    model = build("rotary")
+    prompts, limits = [[1, 2], [3], [3], [4, 5, 6]], [6, 9, 9, 2]
+    draw = partial(sample, end_id=END, temperature=5.0)
+    together = draw(*model.after(prompts), max_length=limits, generator=seeded(range(4)))
+    assert together[1].tokens != together[2].tokens  # other random numbers for the same prompt
+    for row, found in enumerate(together):
+        for generator in (seeded([row]), seeded([row])[0]):
+            (alone,) = draw(
+                *model.after([prompts[row]]), max_length=limits[row], generator=generator
+            )
+            assert alone.tokens == found.tokens
+
+
+def test_the_state_of_a_generator_afterwards_does_not_depend_on_the_batch() -> None:
+    model, generators = build("rotary"), seeded([1, 2])
+    sample(*model.after([[1], [2]]), end_id=None, max_length=[2, 7], generator=generators)
+    for generator, (seed, limit) in zip(generators, ((1, 2), (2, 7)), strict=True):
+        (expected,) = seeded([seed])
+        sample(*model.after([[1]]), end_id=None, max_length=limit, generator=expected)
+        assert torch.equal(generator.get_state(), expected.get_state())
+
+
+def test_one_generator_cannot_serve_two_sequences_of_a_list() -> None:
+    steps, start = build("rotary").after([[1], [2]])
+    (one, other) = seeded([1, 2])
+    for wrong in ([one], [one, one], [one, other, one], []):
+        with pytest.raises(ValueError, match=r"^generator must be one, or a different one for ea"):
+            sample(steps, start, end_id=None, max_length=3, generator=wrong)
+    with pytest.raises(TypeError, match=r"^generator\[1\] must be an instance of Generator, got"):
+        sample(steps, start, end_id=None, max_length=3, generator=[one, 7])  # type: ignore[list-item]
