@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.test_prompts import POSITIONS, generate
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_unflatten
@@ -24,6 +25,7 @@ from transformer_blocks import (
     build_encoder,
     padding_mask,
     record_attention,
+    sliding_window_mask,
 )
 from transformer_blocks.inference import compile_steps, compiled, export, prepare
 from transformer_blocks.inference.compiled import CompiledDecoder, CompiledEncoder
@@ -136,10 +138,8 @@ def test_steps_that_are_compiled_beforehand_are_not_compiled_in_a_search(
     prepared: Any = prepare(nn.Sequential(build(**SIZES)).to(dtype), compiled=True)
     compile_steps(prepared, batch_size=5, beam_size=3)
     rows = ["2 to 8 rows", "2 to 8 rows", "more than 8 rows"]
-    if build is build_encoder:
-        assert compilations == [(name, False) for name in rows[1:]]
-    else:
-        assert compilations == [(name, is_masked) for name in rows for is_masked in (False, True)]
+    rows = rows[1:] if build is build_encoder else rows
+    assert compilations == [(name, is_masked) for name in rows for is_masked in (False, True)]
     before, (stack,) = len(compilations), prepared
     for batch_size, source_length in ((5, 4), (2, 9), (1, 6)):
         memory = torch.randn(batch_size, source_length, 16, dtype=dtype)
@@ -185,6 +185,67 @@ def test_the_steps_of_a_causal_encoder_are_compiled_too(programs: list[ExportedP
     expected = encoder(x, causal=True)
     torch.testing.assert_close(torch.cat([prefill, *steps], dim=1), expected, **TOLERANCE)
     assert len(programs) == 1
+
+
+@torch.no_grad()
+def test_the_steps_of_padded_prompts_are_compiled_too(programs: list[ExportedProgram]) -> None:
+    encoder = build_encoder(**SIZES).eval()
+    models = prepare(encoder), prepare(encoder, compiled=True)
+    for rows, length in ((2, 3), (5, 4)):
+        caches = [model.new_cache() for model in models]
+        padding = torch.arange(rows)[:, None] % 3
+        for start, end in [(0, length), *((n, n + 1) for n in range(length, length + 30))]:
+            x = torch.randn(rows, end - start, 16)
+            mask = (torch.arange(end) < padding)[:, None, None]
+            expected, output = (
+                model(x, mask=mask, causal=True, cache=cache)
+                for model, cache in zip(models, caches, strict=True)
+            )
+            torch.testing.assert_close(output, expected, **TOLERANCE)
+    assert len(programs) == 1
+
+
+@torch.no_grad()
+def test_a_mask_that_is_not_of_padding_is_obeyed_eagerly(programs: list[ExportedProgram]) -> None:
+    encoder = build_encoder(**SIZES).eval()
+    models = prepare(encoder), prepare(encoder, compiled=True)
+    caches = [model.new_cache() for model in models]
+    for step in range(1, 7):
+        x = torch.randn(3, 1, 16)
+        window = sliding_window_mask(1, step, window=2)
+        mask = (window, window[None, None], window.expand(3, 4, 1, step))[step % 3]
+        expected, output = (
+            model(x, mask=mask, causal=True, cache=cache)
+            for model, cache in zip(models, caches, strict=True)
+        )
+        torch.testing.assert_close(output, expected, **TOLERANCE)
+    with pytest.raises(ValueError, match=r"^mask must have shape"):
+        models[1](x, mask=torch.zeros(3, 1, 1, 6, dtype=torch.bool), causal=True, cache=caches[1])
+    for wrong in (torch.zeros(3, 1, 1, 7), [[False] * 7] * 3):
+        with pytest.raises(TypeError, match=r"^mask must be"):
+            models[1](x, mask=wrong, causal=True, cache=caches[1])
+    assert not programs
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "ALiBi"])
+def test_a_batch_of_prompts_generates_with_compiled_steps_what_each_generates_alone(
+    positions: str, programs: list[ExportedProgram]
+) -> None:
+    model: Any = POSITIONS[positions]().eval()
+    compiled = prepare(model, compiled=True)
+    prompts = [[1, 2, 3, 4], [5], [6, 7], [5]]
+    options = {"end_id": 3, "temperature": 3.0, "top_k": None, "top_p": None, "lookahead": None}
+    for search in ("greedy", "beam", "sample"):
+        case = options | {"search": search, "beam_size": 2}
+        own = {"max_length": [8, 11, 6, 9], "seeds": [1, 2, 3, 4]}
+        together = generate(compiled, prompts, case | own)
+        for row, found in enumerate(together):
+            alone = case | {name: [values[row]] for name, values in own.items()}
+            for other in (model, compiled):
+                (expected,) = generate(other, [prompts[row]], alone)
+                assert [each.tokens for each in found] == [each.tokens for each in expected]
+    masked = ["mask" in str(program.graph_signature) for program in programs]
+    assert {True, False} <= set(masked)
 
 
 @torch.no_grad()
@@ -481,6 +542,18 @@ def test_compiled_programs_compute_the_same_steps(
             token = torch.randn(batch_size * beam_size, 1, 16)
             expected, output = (
                 model(token, cache=cache) for model, cache in zip(models, caches, strict=True)
+            )
+            torch.testing.assert_close(output, expected, **TOLERANCE)
+    encoder = build_encoder(**SIZES, residual=PreNorm).eval()
+    stacks = prepare(encoder), prepare(encoder, compiled=True)
+    for rows in (1, 4, 9):
+        layer_caches = [stack.new_cache() for stack in stacks]
+        for length in range(1, 40):
+            token = torch.randn(rows, 1, 16)
+            is_padding = torch.arange(length) < torch.arange(rows)[:, None]
+            expected, output = (
+                stack(token, mask=is_padding[:, None, None], causal=True, cache=cache)
+                for stack, cache in zip(stacks, layer_caches, strict=True)
             )
             torch.testing.assert_close(output, expected, **TOLERANCE)
     assert not list(tmp_path.iterdir())  # no files of a program remain on disk

@@ -26,7 +26,7 @@ plain computation, up to rounding:
 - **Ahead-of-time compiled steps.** With ``prepare(model, compiled=True)``, ``torch.export`` traces
   a decoding step of an encoder or decoder through the modules above, and AOTInductor compiles the
   traced program: one call of the program equals one eager call of the stack. Compilation takes
-  about half a minute for each step signature (one row, a few or many; beam size; memory masked or
+  about half a minute for each step signature (one row, a few or many; beam size; with a mask or
   not). A server calls :func:`compile_steps` before its first request.
 
 No other part of :mod:`transformer_blocks` imports this one: models are built and trained without

@@ -57,8 +57,8 @@ class CompiledEncoder(InferenceModule, Encoder):
         cache: SelfAttentionCache | None = None,
     ) -> Tensor:
         output = None
-        if isinstance(cache, SelfAttentionCache) and mask is None:
-            output = self._steps.try_step(x, cache.layers, causal=causal)
+        if isinstance(cache, SelfAttentionCache):
+            output = self._steps.try_step(x, cache.layers, mask=mask, causal=causal)
         if output is not None:
             return output
         return self._eager_forward(x, mask=mask, causal=causal, cache=cache)
@@ -91,7 +91,7 @@ class CompiledDecoder(InferenceModule, Decoder):
         output = None
         if isinstance(cache, DecoderCache) and memory is mask is memory_mask is None:
             output = self._steps.try_step(
-                x, cache.layers, cache.memory, cache.memory_mask, causal=causal
+                x, cache.layers, cache.memory, mask=cache.memory_mask, causal=causal
             )
         if output is not None:
             return output
@@ -107,8 +107,8 @@ def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) 
     Otherwise the second step of each signature waits for its compilation. A server calls this
     function once, with the largest batch size and the beam size that it will use. It compiles the
     steps of one sequence, of a batch with up to eight rows in all, and of a batch with more rows;
-    for a decoder, each of them with and without a mask of the memory. Each compilation takes about
-    half a minute.
+    each of them with and without a mask: of the memory for a decoder, of the padding of prompts for
+    an encoder. Each compilation takes about half a minute.
 
     Args:
         model: Model that ``prepare(model, compiled=True)`` returned.
@@ -141,26 +141,29 @@ def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) 
 
 
 def _warm_up(stack: CompiledEncoder | CompiledDecoder, batch_size: int, beam_size: int) -> None:
-    """Run three steps on zeros: the first fills a cache, the third is compiled."""
+    """Run three steps on zeros, without a mask and with one: the third step is compiled."""
     layer: Any = stack.layers[0]
     d_model = layer.self_attention.query_projection.in_features
     dtypes = [tensor.dtype for tensor in (*stack.parameters(), *stack.buffers())]
     dtype = next((each for each in dtypes if each.is_floating_point), torch.get_default_dtype())
     rows = torch.arange(batch_size).repeat_interleave(beam_size)
-    caches: list[Any] = []
-    if isinstance(stack, CompiledEncoder):
-        caches.append(stack.new_cache())
-    else:
-        memory_width = layer.cross_attention.key_projection.in_features
-        memory = torch.zeros(batch_size, 2, memory_width, dtype=dtype)
-        mask = torch.zeros(batch_size, 1, 1, 2, dtype=torch.bool)
-        mask[-1, ..., -1] = True
-        caches += [stack.new_cache(memory), stack.new_cache(memory, memory_mask=mask)]
-    for cache in caches:
-        if isinstance(stack, CompiledDecoder):
+    for is_masked in (False, True):
+        cache: Any
+        masks: list[Tensor | None] = [None] * 3  # of the padding
+        if isinstance(stack, CompiledEncoder):
+            cache = stack.new_cache()
+            if is_masked:
+                masks = [torch.zeros(len(rows), 1, 1, n, dtype=torch.bool) for n in (1, 2, 3)]
+        else:
+            memory_width = layer.cross_attention.key_projection.in_features
+            memory = torch.zeros(batch_size, 2, memory_width, dtype=dtype)
+            memory_mask = torch.zeros(batch_size, 1, 1, 2, dtype=torch.bool)
+            memory_mask[-1, ..., -1] = True
+            cache = stack.new_cache(memory, memory_mask=memory_mask if is_masked else None)
             cache.reorder(rows)
-        for _ in range(3):
-            stack(torch.zeros(len(rows), 1, d_model, dtype=dtype), causal=True, cache=cache)
+        for mask in masks:
+            x = torch.zeros(len(rows), 1, d_model, dtype=dtype)
+            stack(x, mask=mask, causal=True, cache=cache)
 
 
 class CompiledSteps:
@@ -181,8 +184,8 @@ class CompiledSteps:
         x: Tensor,
         caches: Sequence[KeyValueCache],
         memory_caches: Sequence[KeyValueCache] = (),
-        memory_mask: Tensor | None = None,
         *,
+        mask: Tensor | None,
         causal: bool,
     ) -> Tensor | None:
         """Run a compiled decoding step, if its signature has occurred before.
@@ -196,7 +199,8 @@ class CompiledSteps:
             caches: Self-attention cache of each layer; the new keys and values are appended.
             memory_caches: Keys and values of the memory for each decoder layer; empty for an
                 encoder.
-            memory_mask: Mask of the memory, of shape (B, 1, 1, S).
+            mask: For an encoder, the mask of the padding, of shape (N, 1, 1, length + 1); for a
+                decoder, that of the memory, of shape (B, 1, 1, S).
             causal: The stack's argument ``causal``.
 
         Returns:
@@ -205,7 +209,7 @@ class CompiledSteps:
         """
         signature = None
         if not eager_execution.holders:
-            signature = self._signature(x, caches, memory_caches, memory_mask, causal)
+            signature = self._signature(x, caches, memory_caches, mask, causal)
         if signature is None or signature not in self._programs:
             if signature is not None:
                 self._programs[signature] = None
@@ -219,8 +223,8 @@ class CompiledSteps:
         tensors = [x.contiguous(), x.new_empty(caches[0].length + 1)]
         tensors += [cache.reserve(1) for cache in caches]
         tensors += [cast(Tensor, cache.buffer) for cache in memory_caches]
-        if memory_mask is not None:
-            tensors.append(memory_mask.contiguous())
+        if mask is not None:
+            tensors.append(mask.contiguous())
         return program(tensors)[0]
 
     def _signature(
@@ -228,7 +232,7 @@ class CompiledSteps:
         x: Tensor,
         caches: Sequence[KeyValueCache],
         memory_caches: Sequence[KeyValueCache],
-        memory_mask: Tensor | None,
+        mask: Tensor | None,
         causal: bool,
     ) -> StepSignature | None:
         """Return the signature of a step, or None if it must be executed eagerly.
@@ -248,9 +252,10 @@ class CompiledSteps:
         ):
             return None
         rows, length = x.shape[0], caches[0].length
-        batch_size, source_length = rows, 2
+        batch_size, source_length, masked_length = rows, 2, length + 1
         if memory_caches:
             batch_size, source_length = memory_caches[0].rows, memory_caches[0].length
+            masked_length = source_length
         # The compiler treats dimensions of size 0 and 1 as constants.
         if (
             rows == 0
@@ -260,9 +265,11 @@ class CompiledSteps:
             or rows % batch_size != 0
         ):
             return None
-        if memory_mask is not None and (
-            memory_mask.shape != (batch_size, 1, 1, source_length)
-            or memory_mask.dtype != torch.bool
+        if mask is not None and (
+            not isinstance(mask, Tensor)
+            or mask.shape != (batch_size, 1, 1, masked_length)
+            or mask.dtype != torch.bool
+            or mask.device != x.device
         ):
             return None
         head_sizes = []
@@ -286,7 +293,7 @@ class CompiledSteps:
             is_batch=batch_size > 1,
             beam_size=rows // batch_size,
             is_prepacked=rows > FEW_ROWS,
-            is_masked=memory_mask is not None,
+            is_masked=mask is not None,
             causal=causal,
             dtype=x.dtype,
             d_model=x.shape[2],

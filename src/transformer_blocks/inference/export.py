@@ -33,7 +33,8 @@ class StepSignature(NamedTuple):
         beam_size: Number of rows per sequence, which share its memory; 1 without beam search.
         is_prepacked: Whether linear layers use prepacked weights, which are faster for more than
             :data:`FEW_ROWS` rows.
-        is_masked: Whether there is a mask of the memory.
+        is_masked: Whether there is a mask: of the memory for a decoder, of the padding for an
+            encoder.
         causal: The stack's argument ``causal``, which its attention functions receive.
         dtype: Data type of inputs, weights and caches.
         d_model: Size of the input vectors.
@@ -100,7 +101,7 @@ def export_step(stack: Encoder | Decoder, signature: StepSignature) -> ExportedP
         [dynamic_batch | {3: Dim.DYNAMIC} for _ in memory_buffers],
     ]
     if signature.is_masked:
-        shape = batch_size, 1, 1, source_length
+        shape = batch_size, 1, 1, source_length if memory_buffers else length
         inputs.append(torch.zeros(shape, dtype=torch.bool, device="cpu"))
         dynamic_shapes.append(dynamic_batch | {3: Dim.DYNAMIC})
     prepacking = prepacking_when_compiled() if signature.is_prepacked else nullcontext()
@@ -126,7 +127,7 @@ class _Step(nn.Module):
         length_tensor: Tensor,
         buffers: list[Tensor],
         memory_buffers: list[Tensor],
-        memory_mask: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """Compute the output of the stack for one new position per row.
 
@@ -138,7 +139,8 @@ class _Step(nn.Module):
                 the new keys and values are written into it.
             memory_buffers: Keys and values of the memory for each decoder layer, of shape
                 (B, 2, H, S, d_k); empty for an encoder.
-            memory_mask: Mask of the memory, of shape (B, 1, 1, S).
+            mask: Mask of the memory, of shape (B, 1, 1, S); for an encoder, mask of the padding, of
+                shape (N, 1, 1, length + 1).
 
         Returns:
             The output of the stack, of shape (N, 1, d_model).
@@ -149,11 +151,11 @@ class _Step(nn.Module):
         if not memory_buffers:
             own = SelfAttentionCache(len(buffers))
             own.layers = layers
-            return self.stack(x, causal=self.causal, cache=own)
+            return self.stack(x, mask=mask, causal=self.causal, cache=own)
         cache = DecoderCache(
             [_UncheckedCache(buffer, buffer.shape[3]) for buffer in memory_buffers]
         )
-        cache.layers, cache.memory_mask = layers, memory_mask
+        cache.layers, cache.memory_mask = layers, mask
         cache._rows_per_memory = self.beam_size
         return self.stack(x, causal=self.causal, cache=cache)
 

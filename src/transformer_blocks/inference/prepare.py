@@ -65,7 +65,7 @@ def prepare(
             ``in_features``, with which the size of inputs is compared.
         compiled: Whether to compile the decoding steps of encoders and decoders on a CPU, which
             needs a C++ compiler. The second step of each signature (one row, up to eight rows, or
-            more; beam size; memory masked or not) is then delayed by a compilation of about half a
+            more; beam size; with a mask or not) is then delayed by a compilation of about half a
             minute, longer for a deep model. Every later step takes, whatever its length, about a
             third of the eager time for one row, half for up to eight rows, and 0.7 to 0.8 for more.
             A server calls :func:`compile_steps` before its first request, so that no request is
