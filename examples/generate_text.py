@@ -4,6 +4,8 @@
     python examples/generate_text.py evaluate
     python examples/generate_text.py generate "Mira the baker had lost"
     python examples/generate_text.py generate "Mira the baker had lost" --side-by-side
+    python examples/generate_text.py generate "Mira the baker had lost" "Tom the cook"
+    python examples/generate_text.py generate --file prompts.txt
 
     python examples/generate_text.py train --text book.txt --style 2017 --run runs/book
 
@@ -17,7 +19,6 @@ resumes a training that was stopped.
 
 import argparse
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from common.commands import run_command
+from common.commands import add_prompts, continue_prompts, read_prompts, run_command
 from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
@@ -42,7 +43,6 @@ from common.options import (
 )
 from common.run import Run
 from common.tables import format_table
-from common.text_files import decode_line
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 from text.learning import Config, NextToken, text_loss
@@ -84,8 +84,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands.add_parser(
         "evaluate", parents=[shared], help="compare the perplexity with that of n-grams"
     )
-    sample = commands.add_parser("generate", parents=[shared], help="continue a prompt")
-    sample.add_argument("prompt", nargs="?", default="", help="the prompt (default: a new line)")
+    sample = commands.add_parser("generate", parents=[shared], help="continue prompts")
+    add_prompts(sample, "a new line")
     length = number(int, "from 1 to 1000000")
     sample.add_argument(
         "--length", type=length, default=120, help="number of tokens to generate (default: 120)"
@@ -94,7 +94,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--count",
         type=number(int, "from 1 to 1000"),
         default=1,
-        help="number of texts (default: 1)",
+        help="number of texts for each prompt (default: 1)",
     )
     sample.add_argument("--greedy", action="store_true", help="decode greedily instead of sampling")
     add_sampling_options(sample)
@@ -126,6 +126,10 @@ def check_decoding_options(options: argparse.Namespace) -> None:
         raise UserError("--greedy generates the same text each time; leave --count out")
     if options.side_by_side and (options.greedy or options.count > 1):
         raise UserError("--side-by-side cannot be combined with --greedy or --count")
+    if options.side_by_side and (options.file or len(options.prompts) > 1):
+        raise UserError("--side-by-side requires a single prompt")
+    if options.file and options.count > 1:
+        raise UserError("--count cannot be combined with --file")
 
 
 def new_config(chosen: Mapping[str, Any]) -> Config:
@@ -206,8 +210,8 @@ def train_command(options: argparse.Namespace) -> None:
         if processes.is_first:
             model = run.load_best(config.build(tokenizer.vocab_size), config).to(device)
             for decoding in (Decoding("greedy", None), Decoding("sampled, temperature 0.8", 0.8)):
-                (generated,) = generate(
-                    model, tokenizer, "", decoding, length=100, seed=config.seed
+                ((generated,),) = generate(
+                    model, tokenizer, [""], decoding, length=100, seed=config.seed
                 )
                 print(f"\n{decoding.title}:\n{generated}")
             print(f"\nWritten: {picture}")
@@ -249,10 +253,18 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 
 def generate_command(options: argparse.Namespace) -> None:
-    """Continue the prompt."""
+    """Continue the prompts."""
+    prompts = read_prompts(options)
     _, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
-    lines = os.fsencode(options.prompt).split(b"\n")
-    prompt = "\n".join(decode_line(line, where="the prompt") for line in lines)
+
+    def generate_texts(prompts: Sequence[str], method: Decoding) -> list[list[str]]:
+        return generate(
+            *(model, tokenizer, prompts, method),
+            length=options.length,
+            count=options.count,
+            seed=options.seed,
+        )
+
     temperature = 1.0 if options.temperature is None else options.temperature
     if options.side_by_side:
         low = 0.7 if options.temperature is None else options.temperature
@@ -264,26 +276,15 @@ def generate_command(options: argparse.Namespace) -> None:
             Decoding(f"top-k {top_k}", top_k=top_k),
             Decoding(f"top-p {top_p:g}", top_p=top_p),
         ]
-    else:
-        methods = [
-            Decoding("greedy", None)
-            if options.greedy
-            else Decoding("sampled", temperature, options.top_k, options.top_p)
-        ]
-    texts = [
-        text
-        for method in methods
-        for text in generate(
-            *(model, tokenizer, prompt, method),
-            length=options.length,
-            count=options.count,
-            seed=options.seed,
-        )
-    ]
-    if options.side_by_side:
+        texts = [text for method in methods for (text,) in generate_texts(prompts, method)]
         print(side_by_side([method.title for method in methods], texts))
-    else:
-        print("\n\n".join(texts))
+        return
+    method = (
+        Decoding("greedy", None)
+        if options.greedy
+        else Decoding("sampled", temperature, options.top_k, options.top_p)
+    )
+    continue_prompts(options, prompts, lambda chosen: generate_texts(chosen, method))
 
 
 COMMANDS = {

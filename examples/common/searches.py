@@ -4,6 +4,7 @@ Each calls a function of :mod:`transformer_blocks.generation`, which uses only t
 a model.
 """
 
+import random
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,18 +70,20 @@ class Beam:
 class Sample:
     """Sampling.
 
+    The sequences of a start depend on it and on the seed, not on the other starts of the batch.
+
     Attributes:
         temperature: The temperature, by which the logits are divided.
         top_k: Sample from this number of most probable tokens only.
         top_p: Sample from the fewest tokens whose probabilities sum to this, among the ``top_k``.
-        generator: The generator of random numbers.
+        seed: The seed of the random numbers; if None, they differ at each call.
         n_best: Number of sequences to sample for each start.
     """
 
     temperature: float
     top_k: int | None
     top_p: float | None
-    generator: torch.Generator
+    seed: int | None = None
     n_best: int = 1
 
     def __call__(
@@ -97,9 +100,30 @@ class Sample:
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
-            generator=self.generator,
+            generator=row_generators(self.seed, len(start), self.n_best),
         )
         groups = [
             sampled[first : first + self.n_best] for first in range(0, len(sampled), self.n_best)
         ]
         return [sorted(group, key=lambda each: each.score, reverse=True) for group in groups]
+
+
+def row_generators(seed: int | None, starts: int, copies: int) -> list[torch.Generator]:
+    """Make a generator of random numbers for each row of a batch.
+
+    Args:
+        seed: The seed; if None, all generators differ at each call.
+        starts: Number of starts.
+        copies: Number of adjacent rows for each start.
+
+    Returns:
+        The generators. Those of different copies have different random numbers; those of the same
+        copy of each start have the same ones, so that a row does not depend on the other starts.
+    """
+    generators = [torch.Generator() for _ in range(starts * copies)]
+    for row, generator in enumerate(generators):
+        if seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(random.Random(f"{seed} {row % copies}").getrandbits(63))
+    return generators

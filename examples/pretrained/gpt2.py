@@ -2,35 +2,43 @@ r"""GPT-2: generate text with a decoder-only model.
 
     python examples/pretrained/gpt2.py openai-community/gpt2 "The Transformer is" --length 40
     python examples/pretrained/gpt2.py FOLDER "Once upon a time" --sample --top-p 0.9 --seed 1
+    python examples/pretrained/gpt2.py FOLDER "The cat" "In 2024, the" "Once upon a time"
+    python examples/pretrained/gpt2.py FOLDER --file prompts.txt
 
 Decoding is greedy, or with ``--sample`` random: tokens are drawn by their probabilities. The model
-reads the prompt in one pass. Each decoding step then reads the newest token alone and attends to
-the cached keys and values of all earlier ones. The model is in ``gpt2_model.py``.
+reads the prompts in one pass. Each decoding step then reads the newest tokens alone and attends to
+the cached keys and values of all earlier ones. Prompts of different lengths share a batch, which
+takes a fraction of the time, and each is continued as if it were alone. The model is in
+``gpt2_model.py``.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 
 import torch
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
+from common.batching import group_by_length
+from common.commands import add_prompts, continue_prompts, read_prompts
 from common.errors import UserError
 from common.options import Parser, add_sampling_options, number
 from common.program import run_program
 from common.searches import Greedy, Sample, Search
-from common.text_files import decode_line
 from pretrained.byte_pairs import END, BytePairs
 from pretrained.byte_pairs import FILES as TOKENIZER_FILES
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
 from pretrained.loading import WEIGHTS, find_folder
+from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
 
 FILES = ("config.json", WEIGHTS, *TOKENIZER_FILES)
+BATCH_TOKENS = 4096
+"""Maximum number of tokens of a batch, with padding and continuations."""
 
 
 @dataclass(frozen=True)
@@ -71,45 +79,54 @@ class TextGenerator:
         return cls(model, tokenizer)
 
     @torch.inference_mode()
-    def generate(self, prompt: str, *, length: int, search: Search) -> list[str]:
-        """Continue a text until the model ends it.
+    def generate(self, prompts: Sequence[str], *, length: int, search: Search) -> list[list[str]]:
+        """Continue texts until the model ends them.
 
         Args:
-            prompt: The text to continue. An empty one is replaced by the end token, after which a
-                text begins.
-            length: Maximum number of tokens to generate.
+            prompts: The texts to continue. An empty one is replaced by the end token, after which a
+                text begins. Those of similar length share a batch.
+            length: Maximum number of tokens to generate for each.
             search: The decoding strategy.
 
         Returns:
-            The continuations that the search returns, best first, without the prompt.
+            For each prompt, the continuations that the search returns, best first, without it.
 
         Raises:
-            UserError: If prompt and continuation exceed the model's maximum length.
+            UserError: If a prompt and its continuation exceed the model's maximum length.
         """
-        ids = self.tokenizer.encode(prompt) or [self.model.end_id]
-        if len(ids) + length > self.model.max_length:
-            raise UserError(
-                f"prompt and continuation must not exceed the model's {self.model.max_length} "
-                f"tokens, got a prompt of {len(ids)} and --length {length}"
-            )
-        table = self.model.token_embedding.weight
-        tokens = torch.tensor([ids], device=table.device)  # (1, L)
+        model = self.model
+        encoded = [self.tokenizer.encode(prompt) or [model.end_id] for prompt in prompts]
+        for prompt, ids in zip(prompts, encoded, strict=True):
+            if len(ids) + length > model.max_length:
+                raise UserError(
+                    f"prompt and continuation must not exceed the model's {model.max_length} "
+                    f"tokens, got a prompt of {len(ids)} and --length {length} for "
+                    f"{shorten(prompt, 40)!r}"
+                )
+        table = model.token_embedding.weight
         unused = [number for number in range(len(table)) if number not in self.tokenizer.tokens]
-        steps = Gpt2Steps(self.model, tokens[:, :-1], suppressed=unused)
-        (found,) = search(steps, tokens[:, -1], end_id=self.model.end_id, max_length=[length])
-        return [self.tokenizer.decode(each.tokens) for each in found]
+        continuations: list[list[str]] = [[] for _ in prompts]
+        for chosen in group_by_length([len(ids) + length for ids in encoded], BATCH_TOKENS):
+            tokens, lengths = left_pad([encoded[i][:-1] for i in chosen])
+            steps = Gpt2Steps(model, tokens.to(table.device), lengths=lengths, suppressed=unused)
+            start = torch.tensor([encoded[i][-1] for i in chosen], device=table.device)
+            limits = [length] * len(chosen)
+            found = search(steps, start, end_id=model.end_id, max_length=limits)
+            for i, generations in zip(chosen, found, strict=True):
+                continuations[i] = [self.tokenizer.decode(each.tokens) for each in generations]
+        return continuations
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: print_continuation(arguments))
+    return run_program(lambda: print_continuations(arguments))
 
 
-def print_continuation(arguments: Sequence[str] | None) -> None:
-    """Print a prompt and its continuation."""
+def print_continuations(arguments: Sequence[str] | None) -> None:
+    """Print prompts and their continuations."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
-    parser.add_argument("text", nargs="?", default="", help="the prompt, which is continued")
+    add_prompts(parser, "a new text begins")
     parser.add_argument(
         "--length",
         type=number(int, "above 0"),
@@ -123,11 +140,18 @@ def print_continuation(arguments: Sequence[str] | None) -> None:
     parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
     search = choose_search(options)
-    prompt = decode_line(os.fsencode(options.text), where="the text")
+    prompts = read_prompts(options)
     generator = TextGenerator.load(find_folder(options.model, FILES, revision=options.revision))
     prepared = replace(generator, model=prepare(generator.model))
-    (continuation,) = prepared.generate(prompt, length=options.length, search=search)
-    print(prompt + continuation)
+
+    def generate(prompts: Sequence[str]) -> list[list[str]]:
+        found = prepared.generate(prompts, length=options.length, search=search)
+        return [
+            [prompt + each for each in several]
+            for prompt, several in zip(prompts, found, strict=True)
+        ]
+
+    continue_prompts(options, prompts, generate)
 
 
 def choose_search(options: argparse.Namespace) -> Search:
@@ -142,9 +166,7 @@ def choose_search(options: argparse.Namespace) -> Search:
         if given:
             raise UserError(f"--{given[0].replace('_', '-')} requires --sample")
         return Greedy()
-    generator = torch.Generator()
-    generator.seed() if options.seed is None else generator.manual_seed(options.seed)
-    return Sample(options.temperature or 1.0, options.top_k, options.top_p, generator)
+    return Sample(options.temperature or 1.0, options.top_k, options.top_p, options.seed)
 
 
 if __name__ == "__main__":

@@ -117,8 +117,10 @@ class Gpt2(nn.Module):
         x = self.embed(tokens, 0 if cache is None else cache.length)
         return self.decoder(x, causal=True, cache=cache)
 
-    def embed(self, tokens: Tensor, offset: int) -> Tensor:
+    def embed(self, tokens: Tensor, offset: int | Tensor) -> Tensor:
         """Embed tokens, of shape (B, L), the first of them at position ``offset``.
+
+        If the rows have different positions, ``offset`` has the shape (B,).
 
         Returns:
             Vectors with positions, of shape (B, L, d_model).
@@ -207,10 +209,18 @@ class Gpt2Steps(IncrementalDecoder):
     Args:
         model: The model, in evaluation mode.
         prompt: Token ids that precede the first step, of shape (N, L); L may be 0.
+        lengths: Number of tokens of each prompt, if ``prompt`` is padded at the left.
         suppressed: Ids that are never generated: those of the embedding beyond the vocabulary.
     """
 
-    def __init__(self, model: Gpt2, prompt: Tensor, *, suppressed: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        model: Gpt2,
+        prompt: Tensor,
+        *,
+        lengths: Sequence[int] | None = None,
+        suppressed: Sequence[int] = (),
+    ) -> None:
         device = model.token_embedding.weight.device
         ids = torch.tensor(suppressed, dtype=torch.int64, device=device)
         super().__init__(
@@ -219,4 +229,4 @@ class Gpt2Steps(IncrementalDecoder):
             embed=model.embed,
             output=lambda hidden: model.output(hidden).index_fill_(1, ids, -math.inf),
         )
-        self.prefill(prompt)
+        self.prefill(prompt, lengths=lengths)

@@ -17,7 +17,7 @@ https://arxiv.org/abs/1910.07467); the other parts have chapters of their own. B
 composed of blocks of the library alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -86,8 +86,10 @@ class LanguageModel(nn.Module):
         x = self.embed(tokens, 0 if cache is None else cache.length)
         return self.decoder(x, causal=True, cache=cache)
 
-    def embed(self, tokens: Tensor, offset: int) -> Tensor:
+    def embed(self, tokens: Tensor, offset: int | Tensor) -> Tensor:
         """Embed tokens, of shape (B, L), the first of them at position ``offset``.
+
+        If the rows have different positions, ``offset`` has the shape (B,).
 
         Returns:
             Vectors, with positions unless the layers encode these, of shape (B, L, d_model).
@@ -167,15 +169,18 @@ def build_today(
 STYLES: dict[str, Callable[..., LanguageModel]] = {"2017": build_2017, "today": build_today}
 
 
-class TextSteps(IncrementalDecoder):
+class TextSteps:
     """Decodes texts of any length with a language model, whose context is limited.
 
-    When the cache holds as many positions as the context, it is replaced by that of the later half
-    of these tokens, which are then at the first positions of the context.
+    When the cache holds as many positions of a text as the context, they are replaced by those of
+    the later half of its tokens, which are then at the first positions of the context. Texts of
+    unequal length reach the end of the context at different steps; at each of these, the cache of
+    the whole batch is computed anew.
 
     Args:
         model: The language model, in evaluation mode.
         prompt: Token ids that precede the first step, of shape (N, P); P may be 0.
+        lengths: Number of tokens of each prompt, if ``prompt`` is padded at the left.
 
     Example:
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
@@ -186,35 +191,39 @@ class TextSteps(IncrementalDecoder):
         20
     """
 
-    def __init__(self, model: LanguageModel, prompt: Tensor) -> None:
-        cache = model.decoder.new_cache()
-        super().__init__(model.decoder, cache, embed=model.embed, output=model.output)
+    def __init__(
+        self, model: LanguageModel, prompt: Tensor, *, lengths: Sequence[int] | None = None
+    ) -> None:
         self.model = model
-        self.tokens = prompt[:, :0]  # all tokens so far
-        self.prefill(prompt)
-
-    def prefill(self, tokens: Tensor) -> None:
-        """Append a prompt, of shape (N, L), to the cache in one pass, or the end of a long one."""
-        self.tokens = torch.cat((self.tokens, tokens), dim=1)
-        if self.cache.length + tokens.shape[1] < self.model.context:
-            super().prefill(tokens)
-        else:
-            self._shorten()
+        self.tokens = prompt  # all tokens so far, padded at the left
+        lengths = [prompt.shape[1]] * len(prompt) if lengths is None else lengths
+        self.decoder = self._read([self._shortened(n) for n in lengths])
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest tokens, of shape (N,); return the logits of the next, (N, V)."""
-        if self.cache.length == self.model.context:
-            self._shorten()
+        lengths = torch.as_tensor(self.decoder.position).expand(len(tokens)).tolist()
+        if self.model.context in lengths:
+            self.decoder = self._read([self._shortened(n) for n in lengths])
+        logits = self.decoder.step(tokens)
         self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
-        return super().step(tokens)
+        return logits
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache and the tokens along the batch dimension by indices ``rows``, (M,)."""
-        super().reorder(rows)
+        self.decoder.reorder(rows)
         self.tokens = self.tokens[rows]
 
-    def _shorten(self) -> None:
-        """Compute the cache anew, such that it holds half a context with the next token."""
-        length = max(1, self.model.context // 2) - 1
-        self.cache = self.model.decoder.new_cache()
-        super().prefill(self.tokens[:, self.tokens.shape[1] - length :])
+    def _shortened(self, length: int) -> int:
+        """Return the number of tokens that remain: at most half a context if it is full."""
+        context = self.model.context
+        return length if length < context else max(1, context // 2) - 1
+
+    def _read(self, lengths: Sequence[int]) -> IncrementalDecoder:
+        """Compute a cache of the last ``lengths[i]`` tokens of each row i."""
+        stack, longest = self.model.decoder, max(lengths, default=0)
+        decoder = IncrementalDecoder(
+            stack, stack.new_cache(), embed=self.model.embed, output=self.model.output
+        )
+        end = self.tokens.shape[1]
+        decoder.prefill(self.tokens[:, end - longest :], lengths=lengths)
+        return decoder

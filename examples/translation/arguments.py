@@ -4,8 +4,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from common.errors import UserError
 from common.options import Parser, add_device_option, add_sampling_options, number
 from common.searches import Beam, Sample, Search
@@ -272,10 +270,8 @@ def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
     """
     n_best = getattr(options, "n_best", 1)
     if options.sample:
-        generator = torch.Generator()
-        generator.seed() if options.seed is None else generator.manual_seed(options.seed)
         temperature = 1.0 if options.temperature is None else options.temperature
-        return Sample(temperature, options.top_k, options.top_p, generator, n_best)
+        return Sample(temperature, options.top_k, options.top_p, options.seed, n_best)
     beam_size = BEAM_SIZE if options.beam is None else options.beam
     if beam_size > vocabulary:
         raise UserError(f"--beam must not exceed the vocabulary size {vocabulary}, got {beam_size}")

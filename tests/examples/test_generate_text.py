@@ -261,19 +261,19 @@ def load(folder: Path) -> tuple[LanguageModel, Tokenizer]:
 
 def test_drawing_with_no_choice_is_greedy(trained: Path) -> None:
     model, tokenizer = load(trained)
-    greedy = generate(model, tokenizer, "the cat", Decoding("", None), length=40)
+    greedy = generate(model, tokenizer, ["the cat"], Decoding("", None), length=40)
     for way in (Decoding("", top_k=1), Decoding("", top_p=1e-9), Decoding("", temperature=1e-6)):
-        assert generate(model, tokenizer, "the cat", way, length=40, seed=3) == greedy
+        assert generate(model, tokenizer, ["the cat"], way, length=40, seed=3) == greedy
 
 
 def test_texts_begin_with_their_prompt_and_a_seed_repeats_them(trained: Path) -> None:
     model, tokenizer = load(trained)
     prompt = "the dog saw the a.\nthe cat"
-    texts = generate(model, tokenizer, prompt, Decoding(""), length=40, count=3, seed=1)
+    (texts,) = generate(model, tokenizer, [prompt], Decoding(""), length=40, count=3, seed=1)
     assert all(text.startswith(prompt) for text in texts)
     assert len(set(texts)) == 3
-    assert generate(model, tokenizer, prompt, Decoding(""), length=40, count=3, seed=1) == texts
-    assert generate(model, tokenizer, prompt, Decoding(""), length=40, count=3, seed=2) != texts
+    assert generate(model, tokenizer, [prompt], Decoding(""), length=40, count=3, seed=1) == [texts]
+    assert generate(model, tokenizer, [prompt], Decoding(""), length=40, count=3, seed=2) != [texts]
 
 
 def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(trained: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(train
         max_length=50,
     )
     assert len(found.tokens) == 50 > 3 * model.context
-    (text,) = generate(model, tokenizer, "", Decoding("", None), length=50)
+    ((text,),) = generate(model, tokenizer, [""], Decoding("", None), length=50)
     assert text == decode_lines(found.tokens, tokenizer)
 
 

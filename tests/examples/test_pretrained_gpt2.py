@@ -404,7 +404,7 @@ def test_parameter_names_of_older_files_are_understood(folder: Path, tmp_path: P
 
 def test_an_empty_prompt_begins_a_text(folder: Path) -> None:
     generator = TextGenerator.load(folder)
-    (found,) = generator.generate("", length=5, search=Greedy())
+    ((found,),) = generator.generate([""], length=5, search=Greedy())
     end = torch.tensor([generator.model.end_id])
     with torch.no_grad():
         (expected,) = greedy_search(
@@ -433,15 +433,15 @@ def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: P
     for temperature in (1.0, 5.0):
         expected, found = (
             each.generate(
-                "the cat",
+                ["the cat"],
                 length=5,
-                search=Sample(temperature, None, None, torch.Generator().manual_seed(1), n_best=20),
+                search=Sample(temperature, None, None, 1, n_best=20),
             )
             for each in (generator, wide)
         )
         assert found == expected
-    assert wide.generate("the", length=9, search=Greedy()) == generator.generate(
-        "the", length=9, search=Greedy()
+    assert wide.generate(["the"], length=9, search=Greedy()) == generator.generate(
+        ["the"], length=9, search=Greedy()
     )
 
 
@@ -449,21 +449,21 @@ def test_several_continuations_are_sampled_from_one_prompt(folder: Path) -> None
     generator = TextGenerator.load(folder)
     samples = [
         generator.generate(
-            "the cat",
+            ["the cat"],
             length=5,
-            search=Sample(1.0, None, None, torch.Generator().manual_seed(seed), n_best=3),
+            search=Sample(1.0, None, None, seed, n_best=3),
         )
         for seed in (1, 1, 2)
     ]
     assert samples[0] == samples[1] != samples[2]
-    assert len(samples[0]) == 3
+    assert len(samples[0][0]) == 3
 
 
 def test_the_program_prints_the_prompt_and_its_continuation(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     generator = TextGenerator.load(folder)
-    (found,) = generator.generate("the cat", length=6, search=Greedy())
+    ((found,),) = generator.generate(["the cat"], length=6, search=Greedy())
     assert gpt2.main([str(folder), "the cat", "--length", "6"]) == 0
     assert capsys.readouterr().out == f"the cat{found}\n"
     sample = [str(folder), "the cat", "--length", "6", "--sample", "--seed", "3", "--top-k", "50"]
@@ -600,7 +600,8 @@ def test_a_damaged_folder_is_reported_in_one_line(
         (["--length", "0"], "--length: must be a whole number above 0"),
         (
             ["--length", "40"],
-            "must not exceed the model's 40 tokens, got a prompt of 2 and --length 40",
+            "must not exceed the model's 40 tokens, got a prompt of 2 and --length 40 for 'the "
+            "cat'",
         ),
         (["--top-k", "3"], "--top-k requires --sample"),
         (["--seed", "0"], "--seed requires --sample"),
