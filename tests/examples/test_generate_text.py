@@ -24,6 +24,7 @@ from common.learner import Learner
 from common.run import Run
 from common.tokenizer import EOS, Tokenizer
 from common.training import Training
+from text import writing
 from text.learning import Config, NextToken, text_loss
 from text.models import STYLES, LanguageModel, TextSteps
 from text.ngrams import NgramModel
@@ -31,6 +32,7 @@ from text.source import FEWEST, characters, decode_lines, encode_lines, load_tex
 from text.stories import BOYS, GIRLS, story, toy_text
 from text.writing import Decoding, generate, side_by_side
 from transformer_blocks import greedy_search
+from transformer_blocks.generation import left_pad
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "generate_text.py"
 SIZES = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
@@ -190,6 +192,28 @@ def test_reordered_rows_continue_as_if_alone(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("context", [1, 2, 3, 12, 100])
+@torch.no_grad()
+def test_prompts_of_unequal_length_continue_as_if_alone(style: str, context: int) -> None:
+    model = build(style, context).double()
+    prompts = [torch.randint(4, 30, (length,)).tolist() for length in (5, 0, 11, 12, 30, 1, 12)]
+    tokens, lengths = left_pad(prompts)
+    together = TextSteps(model, tokens, lengths=lengths)
+    alone = [TextSteps(model, torch.tensor([ids], dtype=torch.int64)) for ids in prompts]
+    rows = list(range(len(prompts)))
+    for place in range(30):
+        if place in (4, 17):
+            chosen = [4, 0, 0, 6, 1, 3] if place == 4 else [2, 0, 5]
+            together.reorder(torch.tensor(chosen))
+            rows = [rows[row] for row in chosen]
+        new = {row: torch.tensor([4 + (place + row) % 26]) for row in rows}
+        logits = together.step(torch.cat([new[row] for row in rows]))
+        own = {row: alone[row].step(token)[0] for row, token in new.items()}
+        for row, found in zip(rows, logits, strict=True):
+            torch.testing.assert_close(found, own[row], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("length", [2, 7, 13, 14, 19, 40])
 def test_every_token_of_a_text_is_scored_once(style: str, length: int) -> None:
     model = build(style)
@@ -276,6 +300,32 @@ def test_texts_begin_with_their_prompt_and_a_seed_repeats_them(trained: Path) ->
     assert generate(model, tokenizer, [prompt], Decoding(""), length=40, count=3, seed=2) != [texts]
 
 
+MANY = ["the dog saw the a.\nthe cat", "", "the cow", "the dog saw the b.", "the cow"]
+
+
+@pytest.mark.parametrize("decoding", [Decoding("", None), Decoding("", 2.0), Decoding("", top_k=5)])
+@pytest.mark.parametrize("batch_tokens", [1, 130, 10000])
+def test_many_prompts_are_continued_as_each_alone(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, decoding: Decoding, batch_tokens: int
+) -> None:
+    monkeypatch.setattr(writing, "BATCH_TOKENS", batch_tokens)
+    model, tokenizer = load(trained)
+    together = generate(model, tokenizer, MANY, decoding, length=40, count=2, seed=3)
+    for prompt, texts in zip(MANY, together, strict=True):
+        (alone,) = generate(model, tokenizer, [prompt], decoding, length=40, count=2, seed=3)
+        assert texts == alone
+        (single,) = generate(model, tokenizer, [prompt], decoding, length=40, seed=3)
+        assert texts[:1] == single
+        assert (texts[0] == texts[1]) == (decoding.temperature is None)
+    assert generate(model, tokenizer, [], decoding, length=40) == []
+
+
+def test_without_a_seed_equal_prompts_are_continued_differently(trained: Path) -> None:
+    model, tokenizer = load(trained)
+    found = generate(model, tokenizer, ["the cat"] * 4, Decoding("", 3.0), length=40, count=2)
+    assert len({text for texts in found for text in texts}) == 8
+
+
 def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(trained: Path) -> None:
     model, tokenizer = load(trained)
     (found,) = greedy_search(
@@ -338,6 +388,33 @@ def test_train_evaluate_and_generate_in_one_folder(
     ]
 
 
+def test_prompts_of_the_command_line_and_of_a_file_are_continued_in_their_order(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        command = ["generate", "--run", str(trained), "--length", "30", *arguments]
+        assert generate_text.main(command) == 0
+        return capsys.readouterr().out
+
+    prompts = ["the cat", "the dog saw the a.\nthe cow", ""]
+    for options in (["--greedy"], ["--seed", "4"]):
+        alone = [run(prompt, *options) for prompt in prompts]
+        assert alone[2] == run(*options)
+        assert run(*prompts, *options) == "\n".join(alone)
+        file = tmp_path / "prompts"
+        file.write_bytes(b"\xef\xbb\xbfthe cat\r\n\n   \nthe cow\n\n")
+        lines = run("--file", str(file), *options).split("\n")
+        cow = run("the cow", *options)
+        texts = [text[:-1].replace("\n", " ") for text in (alone[0], cow)]
+        assert lines == [texts[0], "", "", texts[1], "", ""]
+        file.write_bytes(b"")
+        assert run("--file", str(file), *options) == ""
+    twice = run("the cat", "the cow", "--count", "2", "--seed", "4")
+    assert twice == "\n".join(
+        run(each, "--count", "2", "--seed", "4") for each in ("the cat", "the cow")
+    )
+
+
 def fingerprint(folder: Path) -> dict[str, bytes]:
     """All that a training leaves, clocks left out."""
     clocks = {"minutes": 0.0, "tokens_per_second": 0.0}
@@ -396,6 +473,11 @@ def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
             ["generate", "--side-by-side", "--count", "2"],
             "cannot be combined with --greedy or --count",
         ),
+        (["generate", "--side-by-side", "a", "b"], "--side-by-side requires a single prompt"),
+        (["generate", "--side-by-side", "--file", "x"], "--side-by-side requires a single prompt"),
+        (["generate", "--file", "x", "--count", "2"], "--count cannot be combined with --file"),
+        (["generate", "--file", "x", "a"], "prompts cannot be combined with --file"),
+        (["generate", "--file", "nowhere.txt"], "cannot read nowhere.txt: No such file"),
         (["generate", "--length", "-3"], "--length: must be a whole number from 1 to 1000000"),
         ([], "required"),
     ],
@@ -443,10 +525,16 @@ def test_a_text_that_is_too_short_or_has_changed_is_refused(
 
 
 def test_a_prompt_that_is_no_text_is_refused(
-    trained: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert generate_text.main(["generate", "--run", str(trained), "a\udc8cb"]) == 2
     assert "the prompt is not UTF-8" in one_error_line(capsys)
+    assert generate_text.main(["generate", "--run", str(trained), "good", "a\udc8cb"]) == 2
+    assert "the prompt is not UTF-8" in one_error_line(capsys)
+    file = tmp_path / "latin"
+    file.write_bytes(b"good\n\xe9\n")
+    assert generate_text.main(["generate", "--run", str(trained), "--file", str(file)]) == 2
+    assert "latin:2 is not UTF-8: byte 0xe9" in one_error_line(capsys)
 
 
 def test_weights_of_a_version_that_called_the_decoder_an_encoder_are_loaded(

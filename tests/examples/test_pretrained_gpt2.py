@@ -6,6 +6,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from hypothesis import strategies as st
 from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
 from torch import Tensor
 
-from common.searches import Greedy, Sample
+from common.searches import Beam, Greedy, Sample, Search
 from pretrained import gpt2
 from pretrained.byte_pairs import BYTES, END, BytePairs
 from pretrained.gpt2 import TextGenerator
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
 from transformer_blocks import beam_search, greedy_search
+from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
 
 TEXT = [
@@ -474,6 +476,64 @@ def test_the_program_prints_the_prompt_and_its_continuation(
     assert capsys.readouterr().out == sampled
 
 
+PROMPTS = ["the cat", "The Transformer reads the text; we've", "", "東京の犬は", "it", "the cat"]
+SEARCHES = Greedy(), Sample(1.0, None, None, 3), Sample(2.0, 50, 0.9, 4, n_best=3), Beam(3, 0.5)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize("batch_tokens", [1, 60, 10000])
+def test_many_prompts_are_continued_as_each_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, search: Search, batch_tokens: int
+) -> None:
+    monkeypatch.setattr(gpt2, "BATCH_TOKENS", batch_tokens)
+    generator = TextGenerator.load(folder)
+    alone = [generator.generate([each], length=12, search=search)[0] for each in PROMPTS]
+    for model in (generator.model, prepare(generator.model)):
+        together = replace(generator, model=model).generate(PROMPTS, length=12, search=search)
+        assert together == alone
+    assert len({*map(tuple, alone)}) == len(PROMPTS) - 1  # one occurs twice
+    assert generator.generate([], length=12, search=search) == []
+
+
+def test_padded_prompts_give_the_tokens_of_transformers(tmp_path: Path) -> None:
+    theirs = save_gpt2(tmp_path, 50, end=7)
+    ours = Gpt2.load(tmp_path)
+    prompts = [torch.randint(8, 50, (length,)).tolist() for length in (9, 1, 4, 16, 2)]
+    tokens, lengths = left_pad(prompts)
+    is_token = torch.arange(16) >= 16 - torch.tensor(lengths)[:, None]
+    expected = theirs.generate(
+        tokens, attention_mask=is_token.long(), do_sample=False, max_new_tokens=20
+    )[:, 16:]
+    steps = Gpt2Steps(ours, tokens[:, :-1], lengths=[length - 1 for length in lengths])
+    found = greedy_search(steps, tokens[:, -1], end_id=7, max_length=20)
+    for generation, row in zip(found, expected.tolist(), strict=True):
+        assert generation.tokens == row[: len(generation.tokens)]
+        assert generation.finished == (7 in row)
+
+
+def test_prompts_of_the_command_line_and_of_a_file_are_continued_in_their_order(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        assert gpt2.main([str(folder), *arguments]) == 0
+        return capsys.readouterr().out
+
+    for options in (["--length", "9"], ["--length", "9", "--sample", "--seed", "4"]):
+        alone = [run(each, *options) for each in ("the cat", "it\nis", "")]
+        assert alone[2] == run(*options)
+        assert run("the cat", "it\nis", "", *options) == "\n".join(alone)
+        file = tmp_path / "prompts"
+        file.write_bytes(b"\xef\xbb\xbfthe cat\r\n\n \t\nit\n\n")
+        lines = run("--file", str(file), *options).split("\n")
+        texts = [
+            each[:-1].replace("\n", " ").replace("\r", " ")
+            for each in (alone[0], run("it", *options))
+        ]
+        assert lines == [texts[0], "", "", texts[1], "", ""]
+        file.write_bytes(b"")
+        assert run("--file", str(file), *options) == ""
+
+
 def lose(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
@@ -603,6 +663,11 @@ def test_a_damaged_folder_is_reported_in_one_line(
             "must not exceed the model's 40 tokens, got a prompt of 2 and --length 40 for 'the "
             "cat'",
         ),
+        (
+            ["it", "--length", "39"],
+            "tokens, got a prompt of 2 and --length 39 for 'the cat'",
+        ),
+        (["--file", "x"], "prompts cannot be combined with --file"),
         (["--top-k", "3"], "--top-k requires --sample"),
         (["--seed", "0"], "--seed requires --sample"),
         (["--sample", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
