@@ -1,0 +1,158 @@
+"""Speed of prompts of unequal length in one batch, compared with one prompt after the other.
+
+    python benchmarks/prompts.py
+    python benchmarks/prompts.py --only stories --rounds 11
+
+Both generate the same tokens, in float32, with models prepared for inference and random weights:
+
+- ``stories``: the default language model of ``generate_text.py`` (2 layers, d_model 128, rotary
+  positions, a context of 128);
+- ``gpt2``: the small GPT-2 (12 layers, d_model 768, learned positions).
+
+The prompts have from 1 token to ``longest`` tokens, equally distributed, and no text ends earlier.
+``one by one`` decodes them in turn, ``one batch`` together, padded at the left. ``equal lengths``
+is a batch of as many prompts without padding, which are all as long as the longest one: the
+difference between it and ``one batch`` is what masks and positions of each row cost.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the models
+
+from harness import SetUp, compare, write_json
+
+PACKAGES = ("torch", "transformer-blocks")
+VOCABULARY = {"stories": 400, "gpt2": 50257}
+
+
+class Case(NamedTuple):
+    """Prompts to continue.
+
+    Attributes:
+        model: "stories" or "gpt2".
+        search: "greedy", "beam" (4 beams) or "sample".
+        prompts: Number of prompts.
+        longest: Number of tokens of the longest prompt.
+        length: Number of tokens to generate for each.
+    """
+
+    model: str
+    search: str
+    prompts: int
+    longest: int
+    length: int
+
+    def __str__(self) -> str:
+        """Return the name of the table row."""
+        return (
+            f"{self.model}, {self.search}, {self.prompts} prompts of 1 to {self.longest} tokens, "
+            f"{self.length} new"
+        )
+
+
+CASES = [
+    Case("stories", "greedy", 16, 32, 64),
+    Case("stories", "beam", 16, 32, 64),
+    Case("stories", "sample", 16, 32, 64),
+    Case("stories", "greedy", 16, 120, 64),
+    Case("stories", "greedy", 16, 120, 400),  # each text leaves the context at another step
+    Case("gpt2", "greedy", 16, 32, 32),
+    Case("gpt2", "sample", 16, 32, 32),
+    Case("gpt2", "greedy", 16, 120, 32),
+]
+
+
+def make_prompts(case: Case, *, equal: bool) -> list[list[int]]:
+    """Return the prompts of a case, of mixed lengths or as many of the largest length."""
+    random = Random(0)
+    steps = max(1, case.prompts - 1)
+    lengths = [1 + (case.longest - 1) * number // steps for number in range(case.prompts)]
+    random.shuffle(lengths)
+    size = VOCABULARY[case.model]
+    return [
+        [random.randrange(size) for _ in range(case.longest if equal else length)]
+        for length in lengths
+    ]
+
+
+def make(way: str, *, threads: int) -> SetUp:
+    """Set up one way of decoding: "one by one", "one batch" or "equal lengths"."""
+    import torch
+
+    from common.searches import row_generators
+    from pretrained.gpt2_model import Gpt2, Gpt2Steps
+    from text.models import TextSteps, build_today
+    from transformer_blocks import beam_search, greedy_search, sample
+    from transformer_blocks.generation import left_pad
+    from transformer_blocks.inference import prepare
+
+    torch.set_num_threads(threads)
+
+    @lru_cache(maxsize=1)
+    def build(name: str) -> Any:
+        torch.manual_seed(0)
+        if name == "stories":
+            sizes = {"num_layers": 2, "d_model": 128, "num_heads": 4, "d_ff": 384, "context": 128}
+            return prepare(build_today(VOCABULARY[name], dropout=0.0, **sizes).eval())
+        model = Gpt2(
+            vocabulary_size=VOCABULARY[name],
+            d_model=768,
+            num_layers=12,
+            num_heads=12,
+            max_length=1024,
+            end_id=0,
+        )
+        return prepare(model.eval())
+
+    @torch.inference_mode()
+    def generate(case: Case, model: Any, prompts: Sequence[Sequence[int]]) -> Any:
+        tokens, lengths = left_pad([prompt[:-1] for prompt in prompts])
+        start = torch.tensor([prompt[-1] for prompt in prompts])
+        steps_of = TextSteps if case.model == "stories" else Gpt2Steps
+        steps = steps_of(model, tokens, lengths=lengths)
+        options: dict[str, Any] = {"end_id": None, "max_length": case.length}
+        if case.search == "beam":
+            return beam_search(steps, start, beam_size=4, **options)
+        if case.search == "sample":
+            generators = row_generators(0, len(prompts), 1)
+            return sample(steps, start, generator=generators, **options)
+        return greedy_search(steps, start, **options)
+
+    def set_up(case: Case) -> Callable[[], object]:
+        model = build(case.model)
+        prompts = make_prompts(case, equal=way == "equal lengths")
+        if way == "one by one":
+            return lambda: [generate(case, model, [prompt]) for prompt in prompts]
+        return lambda: generate(case, model, prompts)
+
+    return set_up
+
+
+def main() -> None:
+    """Time all cases and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=VOCABULARY, default=list(VOCABULARY))
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
+    parser.add_argument("--threads", type=int, default=2, help="threads (default: 2)")
+    parser.add_argument("--output", type=Path, help="JSON file for the times of all rounds")
+    options = parser.parse_args()
+    ways = ("one by one", "one batch", "equal lengths")
+    results = compare(
+        {way: partial(make, way, threads=options.threads) for way in ways},
+        [case for case in CASES if case.model in options.only],
+        rounds=options.rounds,
+    )
+    if options.output:
+        write_json(options.output, results, PACKAGES)
+
+
+if __name__ == "__main__":
+    main()
