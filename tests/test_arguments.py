@@ -275,6 +275,12 @@ def incremental_decoder() -> IncrementalDecoder:
     )
 
 
+def prefilled_decoder() -> IncrementalDecoder:
+    decoder = incremental_decoder()
+    decoder.prefill(torch.ones(B, L, dtype=torch.int64))
+    return decoder
+
+
 def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
@@ -653,6 +659,13 @@ CALLS: dict[str, Call] = {
                     *(torch.tensor([L] * (B + 1)), torch.tensor([L + 1, 0])),
                 ),
             ).or_none(),
+        },
+    ),
+    "IncrementalDecoder.replace": Call(
+        lambda **given: prefilled_decoder().replace(**given),
+        {
+            "rows": ROWS,
+            "tokens": Argument(torch.ones(1, 2, dtype=torch.int64), ids(1, L + 1).invalid),
         },
     ),
     "left_pad": Call(

@@ -239,6 +239,74 @@ def test_rows_may_be_reordered_repeated_and_removed(positions: str) -> None:
 
 
 @every_model
+@pytest.mark.parametrize("prepared", [False, True])
+@torch.no_grad()
+def test_replaced_prefixes_continue_as_if_alone_and_the_others_as_before(
+    positions: str, prepared: bool
+) -> None:
+    model = build(positions, dtype=torch.float64, prepared=prepared)
+    tokens = torch.randint(V, (4, 5))
+    for lengths in ([5, 2, 0, 3], [5, 5, 5, 5]):
+        steps = model.steps()
+        steps.prefill(tokens, lengths=lengths)
+        texts = [tokens[row, 5 - length :] for row, length in enumerate(lengths)]
+        for rows, length in (([1, 0], 4), ([3], 0), ([2], 7), ([0, 1, 2, 3], 2), ([], 3)):
+            prefixes = torch.randint(V, (len(rows), length))
+            steps.replace(torch.tensor(rows, dtype=torch.int64), prefixes)
+            for row, prefix in zip(rows, prefixes, strict=True):
+                texts[row] = prefix
+            new = torch.randint(V, (4,))
+            logits = steps.step(new)
+            for row in range(4):
+                texts[row] = torch.cat((texts[row], new[row, None]))
+                expected = model(texts[row][None])[0, -1]
+                torch.testing.assert_close(logits[row], expected, rtol=0, atol=1e-11)
+        assert torch.as_tensor(steps.position).tolist() == list(map(len, texts))
+
+
+def test_wrong_replacements_are_refused_and_change_nothing() -> None:
+    model = build("learned")
+    steps = model.steps()
+    steps.replace(torch.tensor([], dtype=torch.int64), torch.ones(0, 0, dtype=torch.int64))
+    steps.prefill(torch.ones(2, 3, dtype=torch.int64))
+    before = copy.deepcopy(steps.cache.layers[0].read())
+    one, ids = torch.tensor([1]), torch.ones(1, 2, dtype=torch.int64)
+    cases: list[tuple[Any, Any, type[Exception], str]] = [
+        ([1], ids, TypeError, r"^rows must be a tensor"),
+        (one.float(), ids, TypeError, r"^rows must be int64 indices"),
+        (one[None], ids, ValueError, r"^rows must have shape \(M,\)"),
+        (torch.tensor([2]), ids, IndexError, r"^rows must be in 0..1, got 2$"),
+        (
+            torch.tensor([1, 1]),
+            ids.expand(2, 2),
+            ValueError,
+            r"^rows must not repeat an index, got",
+        ),
+        (one, [[1]], TypeError, r"^tokens must be a tensor"),
+        (
+            one,
+            ids[0],
+            ValueError,
+            r"^tokens must have shape \(M, L\) = \(1, L\) with L at most .* 3,",
+        ),
+        (one, ids.expand(2, 2), ValueError, r"^tokens must have shape"),
+        (one, torch.ones(1, 4, dtype=torch.int64), ValueError, r"^tokens must have shape"),
+        (one, ids + V, IndexError, r"^token ids must be in"),
+    ]
+    for rows, tokens, error, message in cases:
+        with pytest.raises(error, match=message):
+            steps.replace(rows, tokens)
+    assert all(map(torch.equal, before, steps.cache.layers[0].read()))
+    assert steps.position == 3
+    decoder = build_decoder(num_layers=1, d_model=D, num_heads=H, d_ff=24).eval()
+    with torch.no_grad():
+        cache = decoder.new_cache(torch.randn(1, 2, D))
+    other = IncrementalDecoder(decoder, cache, embed=model.embed, output=model.output)
+    with pytest.raises(TypeError, match=r"^the stack must be an Encoder"):
+        other.replace(one, ids)
+
+
+@every_model
 def test_what_stands_in_the_padding_changes_no_bit(positions: str) -> None:
     model, lengths = build(positions), [4, 2, 0]
     outputs = []

@@ -174,8 +174,7 @@ class TextSteps:
 
     When the cache holds as many positions of a text as the context, they are replaced by those of
     the later half of its tokens, which are then at the first positions of the context. Texts of
-    unequal length reach the end of the context at different steps; at each of these, the cache of
-    the whole batch is computed anew.
+    unequal length reach the end of the context at different steps.
 
     Args:
         model: The language model, in evaluation mode.
@@ -202,8 +201,12 @@ class TextSteps:
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest tokens, of shape (N,); return the logits of the next, (N, V)."""
         lengths = torch.as_tensor(self.decoder.position).expand(len(tokens)).tolist()
-        if self.model.context in lengths:
-            self.decoder = self._read([self._shortened(n) for n in lengths])
+        full = [row for row, length in enumerate(lengths) if length == self.model.context]
+        if full and (len(full) == len(lengths) or self._is_mostly_padding):
+            self.decoder = self._read([self._shortened(length) for length in lengths])
+        elif full:
+            first = self.tokens.shape[1] - self._shortened(self.model.context)
+            self.decoder.replace(torch.tensor(full), self.tokens[full, first:])
         logits = self.decoder.step(tokens)
         self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
         return logits
@@ -212,6 +215,11 @@ class TextSteps:
         """Reorder the cache and the tokens along the batch dimension by indices ``rows``, (M,)."""
         self.decoder.reorder(rows)
         self.tokens = self.tokens[rows]
+
+    @property
+    def _is_mostly_padding(self) -> bool:
+        """Whether a cache computed anew would have half the length or less."""
+        return self.decoder.cache.length >= 2 * self.model.context
 
     def _shortened(self, length: int) -> int:
         """Return the number of tokens that remain: at most half a context if it is full."""

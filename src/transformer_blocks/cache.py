@@ -194,10 +194,9 @@ class KeyValueCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        _check_rows(rows)
+        check_rows(rows, self.rows if self._buffer is not None else None)
         if self._buffer is None:
             return
-        _check_range(rows, self.rows)
         with _reordering([self]):
             self._reorder(rows)
 
@@ -236,7 +235,9 @@ class SelfAttentionCache:
 
     It is the cache of a *decoder-only model*, such as GPT. The layers of such a model have
     self-attention and a feed-forward network, but no cross-attention: they are an :class:`Encoder`
-    that is called with ``causal=True``. :meth:`Encoder.new_cache` creates one.
+    that is called with ``causal=True``. :meth:`Encoder.new_cache` creates one. All rows have the
+    same length; prompts of unequal length are padded at the left
+    (:meth:`~transformer_blocks.generation.IncrementalDecoder.prefill`).
 
     Args:
         num_layers: The number of layers of the stack.
@@ -281,9 +282,7 @@ class SelfAttentionCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        _check_rows(rows)
-        if self.layers[0].rows:
-            _check_range(rows, self.layers[0].rows)
+        check_rows(rows, self.layers[0].rows or None)
         with _reordering(self.layers):
             for cache in self.layers:
                 cache._reorder(rows)
@@ -360,8 +359,7 @@ class DecoderCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        _check_rows(rows)
-        _check_range(rows, self.rows)
+        check_rows(rows, self.rows)
         sources, rows_per_memory = _group(rows // self._rows_per_memory)
         with _reordering([*self.layers, *self.memory]):
             for cache in self.layers:
@@ -435,18 +433,22 @@ def _reordering(caches: Sequence[KeyValueCache]) -> Iterator[None]:
         cache._is_consistent = True
 
 
-def _check_rows(rows: Tensor) -> None:
-    """Raise unless ``rows`` is a vector of int64 indices."""
+def check_rows(rows: Tensor, count: int | None) -> None:
+    """Raise unless ``rows`` is a vector of int64 indices in 0..count-1; None is any count.
+
+    On a GPU, the range is not checked.
+
+    Raises:
+        IndexError: If an index is out of range.
+        TypeError: If ``rows`` is not an int64 tensor.
+        ValueError: If ``rows`` has another shape.
+    """
     check_tensor("rows", rows)
     if rows.dtype != torch.int64:
         raise TypeError(f"rows must be int64 indices, got dtype={rows.dtype}")
     if rows.dim() != 1:
         raise ValueError(f"rows must have shape (M,), got {tuple(rows.shape)}")
-
-
-def _check_range(rows: Tensor, count: int) -> None:
-    """Raise unless all indices are in 0..count-1; on a GPU, they are not checked."""
-    if rows.device.type == "cpu" and rows.numel():
+    if count is not None and rows.device.type == "cpu" and rows.numel():
         low, high = rows.min().item(), rows.max().item()
         if low < 0 or high >= count:
             wrong = low if low < 0 else high
