@@ -105,6 +105,7 @@ class Gpt2(nn.Module):
         """Compute the hidden state of each token, from which the next token is predicted.
 
         Padding at the end of a text needs no mask: the causal mask hides it from the text's tokens.
+        Prompts that are continued are padded at the left, as :class:`Gpt2Steps` explains.
 
         Args:
             tokens: Token ids, of shape (B, L).
@@ -205,6 +206,11 @@ def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
 
 class Gpt2Steps(IncrementalDecoder):
     """Decodes texts with a GPT-2.
+
+    Prompts of unequal length are padded at the left, so that all of them end in the column before
+    the first step. Their padding is masked, and positions are counted from the first token of each
+    prompt, as GPT-2 was trained: with other positions, it would continue a prompt in a batch
+    otherwise than alone (:func:`~transformer_blocks.generation.left_pad`).
 
     Args:
         model: The model, in evaluation mode.

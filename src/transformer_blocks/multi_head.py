@@ -157,6 +157,9 @@ class QueryKeyTransform(nn.Module):
     :class:`~transformer_blocks.RotaryPositionalEncoding` and
     :class:`~transformer_blocks.QueryKeyNorm`.
 
+    In a batch of prompts that are padded at the left, positions are those in the padded sequence.
+    The scores should therefore depend on the difference of two positions alone, or on no position.
+
     Example:
         >>> class Sharpen(QueryKeyTransform):
         ...     "Multiplies all scores by ten."

@@ -12,8 +12,8 @@ A positional encoding that is added to the embeddings therefore receives the pos
 Rotary positional encoding and ALiBi need only the distance between two tokens of a row, which the
 padding before both of them does not change; with them, a position is the index of the column.
 
-Padding is computed and then discarded, as long as the longest prompt. Prompts of similar length
-should therefore share a batch.
+In each row, the padding takes as much computation as a longer prompt would. Prompts of similar
+length should therefore share a batch.
 """
 
 from collections.abc import Sequence

@@ -65,7 +65,8 @@ class ALiBi(ExplicitAttention):
     """Scaled dot-product attention with a bias for the distance between query and key.
 
     The last query has the position of the last key, so ALiBi works for self-attention, causal or
-    not, and for decoding with a cache. It does not suit cross-attention, as the distance between
+    not, and for decoding with a cache. Padding at the left of a sequence changes no distance
+    between its tokens, and no score. ALiBi does not suit cross-attention, as the distance between
     positions of two sequences is not defined. It stores the L x S attention weights of every head.
 
     Args:

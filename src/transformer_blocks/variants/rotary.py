@@ -21,6 +21,10 @@ general. The first pair of elements rotates fastest, by one radian per position,
 neighbouring positions. It completes a turn after :math:`2\pi` positions, so distant positions are
 distinguished by the later, slower pairs.
 
+Padding at the left of a sequence increases all its positions by the same number, and changes no
+score. Prompts of unequal length can therefore be decoded in one batch with the positions of the
+padded sequence, if the padding is masked (:func:`~transformer_blocks.generation.left_pad`).
+
 Values are not rotated: they carry content, not positions.
 
 Next: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
