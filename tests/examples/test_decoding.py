@@ -124,6 +124,25 @@ def test_the_same_seed_samples_the_same_translations(trained: TranslationTrainin
         assert scores == sorted(scores, reverse=True)
 
 
+def test_a_sampled_translation_does_not_depend_on_the_other_sentences(
+    trained: TranslationTraining,
+) -> None:
+    sentences = ["犬が走る。", "猫が庭で静かに眠る。", "", "犬が走る。", "鳥が歌う。"]
+    search = Sample(3.0, None, 0.9, 1, n_best=2)
+
+    def tell(sentences: list[str], batch_tokens: int) -> list[list[str]]:
+        found = translate_n_best(
+            *(trained.model, *trained.task.tokenizers, sentences),
+            search=search,
+            batch_tokens=batch_tokens,
+        )
+        return [[each.text for each in several] for several in found]
+
+    alone = [tell([sentence], 1000)[0] for sentence in sentences]
+    for batch_tokens in (1, 30, 1000):
+        assert tell(sentences, batch_tokens) == alone
+
+
 @torch.no_grad()
 def test_a_search_ends_where_the_positions_do(trained: TranslationTraining) -> None:
     model = trained.model.eval()
