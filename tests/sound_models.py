@@ -462,6 +462,9 @@ add_hugging_face("Gemma3ForCausalLM", "Gemma3TextConfig", "causal", **LLAMA, sli
 add_hugging_face("PhiForCausalLM", "PhiConfig", "causal")
 add_hugging_face("OPTForCausalLM", "OPTConfig", "causal", ffn_dim=32, word_embed_proj_dim=D)
 add_hugging_face("FalconForCausalLM", "FalconConfig", "causal", alibi=False)
+add_hugging_face("GPT2ForSequenceClassification", "GPT2Config", "sequence to vector", **GPT)
+add_hugging_face("RwkvForCausalLM", "RwkvConfig", "causal", attention_hidden_size=D)
+add_hugging_face("MixtralForCausalLM", "MixtralConfig", "causal", **LLAMA, num_local_experts=2)
 add_hugging_face("GPTNeoXForCausalLM", "GPTNeoXConfig", "causal")
 
 

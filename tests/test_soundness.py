@@ -79,12 +79,14 @@ def test_a_sound_model_has_no_violation(name: str) -> None:
     if sound.kind == "causal":
         assert "causality" in holds, soundness
     takes_mask = isinstance(sound.example, dict) and any("mask" in key for key in sound.example)
-    if takes_mask and not name.startswith("torch_decoder_layer"):
+    if takes_mask and name not in ("torch_decoder_layer", "hf_RwkvForCausalLM"):
         assert holds >= {"mask polarity", "padding", "padding amount"}, soundness
     if name.startswith("hf_") and "input_ids" in sound.example:
-        assert holds >= {"device", "loading", "initialisation"}, soundness
-        if sound.kind in ("causal", "encoder-decoder"):
-            assert "cache" in holds, soundness
+        assert holds >= {"loading", "initialisation", "dtype"}, soundness
+        if name != "hf_MixtralForCausalLM":  # whose kernel runs in bfloat16 only on meta
+            assert "device" in holds, soundness
+        if sound.kind in ("causal", "encoder-decoder") and name != "hf_RwkvForCausalLM":
+            assert "cache" in holds, soundness  # the state of RWKV is none of keys and values
 
 
 def test_there_are_fifty_sound_models() -> None:

@@ -5,9 +5,9 @@ each query attends to. :func:`~transformer_blocks.record_attention` collects the
 of these blocks. :func:`explain_mask` shows which positions a mask hides and why.
 :func:`trace_shapes` lists the shapes in a forward pass and finds the module that fails.
 :func:`ablate` removes parts of a trained model, to measure what they contribute.
-:func:`check_soundness` finds mistakes that raise no error, in any model: it checks twelve properties
-in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
-:func:`check_padding` and :func:`check_cache` check one of them in any function, :func:`check_loss`
+:func:`check_soundness` finds mistakes that raise no error, in any model: it checks twelve
+properties in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
+:func:`check_padding` and :func:`check_cache` check one property of any function, :func:`check_loss`
 and :func:`check_search` the loss and the decoding algorithm around a model, and
 :func:`check_equivalence` a second implementation of it.
 
