@@ -12,6 +12,7 @@ from typing import Any
 
 from transformer_blocks._checks import check_callable, check_flag, check_integer
 from transformer_blocks.generation import StepModel
+from transformer_blocks.inspection.batches import check_batch, check_determinism
 from transformer_blocks.inspection.checks import SHOWN, Report, check_tolerance
 from transformer_blocks.inspection.copies import (
     check_device,
@@ -20,18 +21,14 @@ from transformer_blocks.inspection.copies import (
     check_loading,
 )
 from transformer_blocks.inspection.decoding import check_steps
+from transformer_blocks.inspection.dependence import check_causality, find_dependence, is_causal
 from transformer_blocks.inspection.example import NotTriedError
-from transformer_blocks.inspection.properties import (
-    check_batch,
-    check_causality,
-    check_determinism,
+from transformer_blocks.inspection.padding import (
     check_padding_amount,
     check_padding_content,
     check_padding_side,
-    check_polarity,
-    find_dependence,
-    is_causal,
 )
+from transformer_blocks.inspection.polarity import check_polarity
 from transformer_blocks.inspection.reading import read_example
 from transformer_blocks.inspection.subject import Subject, evaluation, first_line
 

@@ -119,6 +119,20 @@ def find_output(result: Any) -> Tensor | None:
     return next((each for each in found if each is not None), None)
 
 
+def compare(subject: Subject, pairs: Any, what: str) -> list[str]:
+    """Describe the largest change in each row, given pairs of outputs of real tokens."""
+    problems = []
+    for row, (before, after) in enumerate(pairs):
+        sizes = subject.changes(before, after)
+        if bool(sizes.any()):
+            position = int(sizes.argmax())
+            problems.append(
+                f"the output{subject.at(position)} of row {row} changes {what}, "
+                f"{describe(float(sizes[position]))}"
+            )
+    return problems
+
+
 def describe(size: float) -> str:
     """Format a change, for example "by 0.3 standard deviations"."""
     if math.isinf(size):

@@ -1,0 +1,85 @@
+"""Batches: equal calls are equal, and each row has the outputs that it has alone."""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection.comparison import measure_deviation
+from transformer_blocks.inspection.dependence import change_tokens
+from transformer_blocks.inspection.example import NotTriedError
+from transformer_blocks.inspection.subject import Subject, compare, describe, first_line
+
+
+def check_determinism(subject: Subject) -> list[str]:
+    """Check that two equal calls give equal, finite outputs, and do not modify their inputs."""
+    example, layout = subject.example, subject.example.given()
+    args, kwargs = example.build(layout)
+    before, named_before = example.build(layout)
+    outputs = []
+    for _ in range(2):  # with other random numbers in the second call
+        outputs.append(subject.run(args, kwargs, len(layout.rows)))
+    problems = []
+    pairs = [*zip(args, before, strict=True), *((kwargs[k], named_before[k]) for k in kwargs)]
+    names = [argument.name for argument in example.arguments]
+    for name, (after, value) in zip(names, pairs, strict=True):
+        if isinstance(after, Tensor) and not torch.equal(after, value):
+            problems.append(f"a call modifies its input {name}")
+    is_module = isinstance(subject.model, nn.Module)
+    hint = "dropout may be left on" if is_module else "set the model within to evaluation mode"
+    first, second = (subject.select(output, layout) for output in outputs)
+    subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
+    for row, (a, b) in enumerate(zip(first, second, strict=True)):
+        wrong = (~a.isfinite().all(dim=1)).nonzero().flatten().tolist()
+        if wrong:
+            problems.append(f"the output{subject.at(wrong[0])} of row {row} is not finite")
+            continue
+        sizes = subject.changes(a, b)
+        if bool(sizes.any()):
+            problems.append(
+                f"two equal calls differ{subject.at(int(sizes.argmax()))} of "
+                f"row {row}, {describe(float(sizes.max()))}; {hint}"
+            )
+    return problems
+
+
+def check_batch(subject: Subject) -> list[str]:
+    """Check that each row has the outputs that it has alone, whatever the other rows hold."""
+    example, given = subject.example, subject.example.given()
+    expected = subject.real(given)
+    problems = []
+    alone = []
+    for row in range(example.batch_size):
+        try:
+            alone.append((expected[row], subject.real(example.given([row]))[0]))
+        except NotTriedError:
+            raise
+        except Exception as error:
+            return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
+    problems += compare(subject, alone, "if its row is processed alone")
+    can_trim = not subject.fixed and any(
+        group.is_told and group.side != "none" for group in example.groups
+    )
+    if can_trim and not problems:
+        trimmed = [
+            (expected[row], subject.real(example.alone(row))[0])
+            for row in range(example.batch_size)
+        ]
+        problems += compare(subject, trimmed, "if its row is processed alone without padding")
+    if example.batch_size < 2:
+        return problems
+    order = [*reversed(range(example.batch_size))]
+    reordered = subject.real(example.given(order))
+    pairs = [(expected[row], reordered[order.index(row)]) for row in range(example.batch_size)]
+    problems += compare(subject, pairs, "if the order of the rows is reversed")
+    first = torch.zeros(example.batch_size, dtype=torch.bool).index_fill(0, torch.tensor([0]), True)
+    values: dict[int, Tensor] = {}
+    for number, group in enumerate(example.groups):
+        for position in group.real[0].nonzero().flatten().tolist():
+            changed = change_tokens(subject, number, position, first)
+            for argument, value in changed.items():
+                before = values.get(argument, example.arguments[argument].value).clone()
+                before[0, position] = value[0, position]
+                values[argument] = before
+    after = subject.real(given, values=values)
+    others = list(zip(expected, after, strict=True))
+    others[0] = (expected[0], expected[0])
+    return problems + compare(subject, others, "if row 0 holds another sequence")

@@ -1,0 +1,158 @@
+"""Dependence: which outputs of a model change with which of its inputs, and causality.
+
+A check of a property returns the violations as sentences, or raises :class:`NotTriedError` with the
+reason why the property cannot be checked. This holds for the files beside this one too.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks.inspection.example import Argument, NotTriedError, change, is_toeplitz
+from transformer_blocks.inspection.subject import Subject, describe
+
+PROBED = 16  # positions of a long sequence that are changed, one at a time
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How much each output changes with each input, in standard deviations; zero if not at all.
+
+    Attributes:
+        sizes: Of shape (B, L, L): row, output position, input position.
+        probed: Which input positions were changed, of shape (L,).
+        real: Which positions hold real tokens, of shape (B, L).
+    """
+
+    sizes: Tensor
+    probed: Tensor
+    real: Tensor
+
+    @property
+    def later(self) -> Tensor:
+        """Where an output depends on a later input, of shape (B, L, L)."""
+        return self.sizes.gt(0).triu(1)
+
+    @property
+    def earlier(self) -> Tensor:
+        """Where an output depends on an earlier input, of shape (B, L, L)."""
+        return self.sizes.gt(0).tril(-1)
+
+
+def find_dependence(subject: Subject) -> Dependence:
+    """Change each position of the sequence to which the outputs belong, one at a time."""
+    example, layout, group = subject.example, subject.example.given(), subject.group
+    if group is None:
+        raise NotTriedError("there is one output for each row, not one for each position")
+    real = example.groups[group].real
+    rows, length = real.shape
+    expected = subject(layout)
+    sizes = torch.zeros(rows, length, length)
+    probed = torch.tensor(probe(length))
+    for position in probed.tolist():
+        changed = real[:, position]
+        if not bool(changed.any()):
+            continue
+        output = subject(layout, values=change_tokens(subject, group, position))
+        own = [subject.select(each, layout) for each in (expected, output)]
+        for row, (a, b) in enumerate(zip(*own, strict=True)):
+            if bool(changed[row]):
+                sizes[row, real[row], position] = subject.changes(a, b, exact=True).float()
+    return Dependence(sizes, torch.zeros(length).bool().index_fill(0, probed, True), real)
+
+
+def probe(length: int) -> list[int]:
+    """Choose the positions to change: all of a short sequence, or some of a long one."""
+    return torch.linspace(0, length - 1, min(length, PROBED)).round().long().tolist()
+
+
+def change_tokens(
+    subject: Subject, group: int, position: int, rows: Tensor | None = None
+) -> dict[int, Tensor]:
+    """Change the real tokens at one position of a group, in some rows or in all."""
+    example = subject.example
+    real = example.groups[group].real
+    chosen = real[:, position] if rows is None else rows & real[:, position]
+    values: dict[int, Tensor] = {}
+    done: list[tuple[Tensor, Tensor]] = []
+    for number in example.contents(group):
+        value = example.arguments[number].value
+        same = [changed for original, changed in done if original is value]
+        where = chosen.to(value.device)
+        values[number] = (
+            same[0] if same else change(value, where, position, value[real.to(value.device)])
+        )
+        done.append((value, values[number]))
+    return values
+
+
+def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
+    """Check that no output depends on a later position, and that outputs depend on earlier ones."""
+    problems = []
+    for row, output, position in dependence.later.nonzero().tolist():
+        size = describe(float(dependence.sizes[row, output, position]))
+        problems.append(
+            f"position {output} of row {row} changes with position {position}, which comes later, "
+            f"{size}"
+        )
+    if not bool(dependence.earlier.any()):
+        return [*problems, "no output depends on an earlier position"]
+    if not bool(dependence.probed.all()):
+        return problems
+    has_earlier = dependence.real.cumsum(1).roll(1, 1) > 0
+    has_earlier[:, 0] = False
+    alone = dependence.real & has_earlier & ~dependence.earlier.any(dim=2)
+    return problems + [
+        f"position {output} of row {row} changes with no earlier position"
+        for row, output in alone.nonzero().tolist()
+    ]
+
+
+def is_causal(subject: Subject, dependence: Dependence) -> bool:
+    """Decide whether outputs must not depend on later positions.
+
+    They must not if the model or its arguments say so, if it has a source and a target, or if they
+    depend on all earlier positions and on much fewer later ones, as with a shifted causal mask.
+    """
+    later, earlier = int(dependence.later.sum()), int(dependence.earlier.sum())
+    if not later:
+        return earlier > 0
+    own = subject.example.groups[subject.group or 0]
+    others = [group for group in subject.example.groups if group is not own]
+    is_decoder = "target" in own.roles and "query" not in own.name.lower()
+    if (is_decoder and others) or declares_causal(subject):
+        return True
+    pairs = dependence.real[:, :, None] & (dependence.real & dependence.probed)[:, None]
+    return earlier == int(pairs.tril(-1).sum()) and later < 0.7 * int(pairs.triu(1).sum())
+
+
+def declares_causal(subject: Subject) -> bool:
+    """Whether the model or one of its arguments says that it is causal."""
+    model = subject.model
+    for argument in subject.example.arguments:
+        if "causal" in argument.name.lower() and argument.value is True:
+            return True
+        if argument.kind == "pairs" and _is_triangular(argument):
+            return True
+    config = getattr(model, "config", None)
+    is_both = getattr(config, "is_encoder_decoder", False)
+    if getattr(config, "is_decoder", False) and not is_both:
+        return True
+    if "CausalLM" in type(model).__name__ or "GPT" in type(model).__name__:
+        return True
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    return not is_both and any(
+        getattr(module, name, None) is True
+        for module in modules
+        for name in ("causal", "is_causal")
+    )
+
+
+def _is_triangular(argument: Argument) -> bool:
+    """Whether a mask of queries and keys hides all later keys and no earlier ones."""
+    mask: Tensor = argument.value
+    if mask.dim() != 2 or mask.shape[0] != mask.shape[1] or len(mask) < 2 or not is_toeplitz(mask):
+        return False
+    later, earlier = mask[0, 1:], mask[1:, 0]
+    return bool((later == later[0]).all() and (earlier != later[0]).all())

@@ -1,0 +1,162 @@
+"""Padding: its content, amount and side must not change the outputs of real tokens."""
+
+import inspect
+
+from torch import Tensor, nn
+
+from transformer_blocks.inspection.example import Layout, NotTriedError
+from transformer_blocks.inspection.subject import Subject, compare
+
+EXTRA = 3  # positions of padding that are added
+
+
+def told(subject: Subject) -> list[int]:
+    """The groups whose padding the model is told of."""
+    found = [n for n, group in enumerate(subject.example.groups) if group.is_told]
+    if not found:
+        raise NotTriedError(
+            "the example has neither a padding mask nor lengths; pass them or a padding_id"
+        )
+    return found
+
+
+def padded_layout(subject: Subject, group: int) -> Layout:
+    """The batch with padding in the sequences of a group: as given, or added if there is none."""
+    side = subject.example.groups[group].side
+    if side != "none":
+        return subject.example.given()
+    if group in subject.fixed:
+        raise NotTriedError("the example has no padding, and the length cannot be changed")
+    return subject.example.padded(group, EXTRA, "right")
+
+
+def check_padding_content(subject: Subject) -> list[str]:
+    """Check that what stands at padded positions does not change the outputs of real tokens."""
+    problems = []
+    for number in told(subject):
+        group = subject.example.groups[number]
+        found = []
+        if group.has_mask:
+            layout = padded_layout(subject, number)
+            noisy = zip(subject.real(layout), subject.real(layout, noise=number), strict=True)
+            found = compare(subject, noisy, f"with the content of its padding ({group.name})")
+        if not group.has_mask or (found and has_ids(subject, number)):
+            # A model that finds padding by its id must find that id, so leave out the padding.
+            pairs = compare_without(subject, number)
+            confirmed = compare(subject, pairs, f"with its padding ({group.name})")
+            problems += (found or confirmed) if confirmed else []
+        else:
+            problems += found
+    return problems
+
+
+def has_ids(subject: Subject, number: int) -> bool:
+    """Whether a group holds ids, and the model knows one of padding."""
+    example = subject.example
+    values = [example.arguments[content].value for content in example.contents(number)]
+    known = getattr(getattr(subject.model, "config", None), "pad_token_id", None) is not None
+    has_id = known or example.groups[number].has_padding_id
+    return has_id and not any(value.is_floating_point() for value in values)
+
+
+def compare_without(subject: Subject, number: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the outputs of each row, alone, without and with padding in one group."""
+    if number in subject.fixed:
+        raise NotTriedError("the length of the inputs cannot be changed")
+    example = subject.example
+    group = example.groups[number]
+    side = "left" if group.side == "left" else "right"
+    counts = group.real.sum(1)
+    pairs = []
+    for row in range(example.batch_size):
+        extra = int(counts.max() - counts[row]) or EXTRA
+        without, padded = (
+            subject.real(example.padded(number, size, side, [row]))[0] for size in (0, extra)
+        )
+        pairs.append((without, padded))
+    return pairs
+
+
+def check_padding_amount(subject: Subject) -> list[str]:
+    """Check that more padding on the same side changes nothing."""
+    problems = []
+    for number in told(subject):
+        group = subject.example.groups[number]
+        if number in subject.fixed:
+            raise NotTriedError("the length of the inputs cannot be changed")
+        if group.side == "mixed":
+            raise NotTriedError("the example has padding on both sides of a sequence or within it")
+        side = "left" if group.side == "left" else "right"
+        less = subject.real(subject.example.padded(number, 0, side))
+        more = subject.real(subject.example.padded(number, EXTRA, side))
+        problems += compare(
+            subject,
+            zip(less, more, strict=True),
+            f"with {EXTRA} more positions of padding at the {side} ({group.name})",
+        )
+    return problems
+
+
+def check_padding_side(subject: Subject) -> list[str]:
+    """Check that padding on the other side changes nothing, where the model can be told of it.
+
+    A model that counts its positions from the first column needs ``position_ids`` for padding at
+    the left. If it has no such argument, nothing can be said about its outputs.
+    """
+    problems = []
+    for number in told(subject):
+        group = subject.example.groups[number]
+        if number in subject.fixed:
+            raise NotTriedError("the length of the inputs cannot be changed")
+        if group.side == "mixed":
+            raise NotTriedError("the example has padding on both sides of a sequence or within it")
+        side, other = ("left", "right") if group.side == "left" else ("right", "left")
+        expected = subject.real(subject.example.padded(number, 0, side))
+        layout = subject.example.padded(number, EXTRA, other)
+        outputs = subject.real(layout)
+        if not all(bool(each.isfinite().all()) for each in outputs):
+            raise NotTriedError(
+                f"with padding at the {other}, outputs are not finite: a row whose keys are all "
+                "masked may give NaN"
+            )
+        found = compare_sides(subject, expected, outputs, other, group.name)
+        if found and subject.group is None:
+            raise NotTriedError("outputs differ; the model may read the output of one column")
+        if found and not has_positions(subject, number):
+            positions = positions_of(subject, number, layout)
+            told_so = subject.example.padded(number, 0, side)
+            again = subject.real(told_so, more=positions_of(subject, number, told_so))
+            if compare_sides(subject, expected, again, other, group.name):
+                raise NotTriedError("position_ids do not count from 0, so that they are not known")
+            after = subject.real(layout, more=positions)
+            found = compare_sides(subject, expected, after, other, group.name)
+        problems += found
+    return problems
+
+
+def compare_sides(
+    subject: Subject, before: list[Tensor], after: list[Tensor], side: str, name: str
+) -> list[str]:
+    """Describe the changes by padding on another side."""
+    return compare(subject, zip(before, after, strict=True), f"with padding at the {side} ({name})")
+
+
+def has_positions(subject: Subject, group: int) -> bool:
+    """Whether the example passes the positions of the tokens of a group."""
+    return any(
+        argument.kind == "beside" and argument.groups == (group,) and "pos" in argument.name
+        for argument in subject.example.arguments
+    )
+
+
+def positions_of(subject: Subject, group: int, layout: Layout) -> dict[str, Tensor]:
+    """Count the positions of the real tokens, if the model has an argument for them."""
+    model = subject.model
+    function = model.forward if isinstance(model, nn.Module) else model
+    if "position_ids" not in inspect.signature(function).parameters or group != 0:
+        raise NotTriedError(
+            "outputs differ, and the model has no argument position_ids, by which it could be told"
+        )
+    count = subject.example.is_real(layout, group).long().cumsum(1) - 1
+    content = subject.example.arguments[subject.example.contents(group)[0]].value
+    return {"position_ids": count.clamp(min=0).to(content.device)}

@@ -1,0 +1,106 @@
+"""Polarity of masks: whether a mask hides padding, and not the real tokens."""
+
+from transformer_blocks.inspection.dependence import change_tokens, probe
+from transformer_blocks.inspection.example import Layout, NotTriedError
+from transformer_blocks.inspection.padding import EXTRA, padded_layout
+from transformer_blocks.inspection.subject import Subject
+
+
+def check_polarity(subject: Subject) -> list[str]:
+    """Check that masks hide padding and not the real tokens; find inverted ones."""
+    groups = [n for n, group in enumerate(subject.example.groups) if _has_mask(subject, n)]
+    by_id = [n for n, group in enumerate(subject.example.groups) if group.has_padding_id]
+    if not groups and not by_id:
+        raise NotTriedError("no argument of the example is a padding mask")
+    problems, reasons = [], []
+    for number in by_id:
+        if number not in groups and not _visible_by_id(subject, number):
+            problems.append(
+                f"the mask that the model makes from {subject.example.groups[number].name} is "
+                "inverted: outputs depend on padding and on no other real token"
+            )
+    for number in groups:
+        name = subject.example.groups[number].name
+        try:
+            given, flipped = _both_visible(subject, number, padded_layout(subject, number))
+            if given == flipped and number not in subject.fixed:
+                # In a causal model, padding at the right comes later, and no mask is needed.
+                left = subject.example.padded(number, EXTRA, "left")
+                given, flipped = _both_visible(subject, number, left)
+        except NotTriedError as reason:
+            reasons.append(str(reason))
+            continue
+        if given == flipped:
+            reasons.append(f"the mask of {name} makes no difference here")
+        elif given != (False, True) and flipped == (False, True):
+            problems.append(
+                f"the mask of {name} is inverted: it hides the real tokens, and with the opposite "
+                "mask, padding is hidden"
+            )
+    if not problems and groups and len(reasons) == len(groups):
+        raise NotTriedError("; ".join(reasons))
+    return problems
+
+
+def _has_mask(subject: Subject, group: int) -> bool:
+    return any(
+        each.kind == "mask" and each.groups == (group,) for each in subject.example.arguments
+    )
+
+
+def _both_visible(
+    subject: Subject, group: int, layout: Layout
+) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
+    """Return what is visible with the mask as it is, and with its opposite."""
+    return _visible(subject, group, layout, None), _visible(subject, group, layout, group)
+
+
+def _visible(subject: Subject, group: int, layout: Layout, flip: int | None) -> tuple[bool, bool]:
+    """Return whether outputs depend on padding, and whether they depend on other real tokens."""
+    example = subject.example
+    plain = subject.real(layout, flip=flip)
+    finite = [bool(each.isfinite().all()) for each in plain]
+    noisy = subject.real(layout, flip=flip, noise=group)
+    real = example.is_real(layout, group)
+    rows = [row for row in range(len(real)) if not bool(real[row].all()) and finite[row]]
+    sees_padding = any(
+        bool(subject.changes(plain[row], noisy[row], exact=True).any()) for row in rows
+    )
+    sees_real = False
+    for position in probe(example.groups[group].length):
+        values = change_tokens(subject, group, position)
+        after = subject.real(layout, flip=flip, values=values)
+        for row in rows:
+            sizes = subject.changes(plain[row], after[row], exact=True)
+            if group == subject.group:
+                kept = example.groups[group].real[row].nonzero().flatten() != position
+                sizes = sizes[kept]
+            sees_real |= bool(sizes.any())
+        if sees_real:
+            break
+    return sees_padding, sees_real
+
+
+def _visible_by_id(subject: Subject, number: int) -> bool:
+    """Whether outputs depend on other real tokens, if they depend on what stands beside their own.
+
+    The model finds padding by its id, so that its mask cannot be changed, but padding can.
+    """
+    if number in subject.fixed:
+        raise NotTriedError("the length of the inputs cannot be changed")
+    example = subject.example
+    longest = int(example.groups[number].real.sum(1).argmax())
+    changes = []
+    for side in ("left", "right"):
+        layout = example.padded(number, EXTRA, side, [longest])
+        before, filled = subject.real(layout)[0], subject.real(layout, noise=number)[0]
+        changes.append(bool(subject.changes(before, filled, exact=True).any()))
+        for position in example.groups[number].real[longest].nonzero().flatten().tolist():
+            values = change_tokens(subject, number, position)
+            sizes = subject.changes(before, subject.real(layout, values=values)[0], exact=True)
+            if subject.group == number:
+                real = example.groups[number].real[longest].nonzero().flatten()
+                sizes = sizes[real != position]
+            if bool(sizes.any()):
+                return True
+    return not any(changes)
