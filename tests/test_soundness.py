@@ -185,6 +185,14 @@ def the_causal_mask_is_inverted() -> Sound:
     return Sound(model, torch.randn(2, 6, D), "causal", {"causal": True})
 
 
+@broken("causality", "position 3 of row 1 changes with no earlier position")
+def one_position_attends_to_itself_alone() -> Sound:
+    mask = causal_mask(6)
+    mask[3, :3] = True
+    model = Wrapped(build_encoder(**SIZES), mask=mask)
+    return Sound(model, torch.randn(2, 6, D), "causal")
+
+
 @broken("causality", "comes later")
 def the_target_has_no_causal_mask() -> Sound:
     model = nn.Transformer(D, H, 1, 1, 32, batch_first=True)
