@@ -30,7 +30,7 @@ class Known:
 
     def __init__(self, trees: Mapping[int, Tree], start: Tensor) -> None:
         self.trees = trees
-        self.prefixes: list[tuple[int, ...]] = [()] * len(start)
+        self.prefixes: list[tuple[int, ...]] = [(source,) for source in start.tolist()]
         self.problems: list[str] = []
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -47,9 +47,11 @@ class Known:
 
     def logits(self, prefix: tuple[int, ...]) -> Tensor:
         """Compute the logits of the token that follows a prefix, its start token included."""
-        written = prefix[1:]
+        written = prefix[2:]  # after the source and the start token
         if END in written:
-            return torch.full((VOCABULARY,), AFTER_END)
+            logits = torch.full((VOCABULARY,), AFTER_END)
+            logits[-1] += 2.0  # another token than the end token
+            return logits
         logits = torch.full((VOCABULARY,), OTHER) - torch.arange(VOCABULARY).flip(0) / 10
         for sequence, probability in self.trees.get(prefix[0], {}).items():
             if sequence[: len(written)] == written and len(sequence) > len(written):
@@ -165,6 +167,12 @@ def check_search(search: Callable[..., Any]) -> Report:
         {2: (1, END), 1: best, 3: (7, 6, 5, END)},
         "with four beams and a batch",
         beam_size=4,
+    )
+    expect(
+        others,
+        {2: (1, END), 1: best, 3: (7, 6, 5, END)},
+        "with five beams and a batch",
+        beam_size=5,
     )
     return Report("decoding", tuple(problems))
 
