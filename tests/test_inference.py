@@ -24,6 +24,7 @@ from transformer_blocks import (
     QueryKeyNorm,
     Residual,
     RotaryPositionalEncoding,
+    SelfAttentionCache,
     build_decoder,
     build_encoder,
     causal_mask,
@@ -458,9 +459,10 @@ PADDED_MASKS = {
 @torch.no_grad()
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("padding", PADDED_MASKS.values(), ids=PADDED_MASKS)
 def test_a_prepared_encoder_computes_every_token_and_no_padding(
-    residual: Any, causal: bool, padding: Tensor, monkeypatch: pytest.MonkeyPatch
+    residual: Any, causal: bool, cached: bool, padding: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24, residual=residual)
     encoder.eval()
@@ -475,10 +477,40 @@ def test_a_prepared_encoder_computes_every_token_and_no_padding(
         return forward(x, *residual)
 
     monkeypatch.setattr(feed_forward, "forward", count_positions)
-    output = prepared(x, mask=mask, causal=causal)
+    caches = [stack.new_cache() if cached else None for stack in (encoder, prepared)]
+    output = prepared(x, mask=mask, causal=causal, cache=caches[1])
     assert positions == [int((~padding).sum())]
-    expected = encoder(x, mask=mask, causal=causal).masked_fill(padding[..., None], 0.0)
-    torch.testing.assert_close(output, expected, **TOLERANCE)
+    expected = encoder(x, mask=mask, causal=causal, cache=caches[0])
+    torch.testing.assert_close(output, expected.masked_fill(padding[..., None], 0.0), **TOLERANCE)
+    for length in (10, 11, 12) if cached else ():
+        token, after = torch.randn(4, 1, 16), torch.zeros(4, length - 9, dtype=torch.bool)
+        mask = torch.cat((padding, after), dim=1)[:, None, None]
+        output, expected = (
+            stack(token, mask=mask, causal=causal, cache=cache)
+            for stack, cache in zip((prepared, encoder), caches[::-1], strict=True)
+        )
+        torch.testing.assert_close(output, expected, **TOLERANCE)
+
+
+@torch.no_grad()
+def test_a_prefill_without_padding_that_raises_leaves_the_cache_empty() -> None:
+    prepared: Any = prepare(build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=24).eval())
+    x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]
+    cache, network = prepared.new_cache(), prepared.layers[1].feed_forward
+    network.forward, forward = lambda *_: 1 / 0, network.forward
+    with pytest.raises(ZeroDivisionError):
+        prepared(x, mask=mask, causal=True, cache=cache)
+    assert [each.length for each in cache.layers] == [0, 0]
+    network.forward = forward
+    output = prepared(x, mask=mask, causal=True, cache=cache)
+    assert torch.equal(output, prepared(x, mask=mask, causal=True, cache=prepared.new_cache()))
+    with pytest.raises(TypeError, match=r"^cache must be"):
+        prepared(x, mask=mask, causal=True, cache=cache.layers[0])
+    with pytest.raises(ValueError, match=r"^cache must be of this encoder with 2 layers"):
+        prepared(x, mask=mask, causal=True, cache=SelfAttentionCache(1))
+    for wrong in (mask, torch.zeros_like(mask)):
+        with pytest.raises(ValueError, match=r"^mask must have shape"):
+            prepared(x, mask=wrong, causal=True, cache=cache)  # which has 9 positions already
 
 
 @torch.no_grad()

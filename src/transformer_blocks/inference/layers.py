@@ -159,9 +159,9 @@ class UnpaddedEncoder(InferenceModule, Encoder):
     At every token the output is that of :class:`~transformer_blocks.Encoder`, up to rounding. At
     padding positions the output is zero, and the input is not read, so that even a NaN there has no
     effect. The plain computation is executed if the mask does not have the shape of a
-    :func:`~transformer_blocks.padding_mask`, if it masks few positions, if there is a cache, if
-    gradients are recorded, or if :func:`~transformer_blocks.record_attention` records the layers.
-    Hooks of the layers are not called.
+    :func:`~transformer_blocks.padding_mask`, if it masks few positions, if a cache holds positions
+    already, if gradients are recorded, or if :func:`~transformer_blocks.record_attention` records
+    the layers. Hooks of the layers are not called.
 
     Args:
         encoder: Stack to replace, whose parts have been prepared.
@@ -171,6 +171,7 @@ class UnpaddedEncoder(InferenceModule, Encoder):
         nn.Module.__init__(self)
         self.layers, self.norm = encoder.layers, encoder.norm
 
+    @undo_on_error
     def forward(  # noqa: D102
         self,
         x: Tensor,
@@ -183,17 +184,23 @@ class UnpaddedEncoder(InferenceModule, Encoder):
         check_vectors("x", x, layers[0].self_attention.query_projection.in_features)
         if mask is not None:
             check_boolean("mask", mask)
-        if mask is None or cache is not None or not self._supports(x, mask):
+        caches = self._layer_caches(cache)
+        if mask is None or not self._supports(x, mask) or (cache is not None and cache.length):
             return super().forward(x, mask=mask, causal=causal, cache=cache)
         padding = mask[:, 0, 0]  # (B, L)
         indices = (padding == 0).flatten().nonzero()[:, 0]  # (T,)
         if len(indices) > MAX_TOKEN_SHARE * padding.numel() or not len(indices):
             masks_nothing = len(indices) == padding.numel()  # such a mask only costs time
-            return super().forward(x, mask=None if masks_nothing else mask, causal=causal)
+            mask = None if masks_nothing else mask
+            return super().forward(x, mask=mask, causal=causal, cache=cache)
         tokens = locate_tokens(padding, indices)
         hidden = x.flatten(0, 1)[indices][None]  # (1, T, d_model)
-        for layer in layers:
-            attend = partial(_attend_to_tokens, layer.self_attention, tokens=tokens, causal=causal)
+        for layer, layer_cache in zip(layers, caches, strict=True):
+            attention = layer.self_attention
+            attend = partial(_attend_to_tokens, attention, tokens=tokens, causal=causal)
+            if layer_cache is not None:
+                places = {"indices": indices, "mask": mask}
+                attend = partial(_prefill, attention, cache=layer_cache, causal=causal, **places)
             hidden = layer.self_attention_residual(hidden, attend)
             hidden = layer.feed_forward_residual(hidden, layer.feed_forward)
         hidden = hidden if self.norm is None else self.norm(hidden)
@@ -265,6 +272,34 @@ def _attend_to_tokens(
         queries, keys, values, mask=tokens.padding[:, None, None], causal=causal
     )
     concatenated = output.transpose(1, 2)[tokens.is_token].flatten(1)  # (T, d_model)
+    return attention.output_projection(concatenated[None])
+
+
+def _prefill(
+    attention: MultiHeadAttention,
+    x: Tensor,
+    *,
+    cache: KeyValueCache,
+    indices: Tensor,
+    mask: Tensor,
+    causal: bool,
+) -> Tensor:
+    """Apply self-attention to concatenated tokens, and append their keys and values to a cache.
+
+    The cache has a column for each position of the padded batch; its padding is zero and masked.
+    """
+    batch, length = mask.shape[0], mask.shape[3]
+
+    def pad(heads: Tensor) -> Tensor:  # from (1, H, T, d_k) to (B, H, L, d_k)
+        rows = heads.new_zeros(batch * length, heads.shape[1], heads.shape[3])
+        rows.index_copy_(0, indices, heads[0].transpose(0, 1))
+        return rows.unflatten(0, (batch, length)).transpose(1, 2)
+
+    projected: Any = attention._project_heads(x, x, x)
+    queries, keys, values = map(pad, projected)
+    queries, keys, values = attention._transform_and_cache(queries, keys, values, cache)
+    output = attention.attend(queries, keys, values, mask=mask, causal=causal)
+    concatenated = output.transpose(1, 2).flatten(0, 1)[indices].flatten(1)  # (T, d_model)
     return attention.output_projection(concatenated[None])
 
 
