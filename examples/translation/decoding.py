@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -189,8 +189,10 @@ def attention_with_teacher_forcing(
     device = next(model.parameters()).device
     source = _source_ids(model, source_tokenizer, sentence)
     given = [BOS, *target[:-1]]
-    has_attention = bool(model.attentions)  # not if the context is one fixed vector
-    with record_attention(model, device="cpu") if has_attention else nullcontext({}) as maps:
+    recording: AbstractContextManager[dict[str, list[Tensor]]] = nullcontext({})
+    if model.attentions:  # not if the context is one fixed vector
+        recording = record_attention(model, device="cpu")
+    with recording as maps:
         logits = model(torch.tensor([source], device=device), torch.tensor([given], device=device))
     probabilities, tokens = logits[0].float().softmax(-1).topk(min(CANDIDATES, logits.shape[-1]))
     return AttentionRecord(
