@@ -492,6 +492,13 @@ class Explicit(nn.Module):
         if self.product == "bmm":
             weights = self.dropout(scores.flatten(0, 1).softmax(-1))
             return torch.bmm(weights, q.flatten(0, 1)).unflatten(0, (2, 4))
+        if self.product == "bmm, sequence first":
+            weights = self.dropout(F.softmax(scores.flatten(0, 1), dim=-1))
+            output = torch.bmm(weights, q.flatten(0, 1))  # (B * H, L, d_k)
+            return output.transpose(0, 1).contiguous().view(5, 2, 16)  # (L, B, H * d_k)
+        if self.product == "two factors":  # for example with relative positions
+            weights = scores.softmax(-1)
+            return weights @ q + torch.einsum("bhij,ijd->bhid", weights, q[0, 0, :, None] + q[0, 1])
         if self.product == "no heads":
             return self.dropout(torch.softmax(x @ x.mT, dim=2)) @ x
         if self.product == "view after dropout":
@@ -510,8 +517,7 @@ class Explicit(nn.Module):
         if self.product == "no heads":
             return (x @ x.mT).softmax(-1)[:, None]
         q = x.unflatten(-1, (4, 4)).transpose(1, 2)
-        weights = (q @ q.mT / 2).softmax(-1)
-        return weights.flatten(0, 1)[:, None] if self.product == "bmm" else weights
+        return (q @ q.mT / 2).softmax(-1)
 
 
 PRODUCTS = [
@@ -520,6 +526,8 @@ PRODUCTS = [
     "einsum",
     "einsum, values first",
     "bmm",
+    "bmm, sequence first",
+    "two factors",
     "no heads",
     "in place",
     "view after dropout",
@@ -540,6 +548,44 @@ def test_an_explicit_softmax_is_recorded_before_dropout(product: str) -> None:
     assert len(maps[""]) == 2
     for weights in maps[""]:
         torch.testing.assert_close(weights, model.expected(X), **TOLERANCE)
+
+
+@pytest.mark.parametrize("product", ["bmm", "bmm, sequence first", "@"])
+def test_heads_that_stand_in_one_dimension_with_the_batch_are_ablated(product: str) -> None:
+    model = Explicit(product).eval()
+    with ablate(model, heads={"": [1, 2]}):
+        output = model(X)
+    expected = model(X)
+    if product == "bmm, sequence first":  # (L, B, H * d_k)
+        expected.unflatten(2, (4, 4))[:, :, [1, 2]] = 0.0
+    else:
+        expected[:, [1, 2]] = 0.0
+    assert torch.equal(output, expected)
+
+
+def test_attention_within_blocks_is_named_if_other_attention_is_seen_in_the_module() -> None:
+    class Local(nn.Module):
+        def forward(self, x: Tensor, fused: bool) -> Tensor:
+            blocks = x.view(2, 1, 1, 5, 16)  # (B, H, blocks, L, d_k)
+            if fused:
+                local = F.scaled_dot_product_attention(blocks, blocks, blocks)
+            else:
+                local = (blocks @ blocks.mT).softmax(-1).view(2, 5, 5).bmm(blocks.view(2, 5, 16))
+            return F.scaled_dot_product_attention(x, x, x) + local.view(2, 5, 16)
+
+    model = Local()
+    for fused in (False, True):
+        with (
+            pytest.warns(UserWarning, match=r"^not all attention weights .* in '' \(Local\): "),
+            record_attention(model) as maps,
+        ):
+            model(X, fused)
+        assert [weights.shape for weights in maps[""]] == [(2, 1, 5, 5)]
+        with (
+            pytest.raises(ValueError, match=r"^heads of '' cannot be told apart"),
+            ablate(model, heads={"": [0]}),
+        ):
+            model(X, fused)
 
 
 def test_a_softmax_that_is_no_attention_is_not_recorded() -> None:
@@ -726,9 +772,9 @@ def test_a_head_that_does_not_exist_or_is_not_seen_is_refused() -> None:
         ablate(model, heads={"model.layers.0.mlp": [0]}),
     ):
         model(**inputs)
-    explicit = Explicit("bmm").eval()
+    explicit = Explicit("no heads").eval()
     with (
-        pytest.raises(ValueError, match=r"^heads of '' cannot be told apart: .* \(8, 5, 5\)"),
+        pytest.raises(ValueError, match=r"^heads of '' cannot be told apart: "),
         ablate(explicit, heads={"": [0]}),
     ):
         explicit(X)

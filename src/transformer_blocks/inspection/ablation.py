@@ -131,6 +131,11 @@ def ablate(
                     f"heads of {name!r} could not be ablated: no attention was observed in it, but "
                     f"in {sorted(observation.seen)}"
                 )
+            if name in observation.undivided or name in observation.partly_seen:
+                raise ValueError(
+                    f"heads of {name!r} cannot be told apart: its attention weights are not of "
+                    "shape (B, H, L, S)"
+                )
 
 
 def _check_arguments(heads: object, modules: object, residuals: object, **flags: object) -> None:

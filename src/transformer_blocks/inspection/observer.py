@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -33,7 +34,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_blocks.inspection.changes import changed
 
-NAMED_ATTENTION = re.compile("attention|attn", re.IGNORECASE)
+NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
 FAST_PATHS = nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder
 """Classes of torch that compute attention in one compiled function where they need no gradient."""
 
@@ -44,13 +45,15 @@ class Observation:
     Args:
         model: The model whose attention is observed.
         ignored: Modules whose attention is not observed here, nor that of their submodules.
-        record: Function that receives the name and the weights of each attention; None to compute
-            no weights.
+        record: Function that receives the name and the weights of each attention, and returns a
+            function that changes the shape of what was recorded; None to compute no weights.
         only: Function of a module's name that returns whether its weights are recorded.
         heads: The heads, from 0, whose outputs are replaced by zeros, for names of modules.
 
     Attributes:
         seen: Names of the modules in which attention was observed.
+        partly_seen: Names of the modules in which attention was seen that cannot be recorded.
+        undivided: Names of the modules with heads to replace, which could not be told apart yet.
         called: Names of modules whose class is named after attention and that were executed.
         has_run: Whether any part of the model was executed.
     """
@@ -60,7 +63,7 @@ class Observation:
         model: nn.Module,
         *,
         ignored: Collection[nn.Module] = (),
-        record: Callable[[str, Tensor], None] | None = None,
+        record: Callable[[str, Tensor], Callable[[tuple[int, int]], None]] | None = None,
         only: Callable[[str], bool] = lambda name: True,
         heads: Mapping[str, Collection[int]] | None = None,
     ) -> None:
@@ -68,6 +71,8 @@ class Observation:
         self.ignored = {id(part) for module in ignored for part in module.modules()}
         self.record, self.only, self.heads = record, only, heads or {}
         self.seen: set[str] = set()
+        self.partly_seen: set[str] = set()
+        self.undivided: set[str] = set()
         self.called: set[str] = set()
         self.has_run = False
 
@@ -132,7 +137,8 @@ class AttentionMode(TorchFunctionMode):
         super().__init__()
         self.observations: list[Observation] = []
         self.is_in_fast_path = False
-        self.weights: Any = WeakTensorKeyDictionary()  # results of softmax, and their weights
+        self.weights: Any = WeakTensorKeyDictionary()  # results of softmax: _Weights
+        self.products: Any = WeakTensorKeyDictionary()  # results of products: list[_Product]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -150,15 +156,21 @@ class AttentionMode(TorchFunctionMode):
         output = func(*args, **kwargs)
         for observation, name, module in self._found():
             groups = _packed_groups(module, *args, **kwargs)
+            if output.dim() > 4:
+                observation.partly_seen.add(name)
+                continue
+            weights = None
             if _is_recorded(observation, name):
                 weights = scaled_dot_product_weights(*args, **kwargs)
-                if groups > 1:  # (B, H / groups, groups, S) -> (B, H, 1, S)
-                    weights = weights.flatten(1, 2)[:, :, None]
-                observation.record(name, _as_four_dimensional(weights))  # type: ignore[misc]
+            if groups == 1:
+                output = self._observe(observation, name, weights, output)
+                continue
+            # (B, H / groups, groups, S) -> (B, H, 1, S)
+            weights = None if weights is None else weights.flatten(1, 2)[:, :, None]
+            separate = output.flatten(1, 2)[:, :, None]
+            separate = self._observe(observation, name, weights, separate)
             if name in observation.heads:
-                shape = output.shape
-                output = output.flatten(1, 2)[:, :, None] if groups > 1 else output
-                output = _without_heads(output, name, observation.heads[name]).view(shape)
+                output = separate.view(output.shape)
         return output
 
     def torch_layer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -182,40 +194,44 @@ class AttentionMode(TorchFunctionMode):
         output = func(*args, **kwargs)
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if output.dim() > 1 and dim in (-1, output.dim() - 1):
-            self.weights[output] = output.detach()
+            self.weights[output] = _Weights(output.detach(), has_blocks=output.dim() > 4)
         return output
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply a change of shape or dtype, or a mask, to the remembered weights too."""
         output = func(*args, **kwargs)
-        weights = self._remembered(args[:1])
-        if weights is None or not isinstance(output, Tensor) or output is args[0]:
+        if not isinstance(output, Tensor) or output is args[0]:
             return output
-        if weights.data_ptr() == args[0].data_ptr():  # not yet changed by a dropout
-            self.weights[output] = output.detach()
-        else:
+        if args[0] in self.products:
+            return self._divide(func, args, kwargs, output)
+        remembered = self._remembered(args[:1])
+        if remembered is None:
+            return output
+        weights = output.detach()
+        if remembered.weights.data_ptr() != args[0].data_ptr():  # changed by a dropout
             with torch.no_grad():
-                self.weights[output] = func(weights, *args[1:], **kwargs)
+                weights = func(remembered.weights, *args[1:], **kwargs)
+        self.weights[output] = replace(remembered, weights=weights)
         return output
 
     def dropout(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Remember the weights from before a dropout."""
-        weights = self._remembered(args[:1])
-        if weights is not None:  # in case the dropout changes its input
-            weights = weights.clone()
+        remembered = self._remembered(args[:1])
+        if remembered is not None:  # in case the dropout changes its input
+            remembered = replace(remembered, weights=remembered.weights.clone())
         output = func(*args, **kwargs)
-        if weights is not None:
-            self.weights[output] = weights
+        if remembered is not None:
+            self.weights[output] = remembered
         return output
 
     def product(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe a matrix product whose left factor is the result of a softmax."""
         self._note_call()
         output = func(*args, **kwargs)
-        weights = self._remembered(args[:1])
-        if weights is None or weights.dim() not in (3, 4):
-            return output
-        return self._observe_product(weights, output)
+        remembered = self._remembered(args[:1])
+        if remembered is None or any(isinstance(factor, nn.Parameter) for factor in args[1:]):
+            return output  # what is multiplied by parameters is, for example, a mean of embeddings
+        return self._observe_product(remembered, output)
 
     def einsum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe a product in Einstein's notation that sums over the keys of a softmax."""
@@ -227,9 +243,9 @@ class AttentionMode(TorchFunctionMode):
             return output
         terms, result = equation.replace(" ", "").split("->")
         for term, operand in zip(terms.split(","), operands, strict=True):
-            weights = self._remembered([operand])
-            if weights is not None and weights.dim() in (3, 4) and term[-1] not in result:
-                output = self._observe_product(weights, output)
+            remembered = self._remembered([operand])
+            if remembered is not None and term[-1] not in result:
+                output = self._observe_product(remembered, output)
         return output
 
     def other_work(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -242,17 +258,68 @@ class AttentionMode(TorchFunctionMode):
         function, arguments, options = args
         return function(*arguments, **options)
 
-    def _observe_product(self, weights: Tensor, output: Tensor) -> Tensor:
+    def _observe_product(self, remembered: "_Weights", output: Tensor) -> Tensor:
         for observation, name, _ in self._found():
-            if _is_recorded(observation, name):
-                observation.record(name, _as_four_dimensional(weights))  # type: ignore[misc]
-            if name in observation.heads:
-                if weights.dim() != 4:
-                    raise ValueError(
-                        f"heads of {name!r} cannot be told apart: its attention weights have shape "
-                        f"{tuple(weights.shape)}, not (B, H, L, S)"
-                    )
+            if remembered.has_blocks:
+                observation.partly_seen.add(name)
+                continue
+            weights = None
+            if _is_recorded(observation, name) and (observation, name) not in remembered.recorded:
+                remembered.recorded.append((observation, name))
+                weights = remembered.weights
+            output = self._observe(observation, name, weights, output)
+        return output
+
+    def _observe(
+        self, observation: Observation, name: str, weights: Tensor | None, output: Tensor
+    ) -> Tensor:
+        """Record weights (if not None), and replace heads of a product of weights and values."""
+        change_shape = None
+        if weights is not None and observation.record is not None:
+            change_shape = observation.record(name, _as_four_dimensional(weights))
+        if output.dim() == 3:
+            product = _Product(observation, name, output.shape[0], output.shape[2], change_shape)
+            self.products[output] = [*self.products.get(output, []), product]
+        if name in observation.heads:
+            if output.dim() == 4:
                 output = _without_heads(output, name, observation.heads[name])
+            else:
+                observation.undivided.add(name)
+        return output
+
+    def _divide(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
+    ) -> Tensor:
+        """Tell the heads apart that stand in one dimension with the batch, when they are divided.
+
+        ``torch.bmm`` needs three dimensions: (B * H, L, S) times (B * H, S, d_k). How many heads
+        there are is seen when the product is reshaped: to (B, H, L, d_k), or, if the length was
+        made the first dimension, to (L, B, H * d_k).
+        """
+        source, undivided = args[0], []
+        for product in self.products[source]:
+            place = product.place
+            if func not in _DIVISIONS or output.shape == source.shape:
+                if _exchanges_first_two(func, args):
+                    product = replace(product, place=1 - place)
+                undivided.append(product)
+            elif output.dim() > place + 1 and product.size % max(output.shape[place], 1) == 0:
+                batch = output.shape[place]
+                heads = product.size // max(batch, 1)
+                features = heads * product.features if place == 1 else heads
+                if output.shape[place + 1] not in (heads, features):
+                    continue
+                if product.change_shape is not None:
+                    product.change_shape((batch, heads))
+                name, observation = product.name, product.observation
+                if name in observation.heads:
+                    divided = source.unflatten(place, (batch, heads)).movedim(place + 1, 1)
+                    divided = _without_heads(divided, name, observation.heads[name])
+                    source = divided.movedim(1, place + 1).flatten(place, place + 1)
+                    output = func(source, *args[1:], **kwargs)
+                    observation.undivided.discard(name)
+        if undivided and output.dim() == 3:
+            self.products[output] = undivided
         return output
 
     def _found(self) -> Iterator[tuple[Observation, str, nn.Module]]:
@@ -268,11 +335,55 @@ class AttentionMode(TorchFunctionMode):
         for observation in self.observations:
             observation.note_call()
 
-    def _remembered(self, operands: Any) -> Tensor | None:
+    def _remembered(self, operands: Any) -> "_Weights | None":
         if not operands or not isinstance(operands[0], Tensor):
             return None
-        weights: Tensor | None = self.weights.get(operands[0])
-        return weights
+        remembered: _Weights | None = self.weights.get(operands[0])
+        return remembered
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What is remembered of the result of a softmax.
+
+    Attributes:
+        weights: The weights, before dropout.
+        has_blocks: Whether the softmax had more than four dimensions: (B, H, L, S) and others.
+        recorded: The observations that recorded the weights, with the name of the module.
+    """
+
+    weights: Tensor
+    has_blocks: bool
+    recorded: list[tuple[Observation, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What is remembered of a product of weights and values that has three dimensions.
+
+    Attributes:
+        observation: The observation of the module in which it was computed.
+        name: Name of the module.
+        size: Size of the dimension that holds the batch, and perhaps the heads.
+        features: Size of the last dimension.
+        change_shape: Function that divides the first dimension of the recorded weights.
+        place: Index of the dimension that holds the batch.
+    """
+
+    observation: Observation
+    name: str
+    size: int
+    features: int
+    change_shape: Callable[[tuple[int, int]], None] | None
+    place: int = 0
+
+
+def _exchanges_first_two(func: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether a function transposes the first two of three dimensions."""
+    if func in (Tensor.transpose, torch.transpose):
+        return sorted(dim % 3 for dim in args[1:3] if isinstance(dim, int)) == [0, 1]
+    dims = args[1] if len(args) == 2 else args[1:]
+    return func in (Tensor.permute, torch.permute) and [dim % 3 for dim in dims] == [1, 0, 2]
 
 
 def _is_recorded(observation: Observation, name: str) -> bool:
@@ -437,6 +548,7 @@ def observe(model: nn.Module, observation: Observation) -> Iterator[None]:
                     mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
                     _local.is_active = False
                     mode.weights.clear()
+                    mode.products.clear()
 
 
 @contextmanager
@@ -469,8 +581,16 @@ _FOLLOWED = (
     *(Tensor.unsqueeze, Tensor.squeeze, Tensor.transpose, Tensor.permute, Tensor.expand),
     *(Tensor.flatten, Tensor.unflatten, Tensor.__getitem__, Tensor.masked_fill, Tensor.nan_to_num),
     *(Tensor.mul, torch.mul, torch.reshape, torch.unsqueeze, torch.squeeze),
-    *(torch.transpose, torch.permute, torch.flatten, torch.masked_fill, torch.nan_to_num),
+    *(
+        torch.transpose,
+        torch.permute,
+        torch.flatten,
+        torch.unflatten,
+        torch.masked_fill,
+        torch.nan_to_num,
+    ),
 )
+_DIVISIONS = Tensor.view, Tensor.reshape, torch.reshape, Tensor.unflatten, torch.unflatten
 _WORK = F.linear, torch.addmm, torch.conv1d, torch.conv2d
 _HANDLERS: dict[Any, Callable[[AttentionMode, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     F.scaled_dot_product_attention: AttentionMode.fused,

@@ -89,8 +89,15 @@ def record_attention(
     check_callable(only=only)
     maps: dict[str, list[Tensor]] = {}
 
-    def record(name: str, weights: Tensor) -> None:
-        maps.setdefault(name, []).append(weights if device is None else weights.to(device))
+    def record(name: str, weights: Tensor) -> Callable[[tuple[int, int]], None]:
+        calls = maps.setdefault(name, [])
+        calls.append(weights if device is None else weights.to(device))
+        index = len(calls) - 1
+
+        def divide(batch_and_heads: tuple[int, int]) -> None:
+            calls[index] = calls[index].flatten(0, 1).unflatten(0, batch_and_heads)
+
+        return divide
 
     kinds = SingleHeadAttention, MultiHeadAttention
     own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
@@ -122,13 +129,20 @@ def _warn_of_missing(
     model: nn.Module, observation: Observation, maps: dict[str, list[Tensor]]
 ) -> None:
     """Warn of every attention layer that was executed and could not be recorded."""
+    partly = [_describe(name, model.get_submodule(name)) for name in observation.partly_seen]
+    if partly:
+        warnings.warn(
+            f"not all attention weights could be recorded in {', '.join(sorted(partly))}: some "
+            "have more dimensions than (B, H, L, S), as those of attention within blocks have",
+            stacklevel=4,
+        )
     missing = [_describe(name, module) for name, module in observation.unseen()]
     if missing:
         warnings.warn(
             f"no attention weights could be recorded in {', '.join(missing)}: {OBSERVABLE}",
             stacklevel=4,
         )
-    elif observation.has_run and not maps:
+    elif observation.has_run and not maps and not partly:
         reason = (
             f"only selects none of {sorted(observation.seen)}" if observation.seen else OBSERVABLE
         )
