@@ -563,6 +563,17 @@ def test_heads_that_stand_in_one_dimension_with_the_batch_are_ablated(product: s
     assert torch.equal(output, expected)
 
 
+def test_heads_that_cannot_be_told_apart_from_the_batch_are_named() -> None:
+    model = Explicit("no heads")
+    model.num_heads = 2  # type: ignore[assignment]
+    with (
+        pytest.warns(UserWarning, match=r"^heads could not be told apart .* in '' \(Explicit\), "),
+        record_attention(model) as maps,
+    ):
+        model(X)
+    assert maps[""][0].shape == (2, 1, 5, 5)
+
+
 def test_attention_within_blocks_is_named_if_other_attention_is_seen_in_the_module() -> None:
     class Local(nn.Module):
         def forward(self, x: Tensor, fused: bool) -> Tensor:

@@ -53,7 +53,7 @@ class Observation:
     Attributes:
         seen: Names of the modules in which attention was observed.
         partly_seen: Names of the modules in which attention was seen that cannot be recorded.
-        undivided: Names of the modules with heads to replace, which could not be told apart yet.
+        undivided: Names of the modules in which no dimension of heads was seen.
         called: Names of modules whose class is named after attention and that were executed.
         has_run: Whether any part of the model was executed.
     """
@@ -278,13 +278,11 @@ class AttentionMode(TorchFunctionMode):
         if weights is not None and observation.record is not None:
             change_shape = observation.record(name, _as_four_dimensional(weights))
         if output.dim() == 3:
+            observation.undivided.add(name)
             product = _Product(observation, name, output.shape[0], output.shape[2], change_shape)
             self.products[output] = [*self.products.get(output, []), product]
-        if name in observation.heads:
-            if output.dim() == 4:
-                output = _without_heads(output, name, observation.heads[name])
-            else:
-                observation.undivided.add(name)
+        if name in observation.heads and output.dim() == 4:
+            output = _without_heads(output, name, observation.heads[name])
         return output
 
     def _divide(
@@ -312,12 +310,12 @@ class AttentionMode(TorchFunctionMode):
                 if product.change_shape is not None:
                     product.change_shape((batch, heads))
                 name, observation = product.name, product.observation
+                observation.undivided.discard(name)
                 if name in observation.heads:
                     divided = source.unflatten(place, (batch, heads)).movedim(place + 1, 1)
                     divided = _without_heads(divided, name, observation.heads[name])
                     source = divided.movedim(1, place + 1).flatten(place, place + 1)
                     output = func(source, *args[1:], **kwargs)
-                    observation.undivided.discard(name)
         if undivided and output.dim() == 3:
             self.products[output] = undivided
         return output

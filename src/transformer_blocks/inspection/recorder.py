@@ -136,6 +136,14 @@ def _warn_of_missing(
             "have more dimensions than (B, H, L, S), as those of attention within blocks have",
             stacklevel=4,
         )
+    modules = {name: model.get_submodule(name) for name in sorted(observation.undivided)}
+    undivided = [_describe(name, module) for name, module in modules.items() if _has_heads(module)]
+    if undivided:
+        warnings.warn(
+            f"heads could not be told apart from the batch in {', '.join(undivided)}, whose "
+            "recorded weights have shape (B * H, 1, L, S)",
+            stacklevel=4,
+        )
     missing = [_describe(name, module) for name, module in observation.unseen()]
     if missing:
         warnings.warn(
@@ -149,6 +157,12 @@ def _warn_of_missing(
         warnings.warn(
             f"no attention weights were recorded in {type(model).__name__}: {reason}", stacklevel=4
         )
+
+
+def _has_heads(module: nn.Module) -> bool:
+    """Return whether a module tells that it has several heads."""
+    numbers = [getattr(module, name, 1) for name in ("num_heads", "num_attention_heads", "n_heads")]
+    return any(isinstance(number, int) and number > 1 for number in numbers)
 
 
 def _describe(name: str, module: nn.Module) -> str:
