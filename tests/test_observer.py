@@ -1,6 +1,7 @@
 """Attention is seen in models of other libraries, which compute the same as before."""
 
 import copy
+import io
 import itertools
 import warnings
 from collections.abc import Callable
@@ -418,6 +419,46 @@ def test_a_forward_method_that_was_replaced_before_is_still_called() -> None:
     assert layer.forward is forward
 
 
+@torch.no_grad()
+def test_a_model_can_be_saved_while_it_is_recorded() -> None:
+    model, file = torch_encoder().eval(), io.BytesIO()
+    state, expected = state_of(model), model(X)
+    with record_attention(model):
+        assert torch.equal(model(X), expected)
+        assert state_of(model) == state
+        torch.save(model, file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=False)(X), expected)
+
+
+@torch.no_grad()
+def test_hooks_of_others_are_called_as_often_as_without_recording() -> None:
+    model, calls = torch_encoder().eval(), []
+    attention, layer = map(model.get_submodule, ("layers.0.self_attn", "layers.1"))
+    attention.register_forward_hook(lambda *_: calls.append(1))
+    layer.register_forward_pre_hook(lambda *_: calls.append(2))
+    expected = model(X)
+    with record_attention(model) as maps:
+        assert torch.equal(model(X), expected)
+    assert calls == [1, 2, 1, 2]
+    assert [len(weights) for weights in maps.values()] == [1, 1]
+    expected = model(X, src_key_padding_mask=PADDING)
+    with record_attention(model) as maps:
+        assert torch.equal(model(X, src_key_padding_mask=PADDING), expected)
+    assert [len(weights) for weights in maps.values()] == [1, 1]
+
+
+@torch.no_grad()
+def test_the_output_of_another_model_is_the_same_too() -> None:
+    model, other = torch_encoder().eval(), torch_encoder().eval()
+    expected = other(X, src_key_padding_mask=PADDING)  # zeros where there is padding
+    with record_attention(model) as maps:
+        assert torch.equal(other(X, src_key_padding_mask=PADDING), expected)
+    with record_attention(other.get_submodule("layers.1")) as part:
+        assert torch.equal(other(X, src_key_padding_mask=PADDING), expected)
+    assert (list(maps), list(part)) == ([], ["self_attn"])
+
+
 def test_a_copy_made_while_recording_computes_with_its_own_weights() -> None:
     model = torch_encoder().eval()
     with record_attention(model):
@@ -465,10 +506,6 @@ def test_weights_times_values_are_the_output_of_the_fused_kernel(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_in_half_precision_are_computed_in_float32(dtype: torch.dtype) -> None:
-    class Fused(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return F.scaled_dot_product_attention(x, x, x)
-
     x = torch.randn(1, 2, 6, 64, generator=torch.Generator().manual_seed(0)).mul(3).to(dtype)
     expected = (x.double() @ x.double().mT / 8).softmax(dim=-1).to(dtype)
     model = Fused()
@@ -496,6 +533,12 @@ class Explicit(nn.Module):
             weights = self.dropout(F.softmax(scores.flatten(0, 1), dim=-1))
             output = torch.bmm(weights, q.flatten(0, 1))  # (B * H, L, d_k)
             return output.transpose(0, 1).contiguous().view(5, 2, 16)  # (L, B, H * d_k)
+        if self.product == "keywords":
+            weights = torch.permute(input=torch.softmax(input=scores, dim=-1), dims=(0, 1, 2, 3))
+            return torch.matmul(input=weights, other=q)
+        if self.product == "one sequence, one head":
+            weights = (x[0] @ x[0].T).softmax(-1)
+            return torch.mm(weights / weights.sum(-1, keepdim=True), x[0])
         if self.product == "two factors":  # for example with relative positions
             weights = scores.softmax(-1)
             return weights @ q + torch.einsum("bhij,ijd->bhid", weights, q[0, 0, :, None] + q[0, 1])
@@ -516,6 +559,8 @@ class Explicit(nn.Module):
         """Compute the weights, of shape (B, H, L, S)."""
         if self.product == "no heads":
             return (x @ x.mT).softmax(-1)[:, None]
+        if self.product == "one sequence, one head":
+            return (x[:1] @ x[:1].mT).softmax(-1)[:, None]
         q = x.unflatten(-1, (4, 4)).transpose(1, 2)
         return (q @ q.mT / 2).softmax(-1)
 
@@ -528,6 +573,8 @@ PRODUCTS = [
     "bmm",
     "bmm, sequence first",
     "two factors",
+    "keywords",
+    "one sequence, one head",
     "no heads",
     "in place",
     "view after dropout",
@@ -660,6 +707,64 @@ def test_a_kernel_that_is_no_function_of_torch_is_named_with_its_implementation(
         record_attention(model) as maps,
     ):
         model(input_ids=family.inputs(padded=False)["input_ids"])
+    assert maps == {}
+
+
+class Fused(nn.Module):
+    """Attention with the fused kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x)
+
+
+@torch.no_grad()
+def test_weights_that_cannot_be_computed_are_named_and_the_model_is_not_disturbed() -> None:
+    layer = nn.TransformerEncoderLayer(**LAYER, batch_first=True).eval()
+    for model, layout, name in ((layer, torch.strided, ""), (Fused(), torch.jagged, "")):
+        rows = [X[0].unflatten(-1, (4, 4)), X[1, :3].unflatten(-1, (4, 4))]
+        x = torch.nested.nested_tensor(
+            [row.flatten(1) if model is layer else row for row in rows], layout=layout
+        )
+        x = x if model is layer else x.transpose(1, 2)
+        expected = model(x)
+        with (
+            pytest.warns(
+                UserWarning, match=rf"^no attention weights could be computed in '{name}'.*: "
+            ),
+            record_attention(model) as maps,
+        ):
+            output = model(x)
+        assert maps == {}
+        assert all(map(torch.equal, output.unbind(), expected.unbind()))
+
+
+def test_a_model_that_is_vectorised_over_its_inputs_is_named() -> None:
+    for model in (Explicit("@").eval(), nn.MultiheadAttention(16, 4, batch_first=True)):
+        inputs = [X[:, None]] * (1 if isinstance(model, Explicit) else 3)
+        with (
+            pytest.warns(
+                UserWarning, match=r"could be computed in '' .*: it was executed by torch"
+            ),
+            record_attention(model) as maps,
+        ):
+            torch.vmap(model)(*inputs)
+        assert maps == {}
+
+
+def test_shapes_of_weights_are_recorded_without_numbers_too() -> None:
+    with record_attention(model := Fused()) as maps:
+        model(X.to("meta"))
+    assert maps[""][0].shape == (2, 1, 5, 5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit", "ignore:torch.jit")
+def test_a_model_that_torch_jit_compiled_is_named() -> None:
+    model = torch.jit.trace(Explicit("@").eval(), X)
+    with (
+        pytest.warns(UserWarning, match=r"^no attention weights .* in '', compiled by torch.jit$"),
+        record_attention(model) as maps,
+    ):
+        model(X)
     assert maps == {}
 
 

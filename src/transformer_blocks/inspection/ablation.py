@@ -122,7 +122,7 @@ def ablate(
                     stack.enter_context(changed(layer, "attention_function", _Unscaled))
         if others:
             observation = Observation(model, heads=others)
-            stack.enter_context(observe(model, observation))
+            stack.enter_context(observe(observation))
         yield
     if observation is not None and observation.has_run:
         for name in others:

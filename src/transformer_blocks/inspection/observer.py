@@ -20,19 +20,19 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
-from types import MethodType
+from functools import wraps
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from transformer_blocks.inspection.changes import changed
+from transformer_blocks._contexts import SharedContext
 
 NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
 FAST_PATHS = nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder
@@ -53,6 +53,7 @@ class Observation:
     Attributes:
         seen: Names of the modules in which attention was observed.
         partly_seen: Names of the modules in which attention was seen that cannot be recorded.
+        failed: Names of modules and the errors that prevented their weights from being computed.
         undivided: Names of the modules in which no dimension of heads was seen.
         called: Names of modules whose class is named after attention and that were executed.
         has_run: Whether any part of the model was executed.
@@ -72,6 +73,7 @@ class Observation:
         self.record, self.only, self.heads = record, only, heads or {}
         self.seen: set[str] = set()
         self.partly_seen: set[str] = set()
+        self.failed: dict[str, str] = {}
         self.undivided: set[str] = set()
         self.called: set[str] = set()
         self.has_run = False
@@ -149,7 +151,24 @@ class AttentionMode(TorchFunctionMode):
         handler = _HANDLERS.get(func)
         if handler is None:
             return func(*args, **(kwargs or {}))
-        return handler(self, func, args, kwargs or {})
+        kwargs = dict(kwargs or {})
+        if not args and "input" in kwargs:
+            args = (kwargs.pop("input"),)
+        return handler(self, func, args, kwargs)
+
+    def attempt(
+        self, observations: list[Observation], compute: Callable[..., Any], *args: Any, **kw: Any
+    ) -> Any:
+        """Compute what only the observations need; where it fails, note why, and go on."""
+        try:
+            return compute(*args, **kw)
+        except Exception as error:  # whatever it is: the model itself must not be disturbed
+            for observation in observations:
+                found = observation.find()
+                if found is not None:
+                    observation.has_run = True
+                    observation.failed[found[0]] = str(error)
+            return None
 
     def fused(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe ``F.scaled_dot_product_attention``."""
@@ -161,7 +180,7 @@ class AttentionMode(TorchFunctionMode):
                 continue
             weights = None
             if _is_recorded(observation, name):
-                weights = scaled_dot_product_weights(*args, **kwargs)
+                weights = self.attempt([observation], scaled_dot_product_weights, *args, **kwargs)
             if groups == 1:
                 output = self._observe(observation, name, weights, output)
                 continue
@@ -179,7 +198,8 @@ class AttentionMode(TorchFunctionMode):
         kwargs = dict(zip(names, args, strict=True)) | kwargs
         for observation, name, _ in self._found():
             if _is_recorded(observation, name):
-                observation.record(name, _torch_weights(func, kwargs))  # type: ignore[misc]
+                weights = self.attempt([observation], _torch_weights, func, kwargs)
+                self._record(observation, name, weights)
             if name in observation.heads:
                 # The output projection multiplies the heads side by side: without some columns of
                 # its weight, the output is that of the other heads.
@@ -208,7 +228,7 @@ class AttentionMode(TorchFunctionMode):
         if remembered is None:
             return output
         weights = output.detach()
-        if remembered.weights.data_ptr() != args[0].data_ptr():  # changed by a dropout
+        if remembered.is_dropped:
             with torch.no_grad():
                 weights = func(remembered.weights, *args[1:], **kwargs)
         self.weights[output] = replace(remembered, weights=weights)
@@ -218,7 +238,8 @@ class AttentionMode(TorchFunctionMode):
         """Remember the weights from before a dropout."""
         remembered = self._remembered(args[:1])
         if remembered is not None:  # in case the dropout changes its input
-            remembered = replace(remembered, weights=remembered.weights.clone())
+            weights = remembered.weights.clone()
+            remembered = replace(remembered, weights=weights, is_dropped=True)
         output = func(*args, **kwargs)
         if remembered is not None:
             self.weights[output] = remembered
@@ -229,7 +250,9 @@ class AttentionMode(TorchFunctionMode):
         self._note_call()
         output = func(*args, **kwargs)
         remembered = self._remembered(args[:1])
-        if remembered is None or any(isinstance(factor, nn.Parameter) for factor in args[1:]):
+        if remembered is None or any(
+            isinstance(factor, nn.Parameter) for factor in (*args[1:], *kwargs.values())
+        ):
             return output  # what is multiplied by parameters is, for example, a mean of embeddings
         return self._observe_product(remembered, output)
 
@@ -270,13 +293,21 @@ class AttentionMode(TorchFunctionMode):
             output = self._observe(observation, name, weights, output)
         return output
 
+    def _record(
+        self, observation: Observation, name: str, weights: Tensor | None
+    ) -> Callable[[tuple[int, int]], None] | None:
+        if weights is None or observation.record is None:
+            return None
+        if is_batchedtensor(weights):  # which has no numbers outside of torch.vmap
+            observation.failed[name] = "it was executed by torch.vmap"
+            return None
+        return observation.record(name, _as_four_dimensional(weights))
+
     def _observe(
         self, observation: Observation, name: str, weights: Tensor | None, output: Tensor
     ) -> Tensor:
         """Record weights (if not None), and replace heads of a product of weights and values."""
-        change_shape = None
-        if weights is not None and observation.record is not None:
-            change_shape = observation.record(name, _as_four_dimensional(weights))
+        change_shape = self._record(observation, name, weights)
         if output.dim() == 3:
             observation.undivided.add(name)
             product = _Product(observation, name, output.shape[0], output.shape[2], change_shape)
@@ -298,7 +329,7 @@ class AttentionMode(TorchFunctionMode):
         for product in self.products[source]:
             place = product.place
             if func not in _DIVISIONS or output.shape == source.shape:
-                if _exchanges_first_two(func, args):
+                if _exchanges_first_two(func, args, kwargs):
                     product = replace(product, place=1 - place)
                 undivided.append(product)
             elif output.dim() > place + 1 and product.size % max(output.shape[place], 1) == 0:
@@ -346,12 +377,14 @@ class _Weights:
 
     Attributes:
         weights: The weights, before dropout.
+        is_dropped: Whether the result has been changed by a dropout, and differs from the weights.
         has_blocks: Whether the softmax had more than four dimensions: (B, H, L, S) and others.
         recorded: The observations that recorded the weights, with the name of the module.
     """
 
     weights: Tensor
     has_blocks: bool
+    is_dropped: bool = False
     recorded: list[tuple[Observation, str]] = field(default_factory=list)
 
 
@@ -376,11 +409,11 @@ class _Product:
     place: int = 0
 
 
-def _exchanges_first_two(func: Any, args: tuple[Any, ...]) -> bool:
+def _exchanges_first_two(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a function transposes the first two of three dimensions."""
     if func in (Tensor.transpose, torch.transpose):
-        return sorted(dim % 3 for dim in args[1:3] if isinstance(dim, int)) == [0, 1]
-    dims = args[1] if len(args) == 2 else args[1:]
+        return sorted(dim % 3 for dim in (*args[1:], *kwargs.values())) == [0, 1]
+    dims = kwargs.get("dims", args[1] if len(args) == 2 else args[1:])
     return func in (Tensor.permute, torch.permute) and [dim % 3 for dim in dims] == [1, 0, 2]
 
 
@@ -431,7 +464,9 @@ def scaled_dot_product_weights(
     if enable_gqa:  # each head of keys serves a group of heads of queries
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    with torch.autocast(query.device.type, enabled=False):  # which would round to half precision
+    device = query.device.type
+    has_autocast = torch.amp.is_autocast_available(device)  # which would round to half precision
+    with torch.autocast(device, enabled=False) if has_autocast else nullcontext():
         scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale  # (..., H, L, S)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attn_mask, -torch.inf)
@@ -464,9 +499,8 @@ def _torch_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Tensor:
     weights: Tensor = func(**kwargs | asked | {"is_causal": False})[1]
     if query.dim() == 2:  # a single sequence
         weights = weights[None]
-    if query.isfinite().all() and key.isfinite().all():  # then NaN marks a fully masked row
-        weights = weights.masked_fill(weights.isnan().all(dim=-1, keepdim=True), 0.0)
-    return weights
+    is_finite = query.isfinite().all() & key.isfinite().all()  # then NaN marks fully masked rows
+    return weights.masked_fill(weights.isnan().all(dim=-1, keepdim=True) & is_finite, 0.0)
 
 
 def _packed_groups(module: nn.Module, query: Tensor, key: Tensor, *_: Any, **options: Any) -> int:
@@ -486,29 +520,51 @@ def _packed_groups(module: nn.Module, query: Tensor, key: Tensor, *_: Any, **opt
     return groups if is_packed else 1
 
 
-def _forward_with_fast_path(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Compute a forward pass as without observation, and then again to observe it.
+def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the forward method of a class of torch so that it takes its fast path as usual.
 
     torch's fast path computes several operations in one, and rounds differently. It is not taken
     while a mode is active. So the output is computed without the mode, and the second forward pass,
     whose output is discarded, calls the functions in which attention can be observed.
     """
-    forward = type(module).forward
-    mode: AttentionMode | None = getattr(_local, "mode", None)
-    needs_gradients = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-    has_fast_path = not module.training and not needs_gradients
-    if mode is None or mode.is_in_fast_path or not (has_fast_path and mode.observations):
-        return forward(module, *args, **kwargs)
-    if any(observation.heads for observation in mode.observations):
-        return forward(module, *args, **kwargs)
-    mode.is_in_fast_path = True
-    try:
-        output = handle_torch_function(_plain, (torch.empty(0),), forward, (module, *args), kwargs)
-        with torch.no_grad():
-            forward(module, *args, **kwargs)
-    finally:
-        mode.is_in_fast_path = False
-    return output
+
+    @wraps(forward)
+    def observed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        mode: AttentionMode | None = getattr(_local, "mode", None)
+        needs_gradients = torch.is_grad_enabled() and any(
+            parameter.requires_grad for parameter in module.parameters()
+        )
+        has_fast_path = not (
+            module.training or needs_gradients or _is_slowed(module, *args, **kwargs)
+        )
+        if mode is None or mode.is_in_fast_path or not (has_fast_path and mode.observations):
+            return forward(module, *args, **kwargs)
+        if any(observation.heads for observation in mode.observations):
+            return forward(module, *args, **kwargs)
+        mode.is_in_fast_path = True
+        try:
+            first = torch.empty(0)
+            output = handle_torch_function(_plain, (first,), forward, (module, *args), kwargs)
+            parts = {id(part) for part in module.modules()}
+            observed = [each for each in mode.observations if parts & each.modules.keys()]
+            if observed:
+                with torch.no_grad():
+                    mode.attempt(observed, forward, module, *args, **kwargs)
+        finally:
+            mode.is_in_fast_path = False
+        return output
+
+    return observed
+
+
+def _is_slowed(module: nn.Module, *args: Any, **kwargs: Any) -> bool:
+    """Return whether hooks keep a module of torch from its fast path, so that they are called."""
+    padding = kwargs.get("src_key_padding_mask", args[2] if len(args) > 2 else None)
+    if getattr(module, "use_nested_tensor", False) and padding is not None:
+        return False  # an encoder removes padding whether its layers have hooks or not
+    is_layer = isinstance(module, nn.TransformerEncoderLayer)  # its own hooks count too
+    parts = (part for part in module.modules() if is_layer or part is not module)
+    return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 def _plain(function: Callable[..., Any], arguments: tuple[Any, ...], options: Any) -> Any:
@@ -521,7 +577,7 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def observe(model: nn.Module, observation: Observation) -> Iterator[None]:
+def observe(observation: Observation) -> Iterator[None]:
     """Observe what this thread executes inside the ``with`` block.
 
     A thread has one mode for all its blocks, so that they may end in any order: the first block to
@@ -535,7 +591,7 @@ def observe(model: nn.Module, observation: Observation) -> Iterator[None]:
             mode.__enter__()  # type: ignore[no-untyped-call]
             _local.is_active = True
         mode.observations.append(observation)
-    with _with_fast_paths(model):
+    with observed_fast_paths:
         try:
             yield
         finally:
@@ -550,35 +606,43 @@ def observe(model: nn.Module, observation: Observation) -> Iterator[None]:
 
 
 @contextmanager
-def _with_fast_paths(model: nn.Module) -> Iterator[None]:
-    """Let the modules of torch take their fast path inside the ``with`` block."""
-    with ExitStack() as stack:
-        for module in model.modules():
-            if isinstance(module, FAST_PATHS) and not _has_own_forward(module):
-                change = partial(_observed_forward, module)
-                stack.enter_context(changed(module, "forward", change))
+def _observed_fast_paths() -> Iterator[None]:
+    """Let the modules of torch take their fast path inside the ``with`` block.
+
+    Their classes are changed, and not the modules, so that a module can be copied and saved inside
+    the block.
+    """
+    forwards = [(kind, kind.forward) for kind in FAST_PATHS]
+    for kind, forward in forwards:
+        kind.forward = _with_fast_path(forward)  # type: ignore[method-assign]
+    try:
         yield
+    finally:
+        for kind, forward in forwards:
+            kind.forward = forward  # type: ignore[method-assign]
 
 
-def _observed_forward(module: nn.Module, _: object) -> MethodType:
-    return MethodType(_forward_with_fast_path, module)  # a method, so that a copy binds its own
-
-
-def _has_own_forward(module: nn.Module) -> bool:
-    """Return whether somebody else replaced the forward method of this one module."""
-    forward = vars(module).get("forward")
-    return forward is not None and getattr(forward, "__func__", None) is not _forward_with_fast_path
+observed_fast_paths = SharedContext(_observed_fast_paths)
 
 
 _SOFTMAX = F.softmax, torch.softmax, Tensor.softmax
 _DROPOUT = F.dropout, torch.dropout
-_PRODUCT = torch.matmul, Tensor.matmul, torch.bmm, Tensor.bmm
+_PRODUCT = torch.matmul, Tensor.matmul, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm
 _FOLLOWED = (
     *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.double, Tensor.half),
     *(Tensor.bfloat16, Tensor.contiguous, Tensor.clone, Tensor.detach, Tensor.view, Tensor.reshape),
     *(Tensor.unsqueeze, Tensor.squeeze, Tensor.transpose, Tensor.permute, Tensor.expand),
     *(Tensor.flatten, Tensor.unflatten, Tensor.__getitem__, Tensor.masked_fill, Tensor.nan_to_num),
-    *(Tensor.mul, torch.mul, torch.reshape, torch.unsqueeze, torch.squeeze),
+    *(
+        Tensor.mul,
+        torch.mul,
+        Tensor.div,
+        Tensor.__truediv__,
+        torch.div,
+        torch.reshape,
+        torch.unsqueeze,
+        torch.squeeze,
+    ),
     *(
         torch.transpose,
         torch.permute,

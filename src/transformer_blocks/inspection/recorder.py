@@ -109,7 +109,7 @@ def record_attention(
             if only(name):
                 for handle in _register(module, maps.setdefault(name, []), device):
                     stack.callback(handle.remove)
-        stack.enter_context(observe(model, observation))
+        stack.enter_context(observe(observation))
         yield maps
     _warn_of_missing(model, observation, maps)
 
@@ -144,13 +144,25 @@ def _warn_of_missing(
             "recorded weights have shape (B * H, 1, L, S)",
             stacklevel=4,
         )
+    for name, error in observation.failed.items():
+        layer = _describe(name, model.get_submodule(name))
+        warnings.warn(f"no attention weights could be computed in {layer}: {error}", stacklevel=4)
+    compiled = [
+        name for name, part in model.named_modules() if isinstance(part, torch.jit.ScriptModule)
+    ]
+    if compiled:
+        warnings.warn(
+            f"no attention weights could be recorded in {compiled[0]!r}, compiled by torch.jit",
+            stacklevel=4,
+        )
+        return
     missing = [_describe(name, module) for name, module in observation.unseen()]
     if missing:
         warnings.warn(
             f"no attention weights could be recorded in {', '.join(missing)}: {OBSERVABLE}",
             stacklevel=4,
         )
-    elif observation.has_run and not maps and not partly:
+    elif observation.has_run and not (maps or partly or observation.failed):
         reason = (
             f"only selects none of {sorted(observation.seen)}" if observation.seen else OBSERVABLE
         )
