@@ -551,6 +551,8 @@ class Explicit(nn.Module):
         weights = self.dropout(weights.masked_fill(scores.isnan(), 0.0))
         if self.product == "einsum":
             return torch.einsum("b h i j, b h j d -> b h i d", weights, q)
+        if self.product == "einsum, heads after positions":
+            return torch.einsum("bhij,jbhd->ibhd", weights, q.permute(2, 0, 1, 3))
         if self.product == "einsum, values first":
             return torch.einsum("bhjd,bhij->bhid", q, weights)
         return weights.matmul(q) if self.product == "method" else weights @ q
@@ -569,6 +571,7 @@ PRODUCTS = [
     "@",
     "method",
     "einsum",
+    "einsum, heads after positions",
     "einsum, values first",
     "bmm",
     "bmm, sequence first",
@@ -597,7 +600,9 @@ def test_an_explicit_softmax_is_recorded_before_dropout(product: str) -> None:
         torch.testing.assert_close(weights, model.expected(X), **TOLERANCE)
 
 
-@pytest.mark.parametrize("product", ["bmm", "bmm, sequence first", "@"])
+@pytest.mark.parametrize(
+    "product", ["bmm", "bmm, sequence first", "@", "einsum, heads after positions"]
+)
 def test_heads_that_stand_in_one_dimension_with_the_batch_are_ablated(product: str) -> None:
     model = Explicit(product).eval()
     with ablate(model, heads={"": [1, 2]}):
@@ -605,6 +610,8 @@ def test_heads_that_stand_in_one_dimension_with_the_batch_are_ablated(product: s
     expected = model(X)
     if product == "bmm, sequence first":  # (L, B, H * d_k)
         expected.unflatten(2, (4, 4))[:, :, [1, 2]] = 0.0
+    elif product == "einsum, heads after positions":  # (L, B, H, d_k)
+        expected[:, :, [1, 2]] = 0.0
     else:
         expected[:, [1, 2]] = 0.0
     assert torch.equal(output, expected)
@@ -922,3 +929,19 @@ def test_shapes_of_other_models_are_named() -> None:
     projections, products = 2 * 4 * 16 * 16, 2 * 2 * 16 * 5
     attention = next(call for call in trace.calls if call.kind == "MultiheadAttention")
     assert attention.flops == 2 * 5 * (projections + products)  # also without gradients
+
+
+def test_shapes_of_a_model_whose_modules_are_called_with_parameters_are_traced() -> None:
+    class Latent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.latent = nn.Parameter(torch.ones(3, 16))
+            self.projection = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.projection(self.latent.expand(1, 3, 16)).mT
+
+    trace = trace_shapes(Latent(), X)
+    assert trace.error is None
+    assert trace.calls[0].outputs == [(2, 5, 3)]
+    assert trace.calls[0].flops == 2 * 3 * 16 * 16 + 2 * 2 * 5 * 3 * 16

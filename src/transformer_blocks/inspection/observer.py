@@ -268,7 +268,9 @@ class AttentionMode(TorchFunctionMode):
         for term, operand in zip(terms.split(","), operands, strict=True):
             remembered = self._remembered([operand])
             if remembered is not None and term[-1] not in result:
-                output = self._observe_product(remembered, output)
+                heads = term[1 if len(term) == 4 else 0]  # with three letters, the batch is first
+                place = None if "." in term + result else result.find(heads)
+                output = self._observe_product(remembered, output, place)
         return output
 
     def other_work(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -281,7 +283,9 @@ class AttentionMode(TorchFunctionMode):
         function, arguments, options = args
         return function(*arguments, **options)
 
-    def _observe_product(self, remembered: "_Weights", output: Tensor) -> Tensor:
+    def _observe_product(
+        self, remembered: "_Weights", output: Tensor, place: int | None = None
+    ) -> Tensor:
         for observation, name, _ in self._found():
             if remembered.has_blocks:
                 observation.partly_seen.add(name)
@@ -290,7 +294,7 @@ class AttentionMode(TorchFunctionMode):
             if _is_recorded(observation, name) and (observation, name) not in remembered.recorded:
                 remembered.recorded.append((observation, name))
                 weights = remembered.weights
-            output = self._observe(observation, name, weights, output)
+            output = self._observe(observation, name, weights, output, place)
         return output
 
     def _record(
@@ -304,16 +308,29 @@ class AttentionMode(TorchFunctionMode):
         return observation.record(name, _as_four_dimensional(weights))
 
     def _observe(
-        self, observation: Observation, name: str, weights: Tensor | None, output: Tensor
+        self,
+        observation: Observation,
+        name: str,
+        weights: Tensor | None,
+        output: Tensor,
+        place: int | None = None,
     ) -> Tensor:
-        """Record weights (if not None), and replace heads of a product of weights and values."""
+        """Record weights (if not None), and replace heads of a product of weights and values.
+
+        ``place`` is the dimension of the heads in the output, or that of the batch if it has three
+        dimensions; -1 if it is not known. By default, it is where torch's functions have it.
+        """
         change_shape = self._record(observation, name, weights)
-        if output.dim() == 3:
+        if place is None:
+            place = 1 if output.dim() == 4 else 0
+        if output.dim() != 4 or place < 0:
             observation.undivided.add(name)
+        if output.dim() == 3 and place == 0:
             product = _Product(observation, name, output.shape[0], output.shape[2], change_shape)
             self.products[output] = [*self.products.get(output, []), product]
-        if name in observation.heads and output.dim() == 4:
-            output = _without_heads(output, name, observation.heads[name])
+        if name in observation.heads and output.dim() == 4 and place >= 0:
+            divided = _without_heads(output.movedim(place, 1), name, observation.heads[name])
+            output = divided.movedim(1, place)
         return output
 
     def _divide(

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils.module_tracker import ModuleTracker
 
 from transformer_blocks._checks import check_module
 from transformer_blocks.embedding import TokenEmbedding
@@ -198,6 +199,7 @@ def trace_shapes(
             torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops
         },
     )
+    counter.mod_tracker = _NoTracker()
     with torch.no_grad(), counter, _record_calls(model, calls, counter):
         try:
             model(*inputs, **keywords)
@@ -207,6 +209,16 @@ def trace_shapes(
     if depth is not None:
         calls = [call for call in calls if call.depth < depth]
     return Trace(calls, known, error, failed)
+
+
+class _NoTracker(ModuleTracker):
+    """Tracks no modules: torch's tracker fails where a module is called with a parameter."""
+
+    def __enter__(self) -> "_NoTracker":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
 
 def _attention_flops(
