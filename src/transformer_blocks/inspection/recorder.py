@@ -61,7 +61,8 @@ def record_attention(
 
     Warns:
         UserWarning: At the end of the block, if the model was executed, and the attention of a
-            module (or any attention at all) could not be observed. The warning names the modules.
+            module (or any attention at all, or some of it) could not be observed, its weights could
+            not be computed, or its heads could not be told apart. The warning names the modules.
 
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in
