@@ -19,7 +19,7 @@ from transformers import AttentionInterface
 
 from transformer_blocks import MultiHeadAttention, record_attention
 from transformer_blocks.inspection import ablate, trace_shapes
-from transformer_blocks.inspection.observer import scaled_dot_product_weights
+from transformer_blocks.inspection.weights import scaled_dot_product_weights
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # its import uses torch.jit

@@ -48,7 +48,7 @@ from transformer_blocks.inspection import (
     check_search,
     check_soundness,
 )
-from transformer_blocks.inspection.reading import find_real, read_example
+from transformer_blocks.inspection.soundness.reading import find_real, read_example
 
 TITLES = (
     *("determinism", "causality", "mask polarity", "padding", "padding amount", "padding side"),

@@ -1,8 +1,8 @@
 """Inspection: attention weights, masks, shapes, ablations and checks of a model.
 
 Attention weights are the part of a Transformer that is easiest to interpret: they show which keys
-each query attends to. :func:`~transformer_blocks.record_attention` collects them for any model made
-of these blocks. :func:`explain_mask` shows which positions a mask hides and why.
+each query attends to. :func:`~transformer_blocks.record_attention` collects them for any model, of
+these blocks or of another library. :func:`explain_mask` shows which positions a mask hides and why.
 :func:`trace_shapes` lists the shapes in a forward pass and finds the module that fails.
 :func:`ablate` removes parts of a trained model, to measure what they contribute.
 :func:`check_soundness` finds mistakes that raise no error, in any model: it checks twelve

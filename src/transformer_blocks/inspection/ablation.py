@@ -20,7 +20,8 @@ from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import changed
 from transformer_blocks.inspection.eager import run_eagerly
-from transformer_blocks.inspection.observer import Observation, observe
+from transformer_blocks.inspection.observation import Observation
+from transformer_blocks.inspection.observer import observe
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention

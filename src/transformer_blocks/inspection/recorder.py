@@ -11,7 +11,8 @@ from torch.utils.hooks import RemovableHandle
 
 from transformer_blocks._checks import check_callable, check_module
 from transformer_blocks.inspection.eager import run_eagerly
-from transformer_blocks.inspection.observer import Observation, observe
+from transformer_blocks.inspection.observation import Observation
+from transformer_blocks.inspection.observer import observe
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 
 OBSERVABLE = (

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_blocks._checks import check_callable
 from transformer_blocks.inspection.checks import Report
-from transformer_blocks.inspection.subject import first_line
+from transformer_blocks.inspection.soundness.subject import first_line
 
 VOCABULARY = 8
 END = 0

@@ -1,10 +1,4 @@
-"""Soundness: one call that runs all checks on a model and an example of its inputs.
-
-The mistakes that cost most raise no error. A model that attends to later tokens, an inverted mask,
-padding that counts, a batch whose outputs differ from those of single sequences: the loss falls
-nevertheless. :func:`check_soundness` calls any model with changed inputs, and reports in one table
-which properties hold, which do not, and which could not be tried.
-"""
+"""The table: run all checks on one model, and format what they found."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,25 +6,29 @@ from typing import Any
 
 from transformer_blocks._checks import check_callable, check_flag, check_integer
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.batches import check_batch, check_determinism
 from transformer_blocks.inspection.checks import SHOWN, Report, check_tolerance
-from transformer_blocks.inspection.copies import (
+from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
+from transformer_blocks.inspection.soundness.copies import (
     check_device,
     check_dtype,
     check_initialisation,
     check_loading,
 )
-from transformer_blocks.inspection.decoding import check_steps
-from transformer_blocks.inspection.dependence import check_causality, find_dependence, is_causal
-from transformer_blocks.inspection.example import NotTriedError
-from transformer_blocks.inspection.padding import (
+from transformer_blocks.inspection.soundness.decoding import check_steps
+from transformer_blocks.inspection.soundness.dependence import (
+    check_causality,
+    find_dependence,
+    is_causal,
+)
+from transformer_blocks.inspection.soundness.example import NotTriedError
+from transformer_blocks.inspection.soundness.padding import (
     check_padding_amount,
     check_padding_content,
     check_padding_side,
 )
-from transformer_blocks.inspection.polarity import check_polarity
-from transformer_blocks.inspection.reading import read_example
-from transformer_blocks.inspection.subject import Subject, evaluation, first_line
+from transformer_blocks.inspection.soundness.polarity import check_polarity
+from transformer_blocks.inspection.soundness.reading import read_example
+from transformer_blocks.inspection.soundness.subject import Subject, evaluation, first_line
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
 TITLES = (

@@ -4,8 +4,8 @@ import inspect
 
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.example import Layout, NotTriedError
-from transformer_blocks.inspection.subject import Subject, compare
+from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
+from transformer_blocks.inspection.soundness.subject import Subject, compare
 
 EXTRA = 3  # positions of padding that are added
 

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.example import Argument, NotTriedError, change, is_toeplitz
-from transformer_blocks.inspection.subject import Subject, describe
+from transformer_blocks.inspection.soundness.example import (
+    Argument,
+    NotTriedError,
+    change,
+    is_toeplitz,
+)
+from transformer_blocks.inspection.soundness.subject import Subject, describe
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
 

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.inspection.comparison import measure_deviation
-from transformer_blocks.inspection.dependence import change_tokens
-from transformer_blocks.inspection.example import NotTriedError
-from transformer_blocks.inspection.subject import Subject, compare, describe, first_line
+from transformer_blocks.inspection.soundness.dependence import change_tokens
+from transformer_blocks.inspection.soundness.example import NotTriedError
+from transformer_blocks.inspection.soundness.subject import Subject, compare, describe, first_line
 
 
 def check_determinism(subject: Subject) -> list[str]:

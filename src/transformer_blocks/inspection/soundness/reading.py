@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.example import Argument, Example, Group, is_toeplitz
+from transformer_blocks.inspection.soundness.example import Argument, Example, Group, is_toeplitz
 
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}

@@ -1,9 +1,9 @@
 """Polarity of masks: whether a mask hides padding, and not the real tokens."""
 
-from transformer_blocks.inspection.dependence import change_tokens, probe
-from transformer_blocks.inspection.example import Layout, NotTriedError
-from transformer_blocks.inspection.padding import EXTRA, padded_layout
-from transformer_blocks.inspection.subject import Subject
+from transformer_blocks.inspection.soundness.dependence import change_tokens, probe
+from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
+from transformer_blocks.inspection.soundness.padding import EXTRA, padded_layout
+from transformer_blocks.inspection.soundness.subject import Subject
 
 
 def check_polarity(subject: Subject) -> list[str]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.inspection.comparison import epsilon, measure_changes
-from transformer_blocks.inspection.example import Example, Layout, NotTriedError
+from transformer_blocks.inspection.soundness.example import Example, Layout, NotTriedError
 
 SEED = 0
 

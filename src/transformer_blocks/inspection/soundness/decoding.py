@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import check_cache
-from transformer_blocks.inspection.example import Layout, NotTriedError
-from transformer_blocks.inspection.subject import Subject, find_output
+from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
+from transformer_blocks.inspection.soundness.subject import Subject, find_output
 
 
 def check_steps(

@@ -1,0 +1,97 @@
+"""Observations: what one ``with`` block wants to see of one model, and where it was seen."""
+
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from torch import Tensor, nn
+
+NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
+
+
+class Observation:
+    """What one ``with`` block observes and changes in one model.
+
+    Args:
+        model: The model whose attention is observed.
+        ignored: Modules whose attention is not observed here, nor that of their submodules.
+        record: Function that receives the name and the weights of each attention, and returns a
+            function that changes the shape of what was recorded; None to compute no weights.
+        only: Function of a module's name that returns whether its weights are recorded.
+        heads: The heads, from 0, whose outputs are replaced by zeros, for names of modules.
+
+    Attributes:
+        seen: Names of the modules in which attention was observed.
+        partly_seen: Names of the modules in which attention was seen that cannot be recorded.
+        failed: Names of modules and the errors that prevented their weights from being computed.
+        undivided: Names of the modules in which no dimension of heads was seen.
+        called: Names of modules whose class is named after attention and that were executed.
+        has_run: Whether any part of the model was executed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        ignored: Collection[nn.Module] = (),
+        record: Callable[[str, Tensor], Callable[[tuple[int, int]], None]] | None = None,
+        only: Callable[[str], bool] = lambda name: True,
+        heads: Mapping[str, Collection[int]] | None = None,
+    ) -> None:
+        self.modules = {id(module): (name, module) for name, module in model.named_modules()}
+        self.ignored = {id(part) for module in ignored for part in module.modules()}
+        self.record, self.only, self.heads = record, only, heads or {}
+        self.seen: set[str] = set()
+        self.partly_seen: set[str] = set()
+        self.failed: dict[str, str] = {}
+        self.undivided: set[str] = set()
+        self.called: set[str] = set()
+        self.has_run = False
+
+    def find(self) -> tuple[str, nn.Module] | None:
+        """Return the name of the innermost module that is being executed, and the module."""
+        for module in _executed_modules():
+            if id(module) in self.ignored:
+                return None
+            if id(module) in self.modules:
+                return self.modules[id(module)]
+        return None
+
+    def note_call(self) -> None:
+        """Note which modules are being executed, to find those whose attention is never seen."""
+        for module in _executed_modules():
+            if id(module) in self.modules and id(module) not in self.ignored:
+                self.has_run = True
+                if NAMED_ATTENTION.search(type(module).__name__):
+                    self.called.add(self.modules[id(module)][0])
+
+    def unseen(self) -> list[tuple[str, nn.Module]]:
+        """List the modules named after attention that were executed without one being seen."""
+        seen = [_parts(name) for name in self.seen]
+        modules = dict(self.modules.values())
+        return [
+            (name, modules[name])
+            for name in sorted(self.called)
+            if not any(_is_within(_parts(name), other) for other in seen)
+        ]
+
+
+def _parts(name: str) -> list[str]:
+    return name.split(".") if name else []  # the model itself has an empty name
+
+
+def _is_within(first: list[str], second: list[str]) -> bool:
+    """Return whether one of two module names is within the other, or they are equal."""
+    size = min(len(first), len(second))
+    return first[:size] == second[:size]
+
+
+def _executed_modules() -> Iterator[nn.Module]:
+    """Yield the modules whose methods are being executed, the innermost first."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_argcount:
+            first = frame.f_locals.get(frame.f_code.co_varnames[0])  # self, or a module passed on
+            if isinstance(first, nn.Module):
+                yield first
+        frame = frame.f_back  # type: ignore[assignment]
