@@ -97,7 +97,7 @@ class ExhibitPage(SphinxDirective):
         (name,) = self.arguments
         module, exhibit = modules()[name], exhibits()[name]
         folder = Path(inspection.__file__).parent
-        for path in (module.__file__, __file__, *map(str, folder.glob("*.py"))):
+        for path in (module.__file__, __file__, *map(str, folder.rglob("*.py"))):
             self.env.note_dependency(path or "")
         source = code(module)
         source = source[: source.rindex("EXHIBIT = ")].rstrip() + "\n"
@@ -153,7 +153,7 @@ class ExhibitList(SphinxDirective):
         found = exhibits()
         lines = [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in found), ""]
         for theme in THEMES:
-            lines += [f".. rubric:: {theme[0].upper()}{theme[1:]}", "   :heading-level: 2", ""]
+            lines += [f".. rubric:: {theme[0].upper()}{theme[1:]}", "   :heading-level: 3", ""]
             lines += [
                 f"- :doc:`{exhibit.title} <{name}>`: found by ``{exhibit.found_by}``"
                 for name, exhibit in found.items()
