@@ -65,12 +65,11 @@ class Observation:
                 if NAMED_ATTENTION.search(type(module).__name__):
                     self.called.add(self.modules[id(module)][0])
 
-    def unseen(self) -> list[tuple[str, nn.Module]]:
+    def unseen(self) -> list[str]:
         """List the modules named after attention that were executed without one being seen."""
         seen = [_parts(name) for name in self.seen]
-        modules = dict(self.modules.values())
         return [
-            (name, modules[name])
+            name
             for name in sorted(self.called)
             if not any(_is_within(_parts(name), other) for other in seen)
         ]

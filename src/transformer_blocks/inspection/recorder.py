@@ -1,7 +1,7 @@
 """Recording: collect the attention weights of all layers, by module name."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -37,7 +37,8 @@ def record_attention(
     whose result is multiplied by values. The model need not be changed, nor told to return weights.
 
     Recording changes no output. The recorded weights are those before dropout, so each row
-    sums to one (to zero if it is fully masked), and have no gradient. If our attention function or
+    sums to one (to zero if it is fully masked, to less with an attention sink), and have no
+    gradient. If our attention function or
     an explicit softmax computes weights, these are recorded. Otherwise they are computed a second
     time, from the same queries, keys and masks.
 
@@ -113,7 +114,8 @@ def record_attention(
                     stack.callback(handle.remove)
         stack.enter_context(observe(observation))
         yield maps
-    _warn_of_missing(model, observation, maps)
+    for message in _describe_missing(model, observation, has_weights=bool(maps)):
+        warnings.warn(message, stacklevel=3)
 
 
 def _register(
@@ -127,50 +129,40 @@ def _register(
         yield module.register_weights_hook(_returned_weights_recorder(record, device))
 
 
-def _warn_of_missing(
-    model: nn.Module, observation: Observation, maps: dict[str, list[Tensor]]
-) -> None:
-    """Warn of every attention layer that was executed and could not be recorded."""
-    partly = [_describe(name, model.get_submodule(name)) for name in observation.partly_seen]
-    if partly:
-        warnings.warn(
-            f"not all attention weights could be recorded in {', '.join(sorted(partly))}: some "
-            "have more dimensions than (B, H, L, S), as those of attention within blocks have",
-            stacklevel=4,
+def _describe_missing(
+    model: nn.Module, observation: Observation, *, has_weights: bool
+) -> Iterator[str]:
+    """Describe all attention that was executed and could not be recorded."""
+
+    def describe(names: Iterable[str]) -> str:
+        return ", ".join(_describe(name, model.get_submodule(name)) for name in sorted(names))
+
+    if observation.partly_seen:
+        yield (
+            f"not all attention weights could be recorded in {describe(observation.partly_seen)}: "
+            "some have more dimensions than (B, H, L, S), as those of attention within blocks have"
         )
-    modules = {name: model.get_submodule(name) for name in sorted(observation.undivided)}
-    undivided = [_describe(name, module) for name, module in modules.items() if _has_heads(module)]
+    undivided = [name for name in observation.undivided if _has_heads(model.get_submodule(name))]
     if undivided:
-        warnings.warn(
-            f"heads could not be told apart from the batch in {', '.join(undivided)}, whose "
-            "recorded weights have shape (B * H, 1, L, S)",
-            stacklevel=4,
+        yield (
+            f"heads could not be told apart from the batch in {describe(undivided)}, whose "
+            "recorded weights have shape (B * H, 1, L, S)"
         )
     for name, error in observation.failed.items():
-        layer = _describe(name, model.get_submodule(name))
-        warnings.warn(f"no attention weights could be computed in {layer}: {error}", stacklevel=4)
+        yield f"no attention weights could be computed in {describe([name])}: {error}"
     compiled = [
         name for name, part in model.named_modules() if isinstance(part, torch.jit.ScriptModule)
     ]
     if compiled:
-        warnings.warn(
-            f"no attention weights could be recorded in {compiled[0]!r}, compiled by torch.jit",
-            stacklevel=4,
-        )
-        return
-    missing = [_describe(name, module) for name, module in observation.unseen()]
+        yield f"no attention weights could be recorded in {compiled[0]!r}, compiled by torch.jit"
+    missing = observation.unseen()
     if missing:
-        warnings.warn(
-            f"no attention weights could be recorded in {', '.join(missing)}: {OBSERVABLE}",
-            stacklevel=4,
-        )
-    elif observation.has_run and not (maps or partly or observation.failed):
-        reason = (
-            f"only selects none of {sorted(observation.seen)}" if observation.seen else OBSERVABLE
-        )
-        warnings.warn(
-            f"no attention weights were recorded in {type(model).__name__}: {reason}", stacklevel=4
-        )
+        yield f"no attention weights could be recorded in {describe(missing)}: {OBSERVABLE}"
+    is_explained = observation.partly_seen or observation.failed or compiled or missing
+    if observation.has_run and not (has_weights or is_explained):
+        seen = sorted(observation.seen)
+        reason = f"only selects none of {seen}" if seen else OBSERVABLE
+        yield f"no attention weights were recorded in {type(model).__name__}: {reason}"
 
 
 def _has_heads(module: nn.Module) -> bool:
