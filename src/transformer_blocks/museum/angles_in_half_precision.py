@@ -7,8 +7,8 @@ a radian, and its sine and cosine are nearly random.
 
 Short sequences are right, and so is the start of long ones. Half precision is expected to change
 the numbers a little, so that a difference is no surprise. The report of July 2023 compares the
-tables of both precisions, and finds cosines that differ by 0.78. An issue of August reports the
-same of Llama in transformers.
+tables in float16 and in float32, and finds cosines that differ by 0.78. An issue of August reports
+the same for Llama in transformers.
 """
 
 import torch

@@ -5,9 +5,9 @@ unless they are made with batch_first=True. TabFormer, a model of bank transacti
 with the batch first. The fields of one transaction should attend to each other; instead, each field
 attended to the field at the same place in the other entries of the batch.
 
-No shape is wrong, and the model trains. A reader corrected it in June 2021. The same default is met
-in many other projects. Rows of a batch that influence each other are its sign; a test with a batch
-of one does not find it.
+No shape is wrong, and the model trains. A reader corrected it in June 2021. Many other projects
+made the same mistake. Its symptom is that the rows of a batch influence each other; a test with a
+batch of one does not find it.
 """
 
 import torch

@@ -1,10 +1,10 @@
 """Beams that continue the translation of another sentence.
 
-A beam search repeats what the model knows of a sentence, such as the keys and values of its source,
-once for each beam. With repeat, the rows have the order 1, 2, 3, 1, 2, 3. An early Transformer in
+A beam search repeats the state of each sentence, such as the keys and values of its source, once
+for each beam. With Tensor.repeat, the rows have the order 1, 2, 3, 1, 2, 3. An early Transformer in
 PyTorch did so, while its search kept the beams of a sentence together: 1, 1, 2, 2, 3, 3.
 
-The shapes agree, and each output is a fluent sentence, translated from the source of another. A
+The shapes agree, and each output is a fluent sentence, translated from the source of another one. A
 sentence that is alone in its batch is translated correctly, so that a demonstration shows nothing.
 A reader of the code reported it in October 2017.
 """

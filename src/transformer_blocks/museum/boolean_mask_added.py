@@ -1,8 +1,8 @@
 """A boolean mask added to the scores.
 
-An attention mask has two forms: booleans, which say which keys are attended to, and numbers, which
-are added to the scores. The public function of torch accepts both, and converts the first to the
-second. In diffusers, the path for context parallelism calls the operation below that function,
+An attention mask has two forms: booleans, which mark the keys that are attended to, and numbers,
+which are added to the scores. The public function of torch accepts both, and converts the first to
+the second. In diffusers, the path for context parallelism calls the operation below that function,
 which takes numbers only, and passes the mask as it is.
 
 Added to a score, "attend" is one and "do not attend" is zero. The weights change a little, and

@@ -1,13 +1,13 @@
 """A causal mask that only the fused kernel applies.
 
-To let the attention layers of Keras use a fused kernel, a change of May 2026 no longer made a
-causal mask but asked the kernel for one. The layers do not use the kernel if there is dropout, if
-the caller asks for the attention scores, or if the inputs have an unusual rank. They then compute
-the softmax themselves, in code that relied on the mask that was no longer made.
+To let the attention layers of Keras use a fused kernel, a change of May 2026 no longer built a
+causal mask, but set the kernel's own causal flag. The layers do not use the kernel if there is
+dropout, if the caller asks for the attention scores, or if the inputs do not have four dimensions.
+They then compute the softmax themselves, in code that relied on the mask that was no longer built.
 
 The benchmark of the change used the kernel. Every causal Transformer with dropout attended to later
 positions, without an error. It was found three weeks later: a metric rose to a value that was too
-good to be true, and the user searched the history for the commit.
+good to be true, and the user found the commit by bisection.
 """
 
 import torch

@@ -1,13 +1,13 @@
 """A class that is read at the last position of the row.
 
 A widely read book on language models turns GPT-2 into a classifier of spam: the logits at the last
-position are the classes. Messages are padded to one length, and the last position of a short one is
-padding.
+position are those of the classes. Messages are padded to one length, and the last position of a
+short one is padding.
 
-Training and test use the same length, so that the model learns to classify from padded positions. A
-reader who tried it on his own messages found in March 2025 that it called all of them spam, and
-that the probability changes with each further position of padding. The model does what it was
-trained for, at one length only.
+Training and test sequences are padded to the same length, so that the model learns to classify from
+padded positions. A reader who tried it on his own messages found in March 2025 that it called all
+of them spam, and that its probability changes with each further position of padding. The model does
+what it was trained for, at one length only.
 """
 
 import torch

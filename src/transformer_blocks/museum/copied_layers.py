@@ -1,13 +1,13 @@
 """Layers that are copies of one layer.
 
 torch.nn.TransformerEncoder receives one layer and makes deep copies of it. All layers begin with
-the same random numbers, unlike those of other modules, and unlike those of torch.nn.Transformer,
-which initialises all its parameters once more.
+the same weights, unlike those of torch.nn.Transformer, which initialises all its parameters once
+more.
 
-Nothing fails: the layers receive different gradients and become different. Users reported it in
-February and in October 2022; one had read the source, and one compared the weights of two layers.
-It is not visible in any other way. The documentation now warns of it, and the second issue is still
-open.
+Nothing fails: the layers receive different gradients, and their weights diverge. Users reported it
+in February and in October 2022; one had read the source, and one compared the weights of two
+layers. Neither the shapes nor the loss show it. The documentation now warns of it, and the second
+issue is still open.
 """
 
 import copy
@@ -36,7 +36,7 @@ class Broken(nn.Module):
     def make_layers(self) -> list[nn.Module]:
         """Make the layers."""
         layer = make_layer()
-        # the fault: a copy has the same random numbers
+        # the fault: a copy has the same initial weights
         return [copy.deepcopy(layer) for _ in range(2)]
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
-"""A cross-attention that does not know the padding of the source.
+"""A cross-attention without the padding mask of the source.
 
 In the translation example of Keras, the encoder masks the padding of the source, and the
-self-attention of the decoder masks the future. The cross-attention, between the two, received the
-padding mask of the target, combined with the causal mask, and not that of the source.
+self-attention of the decoder has a causal mask. The cross-attention received the padding mask of
+the target, combined with the causal mask, instead of the padding mask of the source.
 
 No error is raised, since the mask can be broadcast to the scores, and a trained model can learn to
-give padded positions small weights. The correction of August 2022 shows the fault by the masks that
-each layer received for one pair of sequences.
+give padded positions small weights. The correction of August 2022 shows the fault by printing the
+masks that each layer receives for one pair of sequences.
 """
 
 import torch
@@ -64,7 +64,7 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A cross-attention that does not know the padding of the source",
+    title="A cross-attention without the padding mask of the source",
     theme="padding",
     source="https://github.com/keras-team/keras-io/pull/1046",
     found_by="padding amount",

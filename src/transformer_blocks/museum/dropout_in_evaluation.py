@@ -1,8 +1,8 @@
 """Dropout in evaluation mode.
 
 When nanoGPT changed to the fused attention of torch, it passed the dropout rate of the
-configuration. The function is not a module and does not know the mode of one: it drops attention
-weights whenever the rate is not zero, in evaluation too.
+configuration. The function is not a module and has no training mode: it drops attention weights
+whenever the rate is not zero, in evaluation too.
 
 The default rate of the project is zero, so that runs with the default settings were right, and in
 all others the validation loss was a little too high. It was corrected in April 2023 by a user who
@@ -29,7 +29,7 @@ class Broken(nn.Module):
         self.output = nn.Linear(16, 20)
 
     def rate(self) -> float:
-        # the fault: the function does not know the mode of the module
+        # the fault: the function has no training or evaluation mode
         return self.dropout
 
     def forward(self, ids: Tensor) -> Tensor:

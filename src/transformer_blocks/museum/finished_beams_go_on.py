@@ -1,12 +1,13 @@
 """Finished hypotheses that are extended.
 
 A hypothesis with the end token is finished. The search of ParlAI extended it like all others. What
-follows the end token is not printed, but it lowers the score of the hypothesis, and copies that
-differ in it fill the beam.
+follows the end token is not printed, but it lowers the score of the hypothesis, and hypotheses that
+differ only after the end token fill the beam.
 
-No output looks wrong; the search is only weaker than its beam size promises. In October 2019,
-someone printed the list of hypotheses and saw that many had several end tokens. In Sockeye, a
-similar fault was found in 2017 in a drawing of the beam, which was made for another purpose.
+No output looks wrong, but the effective beam size is smaller than the one that was set. In October
+2019, a developer printed the list of hypotheses and saw that many had several end tokens. In
+Sockeye, a similar fault was found in 2017 in a drawing of the beam, which was made for another
+purpose.
 """
 
 from typing import Any

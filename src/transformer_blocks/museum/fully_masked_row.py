@@ -2,13 +2,13 @@
 
 With padding on the left and a causal mask, the first position of a padded sequence may attend to
 itself only, and it is padding: all its scores are minus infinity. The softmax divides zero by zero,
-and the row is NaN. It is the output of a padded position, which is not used, so that it seems
-harmless.
+and the row of weights is NaN. This seems harmless, since the output of a padded position is not
+used.
 
-In the next layer, however, the row is a value, and NaN times a weight of zero is NaN: all real
-tokens of the sequence are lost. In training, so are the gradients of the whole batch. The thread on
-torch.nn.MultiheadAttention is of July 2020; whether such a mask is an error of the caller has been
-discussed there for years, and it was still open in 2026.
+In the next layer, however, this output becomes a value, and NaN times a weight of zero is NaN: the
+outputs of all real tokens of the sequence are NaN. In training, so are the gradients of the whole
+batch. The thread on torch.nn.MultiheadAttention is of July 2020; whether such a mask is an error of
+the caller has been discussed there for years, and it was still open in 2026.
 """
 
 import torch

@@ -2,12 +2,12 @@
 
 To split vectors into heads, a tensor (B, L, d_model) is viewed as (B, L, H, d_k), and two axes are
 exchanged. FuxiCTR, a library of recommendation models, viewed it as H times as many sequences of
-vectors of size d_k. The shape is right, but each head holds all numbers of some of the positions,
-not some numbers of all positions. Attention reaches a part of the sequence only.
+vectors of size d_k. The shape is right, but each head holds all components of some of the
+positions, not some components of all positions. A position attends to a part of the sequence only.
 
-After the attention, a second view undoes the first, so that each number returns to its place; and
-with one head, the code is right. Three models used it, until a maintainer noticed in June 2022. The
-lines came from a published reference implementation.
+After the attention, a second view undoes the first, so that each number returns to its place. With
+one head, the code is right. Three models of the library used it until a maintainer noticed it in
+June 2022. The lines came from a published reference implementation.
 """
 
 import torch

@@ -2,13 +2,13 @@
 
 After attention, the heads are an axis before the positions: (B, H, L, d_k). A Transformer written
 from scratch reshaped this to (B, L, d_model) without exchanging the two axes first. The vector of a
-position was then joined from one head of several positions. In the decoder, later positions were
-among them: information leaks past a correct causal mask.
+position was then concatenated from outputs of one head at several positions. In the decoder, later
+positions were among them: information leaks past a correct causal mask.
 
-The test of the project, a training on the task of copying, passed. When the author mended it in
-March 2026, he explained why: the numbers always exchange their places in the same way, and a model
-with many parameters learns to undo it on an easy task. A reader had asked about the line ten months
-before.
+The test of the project, a training on the task of copying, passed. When the author corrected the
+line in March 2026, he explained why: the numbers are always permuted in the same way, and a model
+with many parameters learns to compensate for it on an easy task. A reader had asked about the line
+ten months before.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """A padding mask with the opposite meaning.
 
-Some libraries mark the real tokens with true, others the padding. A collection of encoders for
-animal sounds passed one mask to models of both kinds. Two of them expect the opposite: they
+In some libraries, true marks a real token; in others, it marks padding. A collection of encoders
+for animal sounds passed one mask to models of both kinds. Two of them expect the opposite: they
 attended to the padding of a recording and to nothing else.
 
 A boolean tensor of shape (B, L) fits both meanings, so nothing fails. The correction of May 2025

@@ -2,12 +2,12 @@
 
 In grouped-query attention, consecutive query heads share a key head: four query heads need two key
 heads in the order 0, 0, 1, 1. The definition of the Attention operator in ONNX tiled them to 0, 1,
-0, 1, while torch repeats each one.
+0, 1, while torch repeats each head.
 
 Both orders have the same shape, and a model that is trained with one of them is as good as with the
-other. Weights that come from elsewhere pair half of their queries with the wrong keys. If there is
-one key head, or as many as query heads, the two orders are equal. A change of September 2025
-proposes the order of torch.
+other. Weights that were trained with the other order pair half of the query heads with the wrong
+keys. If there is one key head, or as many as query heads, the two orders are equal. A change of
+September 2025 proposes the order of torch.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """The last token, counted from the left.
 
 BioGPT classifies a sequence by its last token, and finds it by counting: a row with five real
-tokens ends at position four. With padding on the left, the same count is a position in the front of
-the row.
+tokens ends at position four. With padding on the left, the same count gives a position nearer to
+the start of the row.
 
 The other classifiers of transformers had similar lines, and a change of January 2025 corrected them
 together, after a report about one of them. BioGPT, whose line is written differently, was missed.

@@ -1,12 +1,12 @@
 """Layers in a list that torch does not see.
 
 A robotics Transformer kept its layers in a Python list. Modules in a list are not registered: they
-compute in the forward pass, but they are no parameters of the model. They are not trained, not
-saved, and stay where they are if the model moves.
+compute in the forward pass, but their parameters are not among those of the model. They are not
+trained, not saved, and not moved to another device with the model.
 
-On a CPU nothing fails, and the loss falls, as other parts of the model learn around random layers.
-A reader noticed in October 2023 that the number of trainable parameters did not grow with the
-number of layers. The first issue about it in torch is of February 2017.
+On a CPU nothing fails, and the loss falls, since the other parts of the model are trained. A reader
+noticed in October 2023 that the number of trainable parameters did not grow with the number of
+layers. The first issue about it in torch is of February 2017.
 """
 
 from collections.abc import Iterable

@@ -2,12 +2,13 @@
 
 A beam search divides the log-probability of a hypothesis by a power of its length. A
 log-probability is negative, so that dividing it makes it larger: a large exponent favours long
-sequences. The documentation of transformers said the opposite until September 2022, and one would
-expect the opposite of a penalty. A search that is written as it said, like this one, has the sign
-wrong.
+sequences. The name suggests the opposite, and for some months of 2022, until September, the
+documentation of transformers said the opposite. A search that follows that documentation, like this
+one, has the wrong sign.
 
-The outputs are fluent sequences, only shorter or longer than was wanted. The first issue, of June
-2020, was closed without a change; two of 2022 reported again that the length goes the other way.
+The outputs are fluent sequences, only shorter or longer than intended. The first issue, of June
+2020, was closed without a change of the code; two of 2022 reported again that the lengths change in
+the other direction.
 """
 
 from typing import Any

@@ -1,9 +1,8 @@
 """A causal mask that is no longer causal after a move.
 
-In xformers, a mask for several sequences in one row exists in two classes: a bidirectional one, and
-a causal one that inherits from it. The method that moves a mask to another device was written for
-the first class, and makes a new object of that class. A causal mask is bidirectional after the
-move.
+In xformers, a mask for several sequences in one row has two classes: a bidirectional one, and a
+causal one that inherits from it. The method that moves a mask to another device was written for the
+first class, and makes a new object of that class. A causal mask is bidirectional after the move.
 
 A test on the CPU moves no mask, and the moved mask has the right device, shape and blocks; only the
 triangle is missing. The report of December 2024 (version 0.0.28.post3) prints the mask before and

@@ -1,8 +1,8 @@
 """Masked scores of 1e-9 instead of -1e9.
 
-The Temporal Fusion Transformer in GluonTS filled masked scores with 1e-9. The minus sign is one
-place too far to the right: -1e9 was meant. A score of almost zero is a score like any other, and
-the softmax gives it about the weight of an average key.
+The Temporal Fusion Transformer in GluonTS filled masked scores with 1e-9. The minus sign is in the
+exponent: -1e9 was meant. A score of almost zero is a score like any other, and the softmax gives it
+about the weight of an average key.
 
 The line looks right at a glance, the numbers are finite, and a forecaster that attends to the
 future has a low error in training. The correction of April 2021 moves the sign. Its reviewer

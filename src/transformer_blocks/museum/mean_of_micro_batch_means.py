@@ -1,8 +1,8 @@
 """A mean of the means of micro-batches.
 
 Gradient accumulation divides a batch into micro-batches. The trainer of transformers averaged their
-losses, each of which is a mean over the tokens of one micro-batch. Tokens of a micro-batch with few
-targets then count more than those of one with many.
+losses, each of which is a mean over the tokens of one micro-batch. A token in a micro-batch with
+few targets then has a larger weight than one in a micro-batch with many.
 
 The loss falls in either case, and sequences of equal length give equal results. An issue of July
 2023 stated the cause and was closed. Others measured in October 2024 that runs which should have

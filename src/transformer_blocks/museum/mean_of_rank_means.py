@@ -1,13 +1,13 @@
 """A mean of the means of ranks.
 
 Distributed training averages the gradients of its ranks. In the trainer of transformers, each rank
-divided its loss by the number of its own target tokens, so that a token counts more the fewer there
-are on its rank.
+divided its loss by the number of its own target tokens, so that a token had a larger weight the
+fewer tokens its rank had.
 
-Days before, in October 2024, the same fault had been mended for gradient accumulation: the tokens
-of all micro-batches were counted, but of one rank only. No rank can notice it. Each computes a
-correct mean, and with one process the result is right. torchtitan divided in the same way until
-January 2026.
+Days before, in October 2024, the same fault had been corrected for gradient accumulation: the
+tokens of all micro-batches were counted, but of one rank only. No single rank shows it: each
+computes a correct mean, and with one process the result is right. torchtitan divided in the same
+way until January 2026.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,9 +5,9 @@ A sentence is often represented by the mean of its output vectors. The author of
 depends on the batch size: the encoder masks padded keys, but its outputs at padded positions are
 vectors like any others.
 
-It was reported as a fault of the library, whose outputs he expected to be zero there. Nothing
-fails: the vectors have the right shape, similar sentences still have similar vectors, and a
-sentence that is processed alone has the right one.
+It was reported as a bug of the library, whose outputs the author expected to be zero at padded
+positions. Nothing fails: the vectors have the right shape, similar sentences still have similar
+vectors, and a sentence that is processed alone has the right one.
 """
 
 import torch

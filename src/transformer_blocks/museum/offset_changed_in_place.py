@@ -3,12 +3,12 @@
 The attention of Gemma 3n in mlx-lm reads the length of its cache, rotates the new keys by their
 positions, appends them to the cache, and then rotates the queries. The length of a simple cache is
 a number. A cache of several sequences keeps it in an array and increases it in place: the queries
-were rotated by the new length, one position too far.
+were rotated by the new length, one position too far in each step.
 
-The model is right with the cache for which it was written. With the other one, an error in some
-layers stopped all runs, and hid the fault: those who removed the error received text that repeats
-itself without end. The issue of August 2026 names the cause; a pull request of April had described
-it for all models that read the length before they append.
+The model is right with the simple cache, for which it was written. With the other one, an error in
+some layers stopped all runs, and hid the fault: users who worked around the error received text
+that repeats itself without end. The issue of August 2026 names the cause; a pull request of April
+had described it for all models that read the length before they append.
 """
 
 import torch

@@ -1,12 +1,13 @@
 """A padding id of zero that counts as missing.
 
-NeMo Automodel chose the id of the padding by ``padding_id or end_id``, so that a tokenizer without
-a padding token uses its end token. For some tokenizers the id of the padding is zero, and in Python
-zero is false: the expression gives the end token, and the padding is not recognised.
+NeMo Automodel chose the id of the padding by ``padding_id or end_id``, so that the end token is
+used for a tokenizer without a padding token. For some tokenizers the id of the padding is zero, and
+in Python zero is false: the expression gives the end token, and the padding is not recognised.
 
 The labels at padded positions are ignored, so the loss looks normal; only the attention is wrong.
 The correction, proposed in August 2026, came with a count: of the 150 tokenizers in the examples of
-the project, 6 met this fault, and 30 a second one in the same function, with padding on the left.
+the project, 6 are affected by this fault, and 30 by a second one in the same function, which
+concerns padding on the left.
 """
 
 import torch

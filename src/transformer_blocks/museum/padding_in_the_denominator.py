@@ -4,10 +4,10 @@ The cross-entropy of Burn set the losses at padded targets to zero, and then too
 positions, padded ones included. The more padding a batch has, the smaller are its loss and its
 gradient.
 
-The masking stands in the code, and works; the denominator does not know of it. The loss falls, and
-a batch without padding is right. The report of September 2026 adds one padded target to a batch and
-shows that the loss becomes smaller, which the documentation excludes. Issues of 2018 and 2024
-describe the same in other libraries.
+The masking is in the code, and works, but the denominator still counts padded positions. The loss
+falls, and a batch without padding is right. The report of September 2026 adds one padded target to
+a batch and shows that the loss becomes smaller, contrary to the documentation. Issues of 2018 and
+2024 describe the same in other libraries.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 An early implementation in TensorFlow stored no padding mask. Padding has an embedding of zeros, so
 each attention layer summed its keys over their components: where the sum is zero, there is padding.
-But the positional encoding had been added before, so that no key was zero, and no padding was
+But the positional encoding had already been added, so that no key was zero, and no padding was
 masked.
 
 The code ran without an error. A short correction of January 2019 names this and a second, rarer

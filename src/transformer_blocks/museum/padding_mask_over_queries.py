@@ -1,8 +1,10 @@
 """A padding mask over the queries instead of the keys.
 
-A widely read implementation of the Transformer gave its padding mask the shape (B, 1, L, 1). The
-mask broadcasts to the scores, but along the wrong axis: it masks the rows of padded queries, whose
-outputs are not used, and leaves the padded keys, which all real tokens attend to.
+A widely read implementation of the Transformer gave the padding mask of its target the shape (B, 1,
+L, 1). The mask broadcasts to the scores, but along the wrong axis: it masks the rows of padded
+queries, whose outputs are not used, and leaves the padded keys unmasked. In that decoder, the
+causal mask hides them from all real tokens as long as the padding is on the right. In an encoder,
+like the one here, all real tokens attend to them.
 
 With scores of minus infinity, the fully masked rows would have become NaN. The code used -10000,
 which turns such a row into an average instead, and it ran for years. It was reported in October

@@ -5,9 +5,10 @@ whose first axis is the sequence. Its forward method takes as many encodings as 
 long. C.Origami, a model of genomes, copied it into an encoder whose first axis is the batch: the
 encoding of position i was added to all positions of the i-th sequence.
 
-Broadcasting hides it, as long as no batch is longer than the table. The model has no positions, but
-a mark on each sequence of a batch. A reader reported it in April 2024. Another project had the same
-line until 2023; there, a user had first taken the rising validation loss for overfitting.
+Broadcasting hides it, as long as no batch is longer than the table. All positions of a sequence
+have the same encoding, which depends on the place of the sequence in the batch. A reader reported
+it in April 2024. Another project had the same line until 2023; there, a user had first taken the
+rising validation loss for overfitting.
 """
 
 import torch

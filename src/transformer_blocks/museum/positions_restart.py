@@ -5,8 +5,8 @@ single token. That is right for a prompt. In a decoding step, the call has the n
 that generated tokens had no positions, and their keys went into the cache without them.
 
 Prompts are processed correctly, and no shape is wrong. The correction of April 2025 mentions that
-the largest GPT-2 writes sensible text even so, while the smaller ones repeat themselves or write
-nonsense.
+the largest GPT-2 writes sensible text nevertheless, while the smaller ones repeat themselves or
+write nonsense.
 """
 
 import torch

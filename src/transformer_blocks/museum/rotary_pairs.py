@@ -1,11 +1,11 @@
 """Rotary pairs that differ from those of the weights.
 
 Rotary positional encoding rotates pairs of numbers. Some implementations pair neighbours, others
-the first half of a vector with the second. Either is as good, but the weights of a model fit one of
-them. The port of the audio codec Mimi to candle paired neighbours, and its weights had been trained
-with halves.
+the first half of a vector with the second. Both work equally well, but the weights of a model fit
+only the one they were trained with. The port of the audio codec Mimi to candle paired neighbours,
+while its weights had been trained with halves.
 
-The first position is not rotated, and is right; with each further one, the outputs drift away. The
+The first position is not rotated, and is right; the outputs deviate more with each further one. The
 report of September 2026 compares the codes of one recording with those of the original
 implementation: 359 of 1008 agree. Yet decoded audio still sounds like speech, and nothing fails.
 """

@@ -4,10 +4,10 @@ Attention scores are divided by the square root of d_k, the size of one head. vi
 that of d_model, the size of all heads together. With eight heads, the scores were 2.8 times too
 small, and the attention weights too even.
 
-The weights of a model can grow to make up for it, so that training shows little. It matters at once
-if the weights were trained with the right scale. A reader saw it in January 2021; the author
-answered that he had written attention for nearly a year, and still made such mistakes. A well-known
-lecture on GPT had the same line until 2023.
+The weights of a model can grow to compensate for it, so that training shows little. Weights that
+were trained with the right scale give wrong outputs at once. A reader saw it in January 2021; the
+author answered that he had written attention for nearly a year, and still made such mistakes. A
+well-known lecture on GPT had the same line until 2023.
 """
 
 import math

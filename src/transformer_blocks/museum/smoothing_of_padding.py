@@ -5,8 +5,8 @@ uniform distribution over all tokens. In torch, the first part left out ignored 
 second did not: a model was also trained to be uncertain at padded positions.
 
 Ignored targets alone were right, and so was label smoothing alone. In February 2022, a user
-compared the loss of a padded batch with that of its real tokens, with and without smoothing. In
-version 1.12 it is mended.
+compared the loss of a padded batch with that of its real tokens, with and without smoothing. It was
+corrected in version 1.12.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,9 +5,9 @@ the axis of the queries: the weights of each key sum to one, not those of each q
 all positions with all positions are a square matrix, so that the shapes are right.
 
 The reader who reported it in September 2022 trained both forms on CIFAR-10, and found no difference
-in the quality of the images. The wrong weights can be learned with too, and no training curve shows
-them. A comparison with another implementation does, as soon as the weights of one are loaded into
-the other.
+in the quality of the images. A model can be trained with the wrong softmax too, and no training
+curve shows it. A comparison with another implementation does, as soon as the weights of one are
+loaded into the other.
 """
 
 import torch

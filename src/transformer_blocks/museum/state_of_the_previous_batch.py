@@ -1,7 +1,7 @@
 """A state that continues from the previous batch.
 
-The recurrent layers of cudnn.torch kept the hidden state of a call as the first state of the next
-one, unless the size of the batch changed. The function that should reset it had no effect.
+The recurrent layers of cudnn.torch kept the last hidden state of a call as the initial state of the
+next one, unless the size of the batch changed. The function that should reset it had no effect.
 Unrelated sequences were computed as if each were the continuation of another.
 
 In training, most batches differed in size, and each change reset the state. The validation used one
@@ -36,7 +36,7 @@ class Broken(nn.Module):
 
 
 class Mended(Broken):
-    """The same, with a first state of zeros in each call."""
+    """The same, with an initial state of zeros in each call."""
 
     def first_state(self, x: Tensor) -> Tensor | None:
         return None

@@ -5,8 +5,8 @@ group normalisation, take a tensor and no lengths: the mean and the variance of 
 include its padding, and all its real frames are scaled by them.
 
 The report of July 2022 (torch 1.12) asks for a mask in these modules and is still open; a thread on
-batch normalisation asks the same, and remarks that the documentation does not mention it. No error
-is raised, and the output of a recording depends on the longest one in its batch.
+batch normalisation asks for the same, and remarks that the documentation does not mention it. No
+error is raised, and the output of a recording depends on the longest one in its batch.
 """
 
 import torch

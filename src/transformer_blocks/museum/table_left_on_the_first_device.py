@@ -6,8 +6,8 @@ device is not compared.
 
 The shape includes the batch, so that a batch of another size makes a new table, on the right
 device. In this thread of October 2023, a model failed with a batch of one and worked with any
-larger one, which does not look like a fault of a table. The correction, a year later, moves the
-table to the device of the input.
+larger one, which does not suggest a stored table as the cause. The correction, a year later, moves
+the table to the device of the input.
 """
 
 import torch

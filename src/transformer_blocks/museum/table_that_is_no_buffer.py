@@ -2,7 +2,7 @@
 
 RT-DETR computes its positional encodings once and stores them as a plain attribute of the module. A
 module moves and converts its parameters and buffers only. The line that uses the table copies it to
-the device of the input in each forward pass, so that the fault did not show there.
+the device of the input in each forward pass, so that moving the model raises no error.
 
 Converted to float16, the model stops with an error: the table is still float32, its sum with the
 input is float32 too, and the next layer has weights of float16. The report of August 2026 came from

@@ -5,10 +5,10 @@ torch.nn.functional.scaled_dot_product_attention begins at the top left corner: 
 attends to the first key only. The newest token, which is the only query, then attends to the oldest
 key instead of to all of them.
 
-There is no error, because the mask has the right shape, and the full forward pass of the training
-is right, because in a square matrix both corners are on one diagonal. The author of this thread of
-January 2025 saw that each step computed the same vector, and asked whether he had misunderstood the
-function. Several other libraries had the same fault.
+There is no error, because the mask has the right shape, and the full forward pass in training is
+right, because the diagonals from both corners of a square matrix are the same. The author of this
+thread of January 2025 saw that each step computed the same vector, and asked whether he had
+misunderstood the function. Several other libraries had the same fault.
 """
 
 import torch

@@ -4,10 +4,10 @@ An output layer is often the same parameter as the embedding. To save memory, a 
 loaded with assign=True, which makes its tensors the parameters. Each name then has a parameter of
 its own, and the two weights are no longer one.
 
-Right after loading they hold the same numbers, and all outputs are right. It shows if the training
-continues: the two drift apart, and the optimiser treats them as two. The issue on torch is of June
-2026. In Lingua, a program for training language models, tied weights came apart in another way
-(January 2025): the training loss fell, and the validation loss did not.
+Right after loading they hold the same numbers, and all outputs are right. The fault shows if the
+training continues: the two drift apart, and the optimiser treats them as two. The issue on torch is
+of June 2026. In Lingua, a program for training language models, tied weights came apart in another
+way (January 2025): the training loss fell, and the validation loss did not.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,12 @@
 """A sliding window that single queries do without.
 
 In January 2026, nanochat added an attention with sliding windows for computers that lack the fused
-kernel. A call with a single query was a case of its own: it attended to all keys, as a causal mask
+kernel. A call with a single query was a special case: it attended to all keys, since a causal mask
 hides none of them from the last query. But a window does.
 
 The model is trained with full passes, whose windows are right. The generated text comes from the
-steps, in which every layer sees more than it was trained with; only texts longer than the window
-differ, and they are still fluent. A reader of the new code asked about this branch.
+decoding steps, in which the layers attend to more keys than in training. Only texts longer than the
+window differ, and they are still fluent. A reader of the new code asked about this branch.
 """
 
 import torch

@@ -5,9 +5,9 @@ full, all keys move by one, and the first is dropped. In transformers, the compa
 strict: the keys moved while the last slot was still free. The first key was lost too early, and a
 row of zeros was attended to in its stead until it had moved out of the window.
 
-It happens in W steps of a text only, when its length reaches that of the window, which is thousands
-of tokens in published models. The issue of April 2025 derives it by hand for eight slots. The
-correction, a month later, remarks that everything depends on a strict inequality.
+Only W steps of a text are affected, from the one in which its length reaches that of the window,
+which is thousands of tokens in published models. The issue of April 2025 derives it by hand for
+eight slots. The correction, a month later, remarks that everything depends on a strict inequality.
 """
 
 import torch
