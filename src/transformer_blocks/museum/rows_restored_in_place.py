@@ -1,9 +1,9 @@
 """Rows that overwrite each other when their order is restored.
 
-Packed sequences, which recurrent layers of torch need to skip padding, had to be sorted by length.
-A project sorted each batch, ran the encoder, and restored the order of the rows by an in-place
-scatter, whose input and output were one tensor. A row that is written early overwrites one that has
-not been read yet, and that sequence receives the output of another one.
+To leave out padding, recurrent layers of torch process the sequences of a batch in the order of
+their lengths. A project sorted each batch itself, ran the encoder, and restored the order of the
+rows by an in-place scatter, whose input and output were one tensor. A row that is written early
+overwrites one that has not been read yet, and that sequence receives the output of another one.
 
 All outputs are valid, each of them for some row. It was found in June 2020, when the author
 compared decoding in batches with decoding one by one: often, half of the outputs of a batch of ten

@@ -2,8 +2,7 @@
 
 An implementation of TokenLearner needed the sequence on the first axis for the attention of torch,
 and wrote ``y.view(8, 512, 3)`` for a tensor of shape (512, 8, 3). The shape is right. But a view
-leaves the order of the numbers in memory as it is: the new rows hold vectors of several
-examples.
+leaves the order of the numbers in memory as it is: the new rows hold vectors of several examples.
 
 After the attention, a second view restores the first shape, and each number returns to its place.
 Nothing fails, but the attention was computed among vectors that belong to different examples. It
