@@ -180,7 +180,7 @@ def fail(model: Any) -> Report:
     ("wrong", "message"),
     [
         ({"broken": lambda: ""}, "NOT FOUND"),
-        ({"mended": lambda: "wrong"}, "THE MENDED MODEL IS ACCUSED"),
+        ({"mended": lambda: "wrong"}, "THE MENDED MODEL FAILS A CHECK"),
         ({"examine": fail}, "FAILED: no such thing"),
     ],
 )

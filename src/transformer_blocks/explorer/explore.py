@@ -145,7 +145,7 @@ def _find_tokens(
         if (len(queries), len(queries if keys is None else keys)) == (length, key_length):
             return queries, keys, kind
     raise ValueError(
-        f"tokens must be those of all positions, padding included: {stack.pattern} has "
+        f"tokens must be those of all positions, padding included: {stack.pattern or 'model'} has "
         f"(L, S) = {(length, key_length)}, got {lengths} tokens"
     )
 

@@ -87,7 +87,8 @@ def assert_equivalent(
     for each in comparisons:
         if not each.difference <= tolerance * each.magnitude:
             raise AssertionError(
-                f"the {each.name} differs by {each.difference:.1e}, of {each.magnitude:.1e}"
+                f"the {each.name} differs by {each.difference:.1e}; "
+                f"its largest number is {each.magnitude:.1e}"
             )
 
 

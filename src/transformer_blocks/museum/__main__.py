@@ -94,7 +94,7 @@ def examine_all(write: Callable[[str], None]) -> bool:
         try:
             examination = examine(exhibit)
             result = "found" if examination.found else "NOT FOUND"
-            result += ", BUT THE MENDED MODEL IS ACCUSED" if examination.accused else ""
+            result += ", BUT THE MENDED MODEL FAILS A CHECK" if examination.accused else ""
         except Exception as error:  # the others are examined all the same
             result = f"FAILED: {error}"
         right += result == "found"
@@ -122,8 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the program's name.
 
     Returns:
-        The exit status: 1 if ``--all`` finds that a fault is not found or a mended model is
-        accused, otherwise 0.
+        The exit status: 1 if, with ``--all``, a fault is not found or a violation is reported for a
+        mended model; otherwise 0.
     """
     parser = Parser(
         prog=PROGRAM,
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="examine all exhibits; exit with 1 unless each is found and no mended one accused",
+        help="examine all exhibits; exit with 1 if a fault is missed or a mended model fails",
     )
     options = parser.parse_args(arguments)
     if options.all and options.exhibit is not None:

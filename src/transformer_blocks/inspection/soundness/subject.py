@@ -93,7 +93,7 @@ def call(
     """Call a model, and return its main output."""
     output = find_output(model(*args, **kwargs))
     if output is None:
-        raise NotTriedError("the model returned no tensor of numbers")
+        raise NotTriedError("the model returned no floating-point tensor of one dimension or more")
     if output.dim() < 1 or output.shape[0] != rows:
         raise NotTriedError(
             f"the outputs must have one entry for each of {rows} rows, "
@@ -103,7 +103,7 @@ def call(
 
 
 def find_output(result: Any) -> Tensor | None:
-    """Find the main output: logits, the last hidden state, or the first tensor of numbers."""
+    """Find the main output: logits, the last hidden state, or the first floating-point tensor."""
     if isinstance(result, Tensor):
         return result.detach() if result.is_floating_point() and result.dim() else None
     for name in ("logits", "last_hidden_state"):
