@@ -2,8 +2,8 @@
 
 A tensor has one length, prompts have several. A decoding step appends one token to every row of a
 batch, so the prompts must end in the same column: the padding is at the *left*. At the right, it
-would lie between a prompt and its continuation. A padded row must nevertheless give what its prompt
-gives alone, up to rounding. Its padding is masked, in every layer and at every step. And its
+would lie between a prompt and its continuation. A padded row must nevertheless have the logits that
+its prompt has alone, up to rounding. Its padding is masked, in every layer and at every step. Its
 positions are counted from its own first token: with its padding counted too, a prompt of 3 tokens
 in a batch of length 10 would begin at position 7, and the model would compute other logits for it
 than for the same prompt alone. No error would be raised.

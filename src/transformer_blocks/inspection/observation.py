@@ -1,4 +1,4 @@
-"""Observations: what one ``with`` block wants to see of one model, and where it was seen."""
+"""Observation: what one ``with`` block records or changes in one model, and where."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Observation: see the attention inside modules that are not made of these blocks.
+"""Observer: observe the attention inside modules that are not made of these blocks.
 
 Almost every model computes its attention in one of three ways:
 
@@ -8,9 +8,9 @@ Almost every model computes its attention in one of three ways:
   factor is the result (``softmax(q @ k.mT) @ v``).
 
 A :class:`~torch.overrides.TorchFunctionMode` is called by torch instead of each of its functions.
-:class:`AttentionMode` lets all of them compute what they compute anyway, and recognises these
-three. So a model need not be changed, and its outputs stay the same. An attention is named after
-the innermost module whose method is being executed, which is found on Python's call stack.
+:class:`AttentionMode` calls each function with its own arguments, and recognises these three. So a
+model need not be changed, and its outputs stay the same. Attention weights are listed under the
+name of the innermost module whose method is being executed, which is found on Python's call stack.
 
 What cannot be observed: kernels that are not functions of torch, such as those of the flash-attn
 package, FlexAttention, compiled and exported code, and attention without a softmax.

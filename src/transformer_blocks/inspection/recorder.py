@@ -62,9 +62,10 @@ def record_attention(
         TypeError: If ``model`` is not a module, or ``only`` is not callable.
 
     Warns:
-        UserWarning: At the end of the block, if the model was executed, and the attention of a
-            module (or any attention at all, or some of it) could not be observed, its weights could
-            not be computed, or its heads could not be told apart. The warning names the modules.
+        UserWarning: At the end of the block, if the model was executed, and no attention was
+            observed at all, or none (or only some) in a module whose class is named after
+            attention, or if weights could not be computed, or heads could not be told apart. The
+            warning names the modules.
 
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in

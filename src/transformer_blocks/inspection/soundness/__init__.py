@@ -1,7 +1,7 @@
 """Soundness: one call that runs all checks on a model and an example of its inputs.
 
-The mistakes that cost most raise no error. A model that attends to later tokens, an inverted mask,
-padding that counts, a batch whose outputs differ from those of single sequences: the loss falls
+The most expensive mistakes raise no error. With a missing causal mask, an inverted mask, padding
+that changes the outputs, or outputs that depend on the other sequences of the batch, the loss falls
 nevertheless. :func:`check_soundness` calls any model with changed inputs, and reports in one table
 which properties hold, which do not, and which could not be tried.
 

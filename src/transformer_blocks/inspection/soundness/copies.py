@@ -1,7 +1,7 @@
 """Properties of copies: a model in another dtype, on another device, or with loaded parameters.
 
 The model itself is never converted: each check converts a copy. A function, or a module that holds
-a function over its own parameters, cannot be copied so; its checks are not tried.
+a function over its own parameters, cannot be copied in this way; these checks are not tried.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def convert(value: Any, **target: Any) -> Any:
 
 
 def check_dtype(subject: Subject) -> list[str]:
-    """Check that float64 gives the same outputs, and half precision near and finite ones."""
+    """Check that float64 gives the same outputs, and half precision close and finite ones."""
     layout = subject.example.given()
     expected = subject.real(layout)
     model = copy_model(subject)

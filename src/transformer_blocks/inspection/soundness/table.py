@@ -126,10 +126,10 @@ def check_soundness(
     padding side       Padding on the other side changes nothing, if the model can be told of it.
     batch              Each row has the outputs that it has alone and without padding.
     cache              Cached decoding steps give the outputs of one full pass.
-    dtype              float64 gives the same outputs, float16 and bfloat16 near and finite ones.
+    dtype              float64 gives the same outputs, half precision close and finite ones.
     device             Every tensor moves with the model, to the meta device and to CUDA.
     initialisation     No two matrices hold the same random values, as those of copied layers do.
-    loading            A changed copy that loads the state dict gives the same outputs.
+    loading            Loading the state dict restores the outputs and keeps tied weights tied.
     ================== ========================================================================
 
     A property without a violation is not proven: the checks see one example. A property that cannot
@@ -163,7 +163,8 @@ def check_soundness(
     Raises:
         TypeError: If an argument is of the wrong type.
         ValueError: If the example holds no batch of two dimensions or more, or is empty.
-        Exception: What the model raises if it is called with the example.
+        Exception: What the model raises if it is called with the example; also if it returns no
+            floating-point tensor with one entry for each row.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(16, 4, dim_feedforward=32, batch_first=True)
