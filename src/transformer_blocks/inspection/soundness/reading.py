@@ -53,7 +53,13 @@ def read_example(
             argument = Argument(name, value, kind, (number,))
         arguments.append(argument)
     sequences = [(members[0].value.shape[1], own_roles) for members, own_roles in contents]
-    arguments = [_assign(argument, sequences, batch_size) for argument in arguments]
+    names = [members[0].name for members, _ in contents]
+    assigned: list[Argument] = []
+    for argument in arguments:
+        taken = {each.groups for each in assigned if each.kind == argument.kind.split()[0]}
+        order = _order(argument.name, names, taken)
+        assigned.append(_assign(argument, sequences, batch_size, order))
+    arguments = assigned
     groups = []
     for number, (members, own_roles) in enumerate(contents):
         real, has_mask, has_id = _find_padding(number, arguments, batch_size, padding_id)
@@ -135,22 +141,35 @@ def _find_group(
     return None
 
 
-def _assign(argument: Argument, sequences: list[tuple[int, set[str]]], batch_size: int) -> Argument:
+def _order(name: str, names: list[str], taken: set[tuple[int, ...]]) -> list[int]:
+    """Sort the sequences: first those named in an argument, then those without one of its kind."""
+    words = set(re.split(r"[\W_]+", name.lower()))
+    others = [set(re.split(r"[\W_]+", each.lower())) for each in names]
+    shared = set[str]().union(*(a & b for i, a in enumerate(others) for b in others[:i]))
+    return sorted(
+        range(len(names)),
+        key=lambda number: (-len(words & others[number] - shared), (number,) in taken),
+    )
+
+
+def _assign(
+    argument: Argument, sequences: list[tuple[int, set[str]]], batch_size: int, order: list[int]
+) -> Argument:
     """Find the sequences to which a mask, positions or lengths belong."""
     name, value, kind = argument.name, argument.value, argument.kind
     if kind == "lengths":
-        number = _match(name, sequences, None)
+        number = _match(name, sequences, None, order)
         if number is None or not 0 < int(value.min()) <= int(value.max()) <= sequences[number][0]:
             return Argument(name, value, "rows")
         return Argument(name, value, "lengths", (number,))
     if kind == "beside":
-        number = _match(name, sequences, value.shape[1])
+        number = _match(name, sequences, value.shape[1], order)
         if number is None:
             return Argument(name, value)
         return Argument(name, value.expand(batch_size, -1), kind, (number,))
     if kind != "mask or pairs":
         return argument
-    key = _match(name, sequences, value.shape[-1])
+    key = _match(name, sequences, value.shape[-1], order)
     is_padding = value.dim() == 2 or (value.dim() == 4 and value.shape[1:3] == (1, 1))
     if is_padding and value.shape[0] == batch_size and key is not None:
         could_be_pairs = value.dim() == 2 and value.shape[0] == value.shape[1]
@@ -172,11 +191,11 @@ def _is_square(name: str, mask: Tensor) -> bool:
     return is_toeplitz(mask)
 
 
-def _match(name: str, sequences: list[tuple[int, set[str]]], length: int | None) -> int | None:
+def _match(
+    name: str, sequences: list[tuple[int, set[str]]], length: int | None, order: list[int]
+) -> int | None:
     """Find the sequence of a length to which a name belongs; the first if it does not say."""
-    fitting = [
-        number for number, each in enumerate(sequences) if length is None or each[0] == length
-    ]
+    fitting = [number for number in order if length is None or sequences[number][0] == length]
     own = roles(name)
     of_role = [number for number in fitting if own & sequences[number][1]]
     without = [number for number in fitting if not sequences[number][1]]

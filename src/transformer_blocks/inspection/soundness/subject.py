@@ -1,5 +1,6 @@
 """The model under examination: call it with other batches, and compare what it returns."""
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,6 +100,8 @@ def call(
             f"the outputs must have one entry for each of {rows} rows, "
             f"got shape {tuple(output.shape)}"
         )
+    if not output.numel():
+        raise NotTriedError(f"the outputs must hold numbers, got shape {tuple(output.shape)}")
     return output
 
 
@@ -112,6 +115,8 @@ def find_output(result: Any) -> Tensor | None:
             return value.detach()
     if isinstance(result, nn.utils.rnn.PackedSequence):
         return None
+    if dataclasses.is_dataclass(result):
+        result = [getattr(result, field.name) for field in dataclasses.fields(result)]
     values = result.values() if isinstance(result, Mapping) else result
     if not isinstance(result, Mapping | tuple | list):
         return None

@@ -52,7 +52,9 @@ class Soundness:
     """The reports of all checks of a model; true if no violation was found.
 
     Attributes:
-        kind: The kind of model that was found, such as ``"encoder"`` or ``"causal"``.
+        kind: The kind of model that was found: ``"encoder"``, ``"causal"``, ``"encoder-decoder"``,
+            ``"position-wise"``, ``"sequence to vector"``, ``"sequence to sequence of another
+            length"``, or ``"unknown"``.
         reports: A report for each property, in the order of the table.
         note: Why it was taken for this kind, where that is not certain.
     """
@@ -149,7 +151,7 @@ def check_soundness(
         causal: Whether no output may depend on a later position. If None, it is found out: from
             the masks and settings of the model, and from the positions on which outputs depend.
         padding_id: Id of the padding token, if the model finds padding by its id.
-        new_step_model: Function without arguments that returns the model as a
+        new_step_model: Function or class without arguments that returns the model as a
             :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
             the rows of the example. The cache of a Hugging Face model, and that of a bare stack of
             these blocks, is found without it.
@@ -162,9 +164,9 @@ def check_soundness(
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If the example holds no batch of two dimensions or more, or is empty.
-        Exception: What the model raises if it is called with the example; also if it returns no
-            floating-point tensor with one entry for each row.
+        ValueError: If the example holds no batch of two dimensions or more, or is empty, or if the
+            model returns no tensor with one entry for each row.
+        Exception: What the model raises if it is called with the example.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(16, 4, dim_feedforward=32, batch_first=True)
@@ -186,12 +188,15 @@ def check_soundness(
         check_flag(causal=causal)
     if padding_id is not None:
         check_integer(padding_id=padding_id)
-    if new_step_model is not None:
+    if new_step_model is not None and not isinstance(new_step_model, type):
         check_callable(new_step_model=new_step_model)
     check_tolerance(tolerance)
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
     with evaluation(model):
-        subject(subject.example.given())  # an example that the model refuses raises its error
+        try:  # an example that the model refuses raises its error
+            subject(subject.example.given())
+        except NotTriedError as reason:
+            raise ValueError(f"{reason}; nothing can be compared") from None
         find_positions(subject)
         if len(subject.fixed) > 1:  # sequences whose lengths cannot be changed one at a time
             together = read_example(model, example, padding_id, together=True)
@@ -265,7 +270,10 @@ def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
         reason = "there is one output for each row, not one for each position"
         kind = "sequence to vector" if subject.example.groups else "rows of a fixed size"
         return kind, Report(title, (), reason)
-    dependence = find_dependence(subject)
+    try:
+        dependence = find_dependence(subject)
+    except NotTriedError as reason:
+        return "unknown", Report(title, (), str(reason))
     has_source = len(subject.example.groups) > 1
     if not bool(dependence.later.any() | dependence.earlier.any()) and not causal:
         kind = "encoder-decoder" if has_source else "position-wise"
