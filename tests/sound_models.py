@@ -1,6 +1,7 @@
 """Models that are sound, each with an example of its inputs: ours, and those of other libraries."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -401,6 +402,138 @@ class ImageClassifier(nn.Module):
 @sound
 def convolutions_on_images() -> Sound:
     return Sound(ImageClassifier(), vectors(2, 3, 8, 8), "rows of a fixed size")
+
+
+# Arguments and outputs of other forms
+
+
+class Siamese(nn.Module):
+    """Two sequences of one length, whose masks are told apart by their names or their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.layer = nn.TransformerEncoderLayer(**LAYER)
+
+    def embed(self, tokens: Tensor, real: Tensor) -> Tensor:
+        x = self.layer(self.embedding(tokens), src_key_padding_mask=~real)
+        weights = real[..., None].to(x)
+        return (x * weights).sum(1) / weights.sum(1)
+
+    def forward(
+        self, premise: Tensor, hypothesis: Tensor, hypothesis_mask: Tensor, premise_mask: Tensor
+    ) -> Tensor:
+        first, second = self.embed(premise, premise_mask), self.embed(hypothesis, hypothesis_mask)
+        return torch.cat([first, second], dim=1)
+
+
+@sound
+def two_sequences_with_named_masks() -> Sound:
+    other = TOKENS.flip(0)
+    return Sound(Siamese(), (TOKENS, other, other != 0, ~PADDED), "sequence to vector")
+
+
+class SiameseWithLengths(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.gru = nn.GRU(D, D, batch_first=True)
+
+    def embed(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        output, _ = self.gru(self.embedding(tokens))
+        return output[torch.arange(len(tokens), device=tokens.device), lengths - 1]
+
+    def forward(self, a: Tensor, b: Tensor, a_lengths: Tensor, b_lengths: Tensor) -> Tensor:
+        return torch.cat([self.embed(a, a_lengths), self.embed(b, b_lengths)], dim=1)
+
+
+@sound
+def two_sequences_with_lengths() -> Sound:
+    example = (TOKENS, SOURCE, (~PADDED).sum(1), (SOURCE != 0).sum(1))
+    return Sound(SiameseWithLengths(), example, "sequence to vector")
+
+
+@dataclass
+class Output:
+    """Outputs in a class of the user."""
+
+    hidden: Tensor
+    loss: Tensor | None = None
+
+
+class Layer(nn.Module):
+    """A layer that returns a dataclass, and adds a multiple of the padding or a class token."""
+
+    def __init__(self, multiple: int = 1, *, token: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.layer = nn.TransformerEncoderLayer(**LAYER)
+        self.token = nn.Parameter(torch.randn(1, 1, D)) if token else None
+        self.multiple = multiple
+
+    def forward(self, tokens: Tensor, real: Tensor) -> Output:
+        extra = -tokens.shape[1] % self.multiple
+        x, real = self.embedding(nn.functional.pad(tokens, (0, extra))), real
+        real = nn.functional.pad(real, (0, extra))
+        if self.token is not None:
+            x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1)
+            real = nn.functional.pad(real, (1, 0), value=True)
+        return Output(self.layer(x, src_key_padding_mask=~real))
+
+
+OTHER_LENGTH = "sequence to sequence of another length"
+
+
+@sound
+def output_in_a_dataclass() -> Sound:
+    return Sound(Layer(), (TOKENS, ~PADDED), "encoder")
+
+
+@sound
+def length_rounded_up() -> Sound:
+    return Sound(Layer(8), (TOKENS, ~PADDED), OTHER_LENGTH)
+
+
+@sound
+def class_token_prepended() -> Sound:
+    return Sound(Layer(token=True), (TOKENS, ~PADDED), OTHER_LENGTH)
+
+
+class Subsampled(nn.Module):
+    """A speech encoder with half as many outputs as inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(D, D, 3, stride=2, padding=1)
+        self.layer = nn.TransformerEncoderLayer(**LAYER)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        x = self.convolution((x * real[..., None]).mT).mT
+        return self.layer(x, src_key_padding_mask=~real[:, ::2])
+
+
+@sound
+def subsampled_speech() -> Sound:
+    return Sound(Subsampled(), (vectors(3, 6, D), ~PADDED), OTHER_LENGTH)
+
+
+@sound
+def bfloat16_layer() -> Sound:
+    example = {"src": vectors(3, 6, D).bfloat16(), "src_key_padding_mask": PADDED}
+    return Sound(nn.TransformerEncoderLayer(**LAYER).bfloat16(), example, "encoder")
+
+
+@sound
+def parameters_of_several_dtypes() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru, self.output = nn.GRU(D, D, batch_first=True), nn.Linear(D, D).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.output(self.gru(x)[0].double())
+
+    return Sound(Model(), vectors(3, 6, D), "causal")
 
 
 # Hugging Face

@@ -416,6 +416,30 @@ def a_table_is_no_buffer() -> Sound:
     return Sound(Model(), torch.randn(2, 5, D), "causal")
 
 
+@broken("device", "the tensors of embedding are not on the same device")
+def positions_are_counted_on_the_cpu() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.positions, self.gru = nn.Embedding(9, D), nn.GRU(D, D, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            output, _ = self.gru(x + self.positions(torch.arange(x.shape[1])))
+            return output
+
+    return Sound(Model(), torch.randn(2, 5, D), "causal")
+
+
+@broken("causality", "of row 0 changes if its last token is left out, by")
+def outputs_depend_on_the_number_of_tokens() -> Sound:
+    class Model(OurLanguageModel):
+        def output(self, x: Tensor) -> Tensor:
+            return super().output(x) / x.shape[1]
+
+    model = Model(SinusoidalPositionalEncoding(D))
+    return Sound(model, TOKENS.clamp(min=1), "causal")
+
+
 @broken("initialisation", "layers.1.linear1.weight holds the same random values as layers.0.")
 def layers_are_copies_of_one() -> Sound:
     layer = nn.TransformerEncoderLayer(D, H, 32, batch_first=True)
@@ -449,6 +473,23 @@ def a_parameter_is_missing_in_the_state_dict() -> Sound:
     class Model(Tied):
         def load_state_dict(self, state_dict: Any, **options: Any) -> Any:  # type: ignore[override]
             part = {name: each for name, each in state_dict.items() if "lstm" not in name}
+            return super().load_state_dict(part, strict=False)
+
+    return Sound(Model(), TOKENS, "causal")
+
+
+@broken("loading", "of row 0 change after loading")
+def a_buffer_is_not_loaded() -> Sound:
+    class Model(Tied):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.rand(VOCABULARY))
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens) * self.scale
+
+        def load_state_dict(self, state_dict: Any, **options: Any) -> Any:  # type: ignore[override]
+            part = {name: each for name, each in state_dict.items() if name != "scale"}
             return super().load_state_dict(part, strict=False)
 
     return Sound(Model(), TOKENS, "causal")
@@ -506,6 +547,42 @@ def test_a_model_is_as_before_also_after_an_exception() -> None:
 def test_an_example_that_the_model_refuses_raises_its_own_error() -> None:
     with pytest.raises(IndexError, match="index out of range"):
         check_soundness(Tied(), torch.full((2, 4), VOCABULARY))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: None, "the model returned no tensor of numbers"),
+        (lambda x: x.mT, "the outputs must have one entry for each of 2 rows"),
+        (lambda x: x[:, :0], "the outputs must hold numbers"),
+    ],
+)
+def test_outputs_that_cannot_be_compared_are_refused(model: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_soundness(model, torch.randn(2, 5))
+
+
+def test_an_example_of_one_id_is_not_tried() -> None:
+    soundness = check_soundness(Tied(), torch.full((2, 4), 3))
+    assert "two different ids" in soundness["causality"].not_tried
+
+
+def test_a_class_of_step_models_is_accepted() -> None:
+    model = OurLanguageModel(SinusoidalPositionalEncoding(D)).eval()
+
+    class Decoder(Steps):
+        def __init__(self) -> None:
+            super().__init__(model)
+
+    tokens = TOKENS.clamp(min=1)
+    assert "cache" not in check_soundness(model, tokens, new_step_model=Decoder).not_tried
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_model_with_computed_weights_is_copied() -> None:
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(D, D)), nn.Tanh())
+    soundness = check_soundness(model, torch.randn(2, 5, D))
+    assert not {"dtype", "device", "loading"} & {*soundness.not_tried, *soundness.violated}
 
 
 def test_the_table_says_what_was_not_tried_and_why() -> None:

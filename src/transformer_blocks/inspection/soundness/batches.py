@@ -55,8 +55,11 @@ def check_batch(subject: Subject) -> list[str]:
         except Exception as error:
             return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
     problems += compare(subject, alone, "if its row is processed alone")
-    can_trim = not subject.fixed and any(
-        group.is_told and group.side != "none" for group in example.groups
+    is_mapped = subject.group is not None or not subject.resampled
+    can_trim = (
+        not subject.fixed
+        and is_mapped
+        and any(group.is_told and group.side != "none" for group in example.groups)
     )
     if can_trim and not problems:
         trimmed = [

@@ -94,7 +94,7 @@ def change_tokens(
 
 def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
     """Check that no output depends on a later position, and that outputs depend on earlier ones."""
-    problems = []
+    problems = check_prefix(subject)
     for row, output, position in dependence.later.nonzero().tolist():
         size = describe(float(dependence.sizes[row, output, position]))
         problems.append(
@@ -111,6 +111,25 @@ def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
     return problems + [
         f"position {output} of row {row} changes with no earlier position"
         for row, output in alone.nonzero().tolist()
+    ]
+
+
+def check_prefix(subject: Subject) -> list[str]:
+    """Check that the outputs of a prefix are the same without the last token."""
+    group = subject.group
+    if group is None or group in subject.fixed:
+        return []
+    example = subject.example
+    row = int(example.groups[group].real.sum(1).argmax())
+    whole, prefix = (
+        subject.real(example.alone(row, without=without))[0] for without in (None, group)
+    )
+    sizes = subject.changes(whole[:-1], prefix)
+    if not bool(sizes.any()):
+        return []
+    return [
+        f"the output{subject.at(int(sizes.argmax()))} of row {row} changes if its last token is "
+        f"left out, {describe(float(sizes.max()))}"
     ]
 
 

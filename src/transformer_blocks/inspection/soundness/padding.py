@@ -8,10 +8,13 @@ from transformer_blocks.inspection.soundness.example import Layout, NotTriedErro
 from transformer_blocks.inspection.soundness.subject import Subject, compare
 
 EXTRA = 3  # positions of padding that are added
+RESAMPLED = "the outputs have positions that are not those of the inputs"
 
 
 def told(subject: Subject) -> list[int]:
     """The groups whose padding the model is told of."""
+    if subject.group is None and subject.resampled:
+        raise NotTriedError(RESAMPLED)
     found = [n for n, group in enumerate(subject.example.groups) if group.is_told]
     if not found:
         raise NotTriedError(

@@ -2,7 +2,7 @@
 
 from transformer_blocks.inspection.soundness.dependence import change_tokens, probe
 from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
-from transformer_blocks.inspection.soundness.padding import EXTRA, padded_layout
+from transformer_blocks.inspection.soundness.padding import EXTRA, RESAMPLED, padded_layout
 from transformer_blocks.inspection.soundness.subject import Subject
 
 
@@ -12,6 +12,8 @@ def check_polarity(subject: Subject) -> list[str]:
     by_id = [n for n, group in enumerate(subject.example.groups) if group.has_padding_id]
     if not groups and not by_id:
         raise NotTriedError("no argument of the example is a padding mask")
+    if subject.group is None and subject.resampled:
+        raise NotTriedError(RESAMPLED)
     problems, reasons = [], []
     for number in by_id:
         if number not in groups and not _visible_by_id(subject, number):

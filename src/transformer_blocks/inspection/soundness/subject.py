@@ -29,6 +29,8 @@ class Subject:
         group: The sequence to whose positions the outputs belong; None if there is one output for
             each row.
         fixed: Groups whose length cannot be changed.
+        resampled: Whether outputs have positions that are not those of a sequence, as those of a
+            model that subsamples.
         deviation: Standard deviation of the outputs of the example.
     """
 
@@ -37,6 +39,7 @@ class Subject:
     tolerance: float | None = None
     group: int | None = None
     fixed: frozenset[int] = frozenset()
+    resampled: bool = False
     deviation: float | None = None
 
     def __call__(self, layout: Layout, **options: Any) -> Tensor:

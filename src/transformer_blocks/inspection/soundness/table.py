@@ -22,6 +22,7 @@ from transformer_blocks.inspection.soundness.dependence import (
 )
 from transformer_blocks.inspection.soundness.example import NotTriedError
 from transformer_blocks.inspection.soundness.padding import (
+    RESAMPLED,
     check_padding_amount,
     check_padding_content,
     check_padding_side,
@@ -31,6 +32,7 @@ from transformer_blocks.inspection.soundness.reading import read_example
 from transformer_blocks.inspection.soundness.subject import Subject, evaluation, first_line
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
+FAR = 128  # positions of padding that are added to see whether there are more outputs
 TITLES = (
     "determinism",
     "causality",
@@ -253,8 +255,11 @@ def find_positions(subject: Subject) -> None:
         except Exception:
             fixed.add(number)
             continue
-        if len(shapes[0]) > 1 and len(shapes[1]) > 1 and shapes[0][1] == shapes[1][1] + 1:
+        tokens = int(group.real[row].sum())
+        if [shape[1:2] for shape in shapes] == [(tokens,), (tokens - 1,)]:
             found = number
+        else:
+            subject.resampled |= len(shapes[0]) > 2 and is_resampled(subject, number, row)
     subject.fixed = frozenset(fixed)
     if found is None and fixed:
         output = subject(example.given())
@@ -263,9 +268,28 @@ def find_positions(subject: Subject) -> None:
     subject.group = found
 
 
+def is_resampled(subject: Subject, number: int, row: int) -> bool:
+    """Whether the number of outputs depends on the length, and is another one."""
+    example = subject.example
+    length = subject(example.alone(row)).shape[1]
+    for extra in (FAR, int(example.groups[number].real[row].sum()), 1, -1):
+        try:
+            if extra < 0:
+                other = subject(example.alone(row, without=number))
+            else:
+                other = subject(example.padded(number, extra, "right", [row]))
+        except Exception:  # such as that of a model with a largest length
+            continue
+        if other.shape[1] != length:
+            return True
+    return False
+
+
 def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
     """Find out what kind of model it is, and check causality."""
     title = "causality"
+    if subject.group is None and subject.resampled:
+        return "sequence to sequence of another length", Report(title, (), RESAMPLED)
     if subject.group is None:
         reason = "there is one output for each row, not one for each position"
         kind = "sequence to vector" if subject.example.groups else "rows of a fixed size"
