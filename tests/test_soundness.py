@@ -481,6 +481,8 @@ def a_parameter_is_missing_in_the_state_dict() -> Sound:
 @broken("loading", "of row 0 change after loading")
 def a_buffer_is_not_loaded() -> Sound:
     class Model(Tied):
+        scale: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("scale", torch.rand(VOCABULARY))
