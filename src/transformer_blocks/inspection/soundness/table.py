@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 from transformer_blocks._checks import check_callable, check_flag, check_integer
@@ -33,6 +34,7 @@ from transformer_blocks.inspection.soundness.subject import Subject, evaluation,
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
 FAR = 128  # positions of padding that are added to see whether there are more outputs
+WIDTH = 100  # columns of a printed table
 TITLES = (
     "determinism",
     "causality",
@@ -56,7 +58,7 @@ class Soundness:
     Attributes:
         kind: The kind of model that was found: ``"encoder"``, ``"causal"``, ``"encoder-decoder"``,
             ``"position-wise"``, ``"sequence to vector"``, ``"sequence to sequence of another
-            length"``, or ``"unknown"``.
+            length"``, ``"rows of a fixed size"`` or ``"unknown"``.
         reports: A report for each property, in the order of the table.
         note: Why it was taken for this kind, where that is not certain.
     """
@@ -100,7 +102,12 @@ class Soundness:
                 rows += [("", "", problem) for problem in shown[1:]]
                 rows += [("", "", f"and {count} more")] if count else []
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        lines = [f"{a:{widths[0]}}  {b:{widths[1]}}  {c}".rstrip() for a, b, c in rows]
+        lines = []
+        for title, result, details in rows:
+            start = f"{title:{widths[0]}}  {result:{widths[1]}}  "
+            for line in wrap(details, WIDTH - len(start)) or [""]:
+                lines.append(f"{start}{line}".rstrip())
+                start = " " * len(start)
         note = f" ({self.note})" if self.note else ""
         return "\n".join((f"kind: {self.kind}{note}", *lines))
 
