@@ -554,7 +554,7 @@ def test_an_example_that_the_model_refuses_raises_its_own_error() -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (lambda x: None, "the model returned no tensor of numbers"),
+        (lambda x: None, "the model returned no floating-point tensor"),
         (lambda x: x.mT, "the outputs must have one entry for each of 2 rows"),
         (lambda x: x[:, :0], "the outputs must hold numbers"),
     ],
