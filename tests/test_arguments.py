@@ -333,7 +333,7 @@ SOUNDNESS = {
     "example": Argument(X.valid, (None, 1, "ids", {}, [], torch.tensor(1.0), torch.ones(0, 2))),
     "causal": Argument(None, ("no", 0, 1, np.True_, bool)),
     "padding_id": Argument(None, (1.5, "0", True, torch.ones(3), int)),
-    "new_step_model": Argument(None, ("steps", 1, Model, [print])),
+    "new_step_model": Argument(None, ("steps", 1, [print])),  # a class may be one
     "tolerance": TOLERANCE,
 }
 
