@@ -125,7 +125,7 @@ def check_search(search: Callable[..., Any]) -> Report:
         given = {name: value for name, value in given.items() if takes_any or name in known}
         try:
             found = [read_tokens(each) for each in search(model, start, **given)]
-        except Exception as error:
+        except Exception as error:  # whatever the search raises: the report shows it
             problems.append(f"{what}: {type(error).__name__}: {first_line(error)}")
             return
         problems.extend(f"{what}: {problem}" for problem in dict.fromkeys(model.problems))
