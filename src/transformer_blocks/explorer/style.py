@@ -1,7 +1,7 @@
 """Style: the colours and markers of every picture, on pages and in figures.
 
 Lines take the colours of Okabe and Ito (https://jfly.uni-koeln.de/color/), which colour-blind
-readers can tell apart, and a marker each. Attention weights take one sequential map, whose
+readers can distinguish, and a marker each. Attention weights take one sequential map, whose
 lightness changes in one direction only, so that a picture printed in grey shows the same order.
 """
 
