@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.browser import CHROMIUM
+from tests.page import Opened, make_explorer
 
 ROOT = Path(__file__).parent.parent
 NEEDED = ("sphinx", "furo", "myst_parser", "py_mini_racer", "sentencepiece")
@@ -48,3 +49,15 @@ def browser() -> Iterator[Any]:
         )
         yield started
         started.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
+    page = Opened(browser, tmp_path / "page.html", make_explorer())
+    yield page
+    assert page.messages == []
+    assert {url.partition("#")[0] for url in page.requests if not url.startswith("blob:")} <= {
+        page.address,
+        "about:blank",
+    }
+    page.context.close()

@@ -16,9 +16,13 @@ import torch
 from torch import Tensor
 
 from transformer_blocks.explorer.fonts import embedded_fonts
+from transformer_blocks.explorer.style import LINES, PALETTES
+from transformer_blocks.explorer.tokens import token_labels
 
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 FAMILY = "explorer"  # font family of the embedded fonts
+STYLES = ("page", "story", "overview", "map", "why", "poster")
+SCRIPTS = ("data", "style", "state", "scene", *STYLES[1:], "main")  # in this order, in one scope
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,7 @@ class Explorer:
             decoder's self-attention and the cross-attention, in the order of their buttons.
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
+        model: Name of the model, which saved pictures show.
 
     Raises:
         ValueError: If there are no maps, or their queries do not match the decoding steps.
@@ -132,6 +137,7 @@ class Explorer:
     maps: Sequence[AttentionMaps]
     title: str = "Attention"
     decoding: DecodingSteps | None = None
+    model: str = ""
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -147,28 +153,32 @@ class Explorer:
     @property
     def html(self) -> str:
         """The page as one document with scripts, styles, fonts and weights; it loads no files."""
-        folder = files("transformer_blocks.explorer")
-        template, style, script = (
-            folder.joinpath(name).read_text(encoding="utf-8")
-            for name in ("page.html", "page.css", "page.js")
-        )
         content = self._content()
         text = self.title + json.dumps(content, ensure_ascii=False)
-        style = f"{embedded_fonts(text, FAMILY)}\n{style}"
-        policy = (
-            f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-            "font-src data:; base-uri 'none'; form-action 'none'"
+        theme = _read("theme.js")
+        parts = [_read(f"{name}.js") for name in SCRIPTS]
+        script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
+        style = "\n".join(
+            (embedded_fonts(text, FAMILY), _variables(), *(_read(f"{name}.css") for name in STYLES))
         )
-        parts = {
+        policy = (
+            f"default-src 'none'; script-src {_hash(theme)} {_hash(script)}; "
+            f"style-src {_hash(style)}; font-src data:; base-uri 'none'; form-action 'none'"
+        )
+        contents = {
             "policy": policy,
             "title": escape(_encodable(self.title)),
+            "theme": theme,
             "style": style,
             "data": _as_script_data(content),
             "script": script,
         }
-        pieces = template.split("{{")  # in one pass: the title may hold such a placeholder
+        pieces = _read("page.html").split(
+            "{{"
+        )  # in one pass: the title may hold such a placeholder
         return pieces[0] + "".join(
-            parts[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces[1:])
+            contents[name] + rest
+            for name, _, rest in (piece.partition("}}") for piece in pieces[1:])
         )
 
     def save(self, path: Path | str) -> None:
@@ -195,15 +205,17 @@ class Explorer:
         )
 
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = {"levels": LEVELS, "maps": list(map(_serialize, self.maps))}
+        content: dict[str, Any] = {
+            "levels": LEVELS,
+            "model": self.model,
+            "style": {
+                "lines": LINES,
+                "palettes": {theme: palette._asdict() for theme, palette in PALETTES.items()},
+            },
+            "maps": list(map(_serialize, self.maps)),
+        }
         if self.decoding is not None:
-            content["decoding"] = {
-                "tokens": list(self.decoding.tokens),
-                "candidates": [
-                    [[token, round(float(probability), 4)] for token, probability in candidates]
-                    for candidates in self.decoding.candidates
-                ],
-            }
+            content["decoding"] = _serialize_steps(self.decoding)
         return content
 
 
@@ -213,6 +225,7 @@ def save_explorer(
     *,
     title: str = "Attention",
     decoding: DecodingSteps | None = None,
+    model: str = "",
 ) -> None:
     """Save an :class:`Explorer` to one HTML file; if that fails, no partial file is left.
 
@@ -221,12 +234,13 @@ def save_explorer(
         maps: Attention maps to show, in the order of their buttons.
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
+        model: Name of the model, which saved pictures show.
 
     Raises:
         OSError: If the file cannot be written.
         ValueError: If there are no maps, or their queries do not match the decoding steps.
     """
-    Explorer(maps, title, decoding).save(path)
+    Explorer(maps, title, decoding, model).save(path)
 
 
 def _serialize(maps: AttentionMaps) -> dict[str, Any]:
@@ -235,12 +249,18 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
     rounded = (maps.weights.detach().double().clamp(0, 1) * LEVELS).round()
     numbers = rounded.to(torch.int32).flatten()
     planes = bytes((numbers & 255).tolist()) + bytes((numbers >> 8).tolist())
+    queries, query_words = _labels(maps.queries)
+    keys, key_words = _labels(maps.key_tokens)
     serialized: dict[str, Any] = {
         "name": maps.name,
         "layers": layers,
         "heads": heads,
-        "queries": list(maps.queries),
-        "keys": list(maps.key_tokens),
+        "queries": queries,
+        "queryWords": query_words,
+        "keys": keys,
+        "keyWords": key_words,
+        "queryAxis": "query",
+        "keyAxis": "key",
         "isSelf": maps.keys is None,
         "isDecoding": maps.is_decoding,
         "weights": base64.b64encode(zlib.compress(planes, 9)).decode(),
@@ -249,6 +269,41 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
         mask = bytes(maps.mask.flatten().int().tolist())
         serialized["mask"] = base64.b64encode(mask).decode()
     return serialized
+
+
+def _serialize_steps(decoding: DecodingSteps) -> dict[str, Any]:
+    """Convert decoding steps to JSON."""
+    labels, words = _labels(decoding.tokens)
+    candidates = []
+    for step in decoding.candidates:
+        # The markers of the generated tokens show which tokenizer made the candidates, too.
+        texts = _labels([*decoding.tokens, *(token for token, _ in step)])[0][len(labels) :]
+        probabilities = (round(float(probability), 4) for _, probability in step)
+        candidates.append([list(pair) for pair in zip(texts, probabilities, strict=True)])
+    return {"tokens": labels, "words": words, "candidates": candidates}
+
+
+def _labels(tokens: Sequence[str]) -> tuple[list[str], str]:
+    """Return tokens without markers of subwords, and a 1 for each that begins a word."""
+    labels = token_labels(tokens)
+    return [label.text for label in labels], "".join("01"[label.begins_word] for label in labels)
+
+
+def _read(name: str) -> str:
+    """Read one of the files that a page is made of."""
+    folder = files("transformer_blocks.explorer").joinpath("page")
+    return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+def _variables() -> str:
+    """Write the palettes as CSS variables, the light one for documents without a theme."""
+    rules = []
+    for theme, palette in PALETTES.items():
+        selector = ":root" if theme == "light" else f':root[data-theme="{theme}"]'
+        names = ("background", "panel", "text", "muted", "accent")
+        values = "; ".join(f"--{name}: {getattr(palette, name)}" for name in names)
+        rules.append(f"{selector} {{ {values} }}")
+    return "\n".join(rules)
 
 
 def _as_script_data(content: object) -> str:

@@ -1,0 +1,64 @@
+// Main: what all views share, and the first drawing.
+
+function render(isNew = false) {
+  const view = views[state.view];
+  for (const [name, {sections}] of Object.entries(views)) {
+    for (const section of sections) $(section).hidden = name !== state.view;
+  }
+  for (const [a, option] of [...$("attentions").children].entries()) mark(option, a === state.attention);
+  for (const [i, option] of [...$("views").children].entries()) mark(option, Object.keys(views)[i] === state.view);
+  $("lead").textContent = view.lead();
+  if (isNew) view.measure();
+  view.draw(isNew);
+  drawWhy();
+}
+
+function mark(option, isChecked) {
+  option.setAttribute("aria-checked", String(isChecked));
+  option.tabIndex = isChecked ? 0 : -1;
+}
+
+// Fill a group of radio buttons, which arrow keys move through.
+function fillRadioGroup(group, names, choose) {
+  names.forEach((textContent, i) => {
+    const option = make("button", {type: "button", role: "radio", textContent});
+    option.addEventListener("click", () => choose(i));
+    option.addEventListener("keydown", event => {
+      const move = ARROWS[event.key];
+      if (!move) return;
+      event.preventDefault();
+      const next = wrap(i + move[0] + move[1], names.length);
+      choose(next);
+      group.children[next].focus();
+    });
+    group.append(option);
+  });
+}
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  try { localStorage.setItem("transformer_blocks.theme", name); } catch { /* a sandboxed frame */ }
+  markTheme();
+  render(true);
+}
+const markTheme = () => $("theme").setAttribute("aria-pressed", String(theme() === "dark"));
+
+document.addEventListener("keydown", event => {
+  if (!$("shortcuts").checked) return;
+  if (event.ctrlKey !== event.altKey || event.metaKey) return;  // both together are AltGr
+  if (event.key === "[" || event.key === "]") select({attention: wrap(state.attention + (event.key === "]" ? 1 : -1), attentions.length)});
+  else if (event.key === "p" && state.view === "map") togglePin();
+});
+$("theme").addEventListener("click", () => setTheme(theme() === "dark" ? "light" : "dark"));
+window.addEventListener("resize", () => render(true));
+window.addEventListener("popstate", () => { readAddress(); render(true); });
+
+fillRadioGroup($("views"), Object.values(views).map(view => view.name), i => {
+  select({view: Object.keys(views)[i]});
+  render(true);
+});
+fillRadioGroup($("attentions"), attentions.map(attention => attention.name), i => select({attention: i}));
+readAddress();
+markTheme();
+render(true);
+document.documentElement.dataset.ready = "true";

@@ -1,0 +1,96 @@
+// State: what is selected. It is part of the address, so that a link restores it and "back" undoes.
+
+const views = {};  // by name, see main.js
+
+const state = {
+  view: "map",      // "story" or "map"
+  attention: 0,     // index of the attention maps
+  layer: 0,
+  head: 0,          // column of the overview: a head, the mean or rollout
+  heads: [],        // columns that the story shows together
+  row: 0,           // selected query
+  column: 0,        // selected key
+  isLocked: false,  // whether a pointer that moves over tokens or cells leaves the selection as it is
+  pin: null,        // {attention, layer, head}: the head to which the selected one is compared
+};
+
+// What a page shows first: of a decoder the last layer's mean cross-attention.
+function setDefaults() {
+  const cross = attentions.findLastIndex(attention => attention.isDecoding && !attention.isSelf);
+  state.attention = Math.max(0, cross >= 0 ? cross : attentions.findIndex(attention => attention.isDecoding));
+  const attention = attentions[state.attention];
+  state.view = data.decoding && attention.isDecoding ? "story" : "map";
+  state.layer = attention.layers - 1;
+  state.head = attention.heads;
+  state.heads = [attention.heads];
+  state.row = state.column = 0;
+  state.isLocked = false;
+  state.pin = null;
+}
+
+const clampIndex = (text, below) => Math.max(0, Math.min(below - 1, Number.parseInt(text, 10) || 0));
+
+function readAddress() {
+  setDefaults();
+  const parameters = new URLSearchParams(location.hash.slice(1)), read = name => parameters.get(name);
+  if (read("v") in views) state.view = read("v");
+  if (parameters.has("a")) state.attention = clampIndex(read("a"), attentions.length);
+  const attention = attentions[state.attention];
+  state.layer = clampIndex(read("l") ?? attention.layers - 1, attention.layers);
+  state.head = clampIndex(read("h") ?? attention.heads, columnsOf(attention));
+  const heads = (read("hs") ?? String(state.head)).split(".").filter(text => text !== "");
+  state.heads = [...new Set(heads.map(text => clampIndex(text, columnsOf(attention))))];
+  state.row = clampIndex(read("q"), attention.rows);
+  state.column = clampIndex(read("k"), attention.columns);
+  state.isLocked = read("lock") === "1";
+  const pin = (read("pin") ?? "").split(".");
+  if (pin.length === 3) {
+    const a = clampIndex(pin[0], attentions.length);
+    const place = {attention: a, layer: clampIndex(pin[1], attentions[a].layers), head: clampIndex(pin[2], columnsOf(attentions[a]))};
+    if (a === state.attention) state.pin = place;
+  }
+}
+
+function addressOf({view, attention, layer, head, heads, row, column, isLocked, pin}) {
+  return `#v=${view}&a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
+    (isLocked ? "&lock=1" : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "");
+}
+
+let addressTimer = 0, isRecorded = false;
+// Delayed: browsers limit how often a page may do this. Changes in quick succession are one entry
+// of the history; what a pointer only passes over is none.
+function updateAddress(record) {
+  isRecorded ||= record;
+  clearTimeout(addressTimer);
+  addressTimer = setTimeout(() => {
+    const address = addressOf(state), record = isRecorded;
+    isRecorded = false;
+    if (address === location.hash) return;
+    try {
+      if (record) history.pushState(null, "", address);
+      else history.replaceState(null, "", address);
+    } catch { /* a frame without an address */ }
+  }, 200);
+}
+
+// Change the selection. With `record`, "back" undoes the change.
+function select(change, {record = true} = {}) {
+  const isNew = change.attention !== undefined && change.attention !== state.attention;
+  if (change.head !== undefined && change.heads === undefined) change = {...change, heads: [change.head]};
+  Object.assign(state, change);
+  const attention = attentions[state.attention];
+  if (isNew) {
+    state.pin = null;
+    if (change.head === undefined) state.head = attention.heads;  // the mean: heads of different stacks have nothing in common
+    if (change.heads === undefined) state.heads = [state.head];
+  }
+  state.layer = Math.min(state.layer, attention.layers - 1);
+  state.head = Math.min(state.head, columnsOf(attention) - 1);
+  state.row = Math.min(state.row, attention.rows - 1);
+  state.column = Math.min(state.column, attention.columns - 1);
+  render(isNew);
+  updateAddress(record);
+}
+
+const ARROWS = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
+const wrap = (x, n) => (x + n) % n;

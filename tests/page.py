@@ -1,0 +1,121 @@
+"""What the tests of the explorer's page share: a small page, and the page in a browser."""
+
+import base64
+import io
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.image import imread
+from torch import Tensor
+
+from transformer_blocks import causal_mask
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
+from transformer_blocks.explorer.style import PALETTES, Theme
+
+SOURCE = ["▁猫", "が", "眠る", "。", "</s>"]
+TARGET = ["▁the", "▁cat", "▁sleeps", "</s>"]
+HOSTILE = [
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 2'>",
+    "\"';&<b>",
+    "\u2028{{script}}",
+]
+
+
+def weights(*shape: int, mask: Tensor | None = None) -> Tensor:
+    scores = 2 * torch.randn(shape)
+    if mask is not None:
+        scores = scores.masked_fill(mask, -torch.inf)
+    return scores.softmax(dim=-1)
+
+
+def make_explorer() -> Explorer:
+    torch.manual_seed(0)
+    mask = causal_mask(4)
+    candidates = [[(word, 0.9), ("▁a", 0.05), ("▁dog", 0.02)] for word in TARGET]
+    return Explorer(
+        [
+            AttentionMaps("Encoder self-attention", weights(2, 3, 5, 5), SOURCE),
+            AttentionMaps(
+                "Decoder self-attention",
+                weights(2, 3, 4, 4, mask=mask),
+                ["<s>", *TARGET[:-1]],
+                mask=mask,
+                is_decoding=True,
+            ),
+            AttentionMaps("Cross-attention", weights(2, 3, 4, 5), TARGET, SOURCE, is_decoding=True),
+        ],
+        "猫が眠る。 → the cat sleeps",
+        DecodingSteps(TARGET, candidates),
+    )
+
+
+def data_of(html: str) -> dict[str, Any]:
+    text = re.search(r'<script type="application/json" id="data">(.*?)</script>', html)
+    assert text is not None
+    content: dict[str, Any] = json.loads(text[1])
+    return content
+
+
+def colour(theme: Theme, part: float) -> Any:
+    """Compute the colour of a weight, given as a part of the largest."""
+    ramp = np.array([[int(x[i : i + 2], 16) for i in (1, 3, 5)] for x in PALETTES[theme].weights])
+    place = part * (len(ramp) - 1)
+    index = min(int(place), len(ramp) - 2)
+    return ramp[index] + (place - index) * (ramp[index + 1] - ramp[index])
+
+
+class Opened:
+    """A page opened offline, with its requests and console messages."""
+
+    def __init__(self, browser: Any, file: Path, explorer: Explorer, **options: Any) -> None:
+        self.explorer = explorer
+        explorer.save(file)
+        self.address = file.as_uri()
+        self.context = browser.new_context(offline=True, accept_downloads=True, **options)
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.messages: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.go()
+
+    def go(self, place: str = "") -> None:
+        self.page.goto("about:blank")
+        self.page.goto(self.address + place)
+        self.page.wait_for_selector("html[data-ready]")
+
+    def text(self, selector: str) -> str:
+        return str(self.page.inner_text(selector))
+
+    def numbers(self) -> Any:
+        """Read the table of the selected head as numbers from 0 to 1."""
+        if not self.page.evaluate("document.getElementById('weights').open"):
+            self.page.click("summary")
+            self.page.wait_for_selector("#table td")
+        cells = self.page.eval_on_selector_all("#table td", "cells => cells.map(c => c.innerText)")
+        columns = len(self.page.query_selector_all("#table thead th")) - 1
+        values = [float(cell.replace(" %", "").replace("\u00a0", "")) / 100 for cell in cells]
+        return np.array(values).reshape(-1, columns)
+
+    def cell(self, row: int, column: int) -> Any:
+        """Crop a cell of the map, without its borders: pixels of shape (height, width, RGB)."""
+        address = self.page.evaluate("document.getElementById('map').toDataURL()")
+        image = imread(io.BytesIO(base64.b64decode(address.partition(",")[2])))
+        box = self.page.evaluate("window.explorerLayout()")
+        left, top = box["left"] + column * box["cell"], box["top"] + row * box["cell"]
+        rows = slice(math.ceil(top) + 3, math.floor(top + box["cell"]) - 3)
+        columns = slice(math.ceil(left) + 3, math.floor(left + box["cell"]) - 3)
+        return 255 * image[rows, columns, :3]
+
+    def download(self, button: str) -> bytes:
+        with self.page.expect_download() as info:
+            self.page.click(button)
+        path = info.value.path()
+        return Path(path).read_bytes()
