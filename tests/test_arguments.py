@@ -73,6 +73,7 @@ from transformer_blocks.inspection import (
     check_loss,
     check_search,
     check_soundness,
+    head_patterns,
 )
 
 HOME = Path(transformer_blocks.__file__).parent
@@ -727,6 +728,18 @@ CALLS: dict[str, Call] = {
             "tolerance": TOLERANCE,
         },
     ),
+    "head_patterns": Call(
+        head_patterns,
+        {
+            "weights": vectors(H, L, S, width=False, weights=False),
+            "keys": Argument(["a"] * S, ("a" * S, 1, ["a"], torch.ones(S))),
+            "mask": Argument(
+                torch.zeros(L, S, dtype=torch.bool),
+                ("causal", True, torch.ones(L, S), torch.zeros(S, dtype=torch.bool)),
+            ),
+            "self_attention": FLAG,
+        },
+    ),
     "check_search": Call(
         check_search, {"search": Argument(greedy_search, ("beam", nn.Module, None, 1))}
     ),
@@ -745,6 +758,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Soundness", "Trace"),
     *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
     *(
+        "Arithmetic",
         "AttentionMaps",
         "DecodingSteps",
         "Explorer",
@@ -752,6 +766,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "save_explorer",
         "plot_attention",
         "plot_heads",
+        "reproduces",
     ),
     *("Exhibit", "Examination", "examine", "exhibits"),
     "compile_steps",  # which takes minutes

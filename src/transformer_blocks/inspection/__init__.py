@@ -2,7 +2,8 @@
 
 Attention weights are the part of a Transformer that is easiest to interpret: they show which keys
 each query attends to. :func:`~transformer_blocks.record_attention` collects them for any model, of
-these blocks or of another library. :func:`explain_mask` shows which positions a mask hides and why.
+these blocks or of another library. :func:`head_patterns` names heads whose weights follow a simple
+rule. :func:`explain_mask` shows which positions a mask hides and why.
 :func:`trace_shapes` lists the shapes in a forward pass and finds the module that fails.
 :func:`ablate` removes parts of a trained model, to measure what they contribute.
 :func:`check_soundness` finds mistakes that raise no error, in any model: it checks twelve
@@ -16,6 +17,7 @@ Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 
 # ruff: noqa: I001  (in teaching order)
 from transformer_blocks.inspection.recorder import record_attention
+from transformer_blocks.inspection.patterns import head_patterns
 from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
 from transformer_blocks.inspection.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.ablation import ablate
@@ -39,6 +41,7 @@ __all__ = [
     "check_search",
     "check_soundness",
     "explain_mask",
+    "head_patterns",
     "record_attention",
     "trace_shapes",
 ]

@@ -1,0 +1,238 @@
+"""Patterns: names for attention heads whose weights follow a simple rule.
+
+Many heads of a trained Transformer attend to a position that can be named without knowing the
+sentence: the previous token, the token itself, a separator at the end, or all positions alike ("An
+Analysis of BERT's Attention", Clark et al. 2019, https://arxiv.org/abs/1906.04341, section 3), or
+the first token ("Efficient Streaming Language Models with Attention Sinks", Xiao et al. 2023,
+https://arxiv.org/abs/2309.17453). :func:`head_patterns` names such heads.
+
+A name describes the weights for one sequence. It does not say what the head contributes to the
+output; :func:`~transformer_blocks.inspection.ablate` measures that.
+"""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._checks import check_boolean, check_flag, check_tensor, raise_type_error
+
+END_TOKENS = {"</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"}
+FEWEST_KEYS = 3  # of a query that counts: the weights of two keys are nearly determined
+
+
+class Pattern(NamedTuple):
+    """A rule that names heads.
+
+    Attributes:
+        name: The name of the heads that satisfy the rule.
+        rule: The rule as a sentence, with the threshold.
+        threshold: The smallest number of a head that satisfies the rule.
+        measure: Function that computes a number for each head from the weights in float64, of shape
+            (H, L, S), the positions that are not masked, of shape (L, S), and the tokens of the
+            keys or None. The numbers are NaN where the rule does not apply.
+        of_self_attention: Whether the rule is applied to self-attention.
+        of_cross_attention: Whether the rule is applied to cross-attention.
+    """
+
+    name: str
+    rule: str
+    threshold: float
+    measure: Callable[[Tensor, Tensor, Sequence[str] | None], Tensor]
+    of_self_attention: bool
+    of_cross_attention: bool
+
+
+@torch.no_grad()
+def head_patterns(
+    weights: Tensor,
+    *,
+    keys: Sequence[str] | None = None,
+    mask: Tensor | None = None,
+    self_attention: bool = True,
+) -> list[str | None]:
+    """Name the heads of a layer whose attention weights follow a simple rule.
+
+    A head gets the name of the first rule that it satisfies, in this order:
+
+    - *previous token*, in self-attention: The mean weight on the previous token is at least 0.5,
+      over the queries with at least 3 keys.
+    - *itself*, in self-attention: The mean weight on the query's own token is at least 0.5, over
+      the queries with at least 3 keys.
+    - *next token*, in self-attention: The mean weight on the next token is at least 0.5, over the
+      queries with at least 3 keys.
+    - *first token*, in self-attention: The mean weight on the first token is at least 0.5, over the
+      queries with at least 3 keys.
+    - *end of sentence*: The mean weight on the end token and the punctuation before it is at least
+      0.5, over the queries for which these are at most a third of the keys.
+    - *broad*: The entropy of the weights, divided by that of equal weights, has a mean of at least
+      0.8, over the queries with at least 3 keys.
+    - *diagonal*, in cross-attention: The positions of the queries and those of their keys with the
+      largest weight have a correlation of at least 0.9, over the queries with at least 3 keys, of
+      which there are at least 4.
+
+    Masked keys do not count in any rule. Apart from the last rule, at least two queries must count.
+
+    Args:
+        weights: Attention weights, of shape (H, L, S). In self-attention with L < S, the last query
+            has the position of the last key.
+        keys: The S tokens of the keys; without them, no head is named *end of sentence*.
+        mask: Boolean mask of shape (L, S), where True hides. Pass the causal mask where attention
+            is causal.
+        self_attention: Whether queries and keys are positions of the same sequence.
+
+    Returns:
+        For each head, its name, or None if it satisfies no rule.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the shapes do not fit.
+
+    Example:
+        >>> previous = torch.eye(5).roll(-1, dims=1)  # each token attends to the one before
+        >>> equal = torch.full((5, 5), 1 / 5)
+        >>> head_patterns(torch.stack([previous, equal, 0.4 * previous + 0.6 * torch.eye(5)]))
+        ['previous token', 'broad', 'itself']
+    """
+    check_tensor("weights", weights)
+    check_flag(self_attention=self_attention)
+    if weights.dim() != 3 or not weights.is_floating_point():
+        raise ValueError(
+            "weights must be floating-point numbers of shape (H, L, S), "
+            f"got {weights.dtype} of shape {tuple(weights.shape)}"
+        )
+    size = tuple(weights.shape[1:])
+    if isinstance(keys, str) or not isinstance(keys, Sequence | None):
+        raise_type_error("keys", "a sequence of strings", keys)
+    if keys is not None and len(keys) != size[1]:
+        raise ValueError(f"keys must be the S = {size[1]} tokens of the keys, got {len(keys)}")
+    if mask is not None:
+        check_boolean("mask", mask)
+        if tuple(mask.shape) != size:
+            raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
+    unmasked = torch.ones(size, dtype=torch.bool) if mask is None else ~mask.cpu()
+    names: list[str | None] = [None] * len(weights)
+    weights = weights.detach().double().cpu()
+    for pattern in PATTERNS:
+        if pattern.of_self_attention if self_attention else pattern.of_cross_attention:
+            numbers = pattern.measure(weights, unmasked, keys).tolist()
+            for head, number in enumerate(numbers):
+                if names[head] is None and number >= pattern.threshold:  # false for NaN
+                    names[head] = pattern.name
+    return names
+
+
+def _weight_at(distance: int) -> Callable[[Tensor, Tensor, Sequence[str] | None], Tensor]:
+    """Build the measure of the weight on the key at a distance from the query."""
+
+    def measure(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
+        length, key_length = unmasked.shape
+        positions = torch.arange(length)[:, None] + key_length - length
+        return _mean_weight(weights, unmasked, torch.arange(key_length) == positions + distance)
+
+    return measure
+
+
+def _weight_on_first(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
+    targets = torch.zeros_like(unmasked)
+    targets[:, :1] = True
+    return _mean_weight(weights, unmasked, targets)
+
+
+def _weight_on_end(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
+    targets = torch.zeros_like(unmasked)
+    used = unmasked.any(dim=0).tolist()  # not padding, which follows the end
+    for position in reversed([each for each, is_used in enumerate(used) if is_used]):
+        if keys is None or not _is_end(keys[position]):
+            break
+        targets[:, position] = True
+    return _mean_weight(weights, unmasked, targets)
+
+
+def _is_end(token: str) -> bool:
+    """Return whether a token is an end token or punctuation."""
+    text = token.strip("▁Ġ ")  # the marks of spaces in subwords
+    is_punctuation = bool(text) and all(unicodedata.category(each)[0] == "P" for each in text)
+    return text in END_TOKENS or is_punctuation
+
+
+def _mean_weight(weights: Tensor, unmasked: Tensor, targets: Tensor) -> Tensor:
+    """Compute the mean of the weight on target keys, for each head.
+
+    A query counts if it has a target, and if its targets are at most a third of its keys.
+    """
+    targets = targets & unmasked
+    count = targets.sum(dim=-1)
+    counts = (count > 0) & (unmasked.sum(dim=-1) >= FEWEST_KEYS * count)
+    return _mean((weights * targets).sum(dim=-1), counts)
+
+
+def _entropy(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
+    """Compute the mean entropy of the weights, relative to that of equal weights."""
+    numbers = unmasked.sum(dim=-1)
+    largest = numbers.clamp(min=2).double().log()
+    entropies = -torch.xlogy(weights, weights).masked_fill(~unmasked, 0.0).sum(dim=-1)
+    return _mean(entropies / largest, numbers >= FEWEST_KEYS)
+
+
+def _mean(numbers: Tensor, counts: Tensor) -> Tensor:
+    """Compute the mean of the numbers (H, L) of the queries that count; NaN if fewer than two."""
+    return (
+        numbers[:, counts].mean(dim=-1)
+        if counts.sum() >= 2
+        else torch.full((len(numbers),), torch.nan)
+    )
+
+
+def _correlation(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
+    """Compute the correlation of the positions of queries and of their keys of largest weight."""
+    counts = unmasked.sum(dim=-1) >= FEWEST_KEYS
+    best = weights.masked_fill(~unmasked, -1.0).argmax(dim=-1)[:, counts].double()  # (H, queries)
+    if best.shape[1] < 4:
+        return torch.full((len(weights),), torch.nan)
+    queries = torch.arange(len(counts))[counts].double()
+    queries, best = queries - queries.mean(), best - best.mean(dim=-1, keepdim=True)
+    return best @ queries / (best.norm(dim=-1) * queries.norm())  # NaN if all keys are the same
+
+
+_WEIGHT = "The mean weight on {} is at least 0.5, over the queries with at least 3 keys."
+
+PATTERNS = (
+    Pattern(
+        "previous token", _WEIGHT.format("the previous token"), 0.5, _weight_at(-1), True, False
+    ),
+    Pattern("itself", _WEIGHT.format("the query's own token"), 0.5, _weight_at(0), True, False),
+    Pattern("next token", _WEIGHT.format("the next token"), 0.5, _weight_at(1), True, False),
+    Pattern("first token", _WEIGHT.format("the first token"), 0.5, _weight_on_first, True, False),
+    Pattern(
+        "end of sentence",
+        "The mean weight on the end token and the punctuation before it is at least 0.5, over the "
+        "queries for which these are at most a third of the keys.",
+        0.5,
+        _weight_on_end,
+        True,
+        True,
+    ),
+    Pattern(
+        "broad",
+        "The entropy of the weights, divided by that of equal weights, has a mean of at least 0.8, "
+        "over the queries with at least 3 keys.",
+        0.8,
+        _entropy,
+        True,
+        True,
+    ),
+    Pattern(
+        "diagonal",
+        "The positions of the queries and those of their keys with the largest weight have a "
+        "correlation of at least 0.9, over the queries with at least 3 keys, of which there are at "
+        "least 4.",
+        0.9,
+        _correlation,
+        False,
+        True,
+    ),
+)
+"""The rules of :func:`head_patterns`, in their order."""

@@ -1,0 +1,135 @@
+"""A head is named by the first rule that its weights satisfy, and by the weights alone."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_blocks import causal_mask
+from transformer_blocks.inspection import head_patterns
+from transformer_blocks.inspection.patterns import PATTERNS
+
+LENGTH = 8
+WORDS = ["the", "cat", "eats", "the", "fish", "today", ".", "</s>"]
+
+
+def one_hot(positions: list[int], size: int = LENGTH) -> Tensor:
+    return torch.eye(size)[positions]
+
+
+def at_distance(distance: int) -> Tensor:
+    return one_hot([min(max(row + distance, 0), LENGTH - 1) for row in range(LENGTH)])
+
+
+EQUAL = torch.full((LENGTH, LENGTH), 1 / LENGTH)
+CONSTRUCTED = {
+    "previous token": at_distance(-1),
+    "itself": at_distance(0),
+    "next token": at_distance(1),
+    "first token": one_hot([0] * LENGTH),
+    "end of sentence": 0.3 * one_hot([6] * LENGTH) + 0.7 * one_hot([7] * LENGTH),
+    "broad": EQUAL,
+}
+
+
+@given(share=st.floats(0.56, 1.0), order=st.permutations(list(CONSTRUCTED)))
+def test_constructed_weights_get_their_names_in_any_order_of_heads(
+    share: float, order: list[str]
+) -> None:
+    weights = torch.stack([share * CONSTRUCTED[name] + (1 - share) * EQUAL for name in order])
+    assert head_patterns(weights, keys=WORDS) == order
+
+
+@given(share=st.floats(0.0, 0.3), name=st.sampled_from([*CONSTRUCTED][:5]))
+def test_below_half_of_the_weight_a_position_names_no_head(share: float, name: str) -> None:
+    weights = share * CONSTRUCTED[name] + (1 - share) * EQUAL
+    assert head_patterns(weights[None], keys=WORDS) in (["broad"], [None])
+    elsewhere = one_hot([(row + 3) % LENGTH for row in range(LENGTH)])
+    found = head_patterns((share * CONSTRUCTED[name] + (1 - share) * elsewhere)[None], keys=WORDS)
+    assert found == [None]
+
+
+def test_masked_keys_and_rows_that_are_nearly_determined_do_not_count() -> None:
+    mask = causal_mask(LENGTH)
+    equal = (~mask).float() / (~mask).sum(-1, keepdim=True)
+    assert head_patterns(equal[None], mask=mask, keys=WORDS) == ["broad"]
+    wrong_at_first = at_distance(-1)
+    wrong_at_first[:2] = one_hot([0, 1])
+    assert head_patterns(wrong_at_first[None], mask=mask) == ["previous token"]
+    assert head_patterns(torch.eye(3)[None], mask=causal_mask(3)) == [None]  # one row counts
+    assert head_patterns(torch.full((1, 2, 2), 0.5)) == [None]  # two keys are too few
+    assert head_patterns(torch.zeros(1, 4, 4), mask=torch.ones(4, 4, dtype=torch.bool)) == [None]
+    # What is masked is not read, not even NaN.
+    masked = equal.masked_fill(mask, 0.0)
+    assert head_patterns(masked.masked_fill(mask, math.nan)[None], mask=mask)[0] in ("broad", None)
+
+
+def test_the_end_of_the_sentence_is_before_padding_and_needs_its_tokens() -> None:
+    words = [*WORDS[:-2], "▁。", "</s>", "<pad>", "<pad>"]
+    padding = torch.zeros(10, 10, dtype=torch.bool)
+    padding[:, 8:] = True
+    weights = one_hot([6, 7] * 5, 10)[None]
+    assert head_patterns(weights, keys=words, mask=padding) == ["end of sentence"]
+    crossing = head_patterns(weights, keys=words, mask=padding, self_attention=False)
+    assert crossing == ["end of sentence"]
+    assert head_patterns(weights, mask=padding) == [None]
+    assert head_patterns(weights, keys=["a"] * 10, mask=padding) == [None]
+    # Two of four keys have half of equal weights: that is broad.
+    assert head_patterns(torch.full((1, 3, 4), 0.25), keys=["a", "b", ".", "</s>"]) == ["broad"]
+
+
+def test_positions_name_heads_of_self_attention_and_the_diagonal_heads_of_cross_attention() -> None:
+    forward = one_hot([0, 2, 3, 3, 5], 6)[None]
+    assert head_patterns(forward, self_attention=False) == ["diagonal"]
+    assert head_patterns(forward.flip(1), self_attention=False) == [None]
+    assert head_patterns(forward[:, :3], self_attention=False) == [None]  # too few queries
+    assert head_patterns(one_hot([3] * 5, 6)[None], self_attention=False) == [None]
+    assert head_patterns(torch.eye(5)[None], self_attention=False) == ["diagonal"]
+    assert head_patterns(torch.eye(5)[None]) == ["itself"]
+    # With a cache, the last query has the position of the last key.
+    assert head_patterns(one_hot([3, 4, 5, 6])[None]) == ["previous token"]
+
+
+def test_the_first_of_several_rules_names_the_head() -> None:
+    half = 0.5 * at_distance(-1) + 0.5 * at_distance(0)
+    assert head_patterns(half[None]) == ["previous token"]
+    names = [pattern.name for pattern in PATTERNS]
+    assert len(set(names)) == len(names)
+
+
+def test_every_rule_states_its_threshold_and_is_documented_in_its_order() -> None:
+    text = " ".join((head_patterns.__doc__ or "").split())
+    places = []
+    for pattern in PATTERNS:
+        assert f"at least {pattern.threshold}" in pattern.rule
+        where = {(True, False): ", in self-attention", (False, True): ", in cross-attention"}
+        use = where.get((pattern.of_self_attention, pattern.of_cross_attention), "")
+        places.append(text.index(f"- *{pattern.name}*{use}: {pattern.rule}"))
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"weights": [[[1.0]]]}, TypeError, "^weights must be a tensor, got list"),
+        (
+            {"weights": torch.ones(4, 4)},
+            ValueError,
+            r"^weights must be .* of shape \(H, L, S\), got",
+        ),
+        ({"keys": "abcdefgh"}, TypeError, "^keys must be a sequence of strings, got keys="),
+        ({"keys": ["a"]}, ValueError, r"^keys must be the S = 8 tokens of the keys, got 1$"),
+        ({"mask": torch.zeros(8, 8)}, TypeError, "^mask must be bool"),
+        ({"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(8, 8\), got"),
+        ({"self_attention": 1}, TypeError, "^self_attention must be True or False, got"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    change: dict[str, object], error: type[Exception], message: str
+) -> None:
+    arguments = {"weights": EQUAL[None]} | change
+    with pytest.raises(error, match=message):
+        head_patterns(**arguments)  # type: ignore[arg-type]
