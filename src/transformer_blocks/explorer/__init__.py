@@ -5,21 +5,25 @@ overview of all layers and heads, an enlarged map of the selected head, lines fr
 keys that it attends to, the difference of two heads, and the decoding steps of a translation with
 the most probable tokens of each. The file can be opened without a network connection.
 :func:`explore` runs a model and makes this page in one call.
-:func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
+:class:`Arithmetic` holds the queries, keys and values from which the page shows how a weight was
+computed. :func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
 
 Next: :mod:`transformer_blocks.museum`, published faults and the checks that find them.
 """
 
+from transformer_blocks.explorer.arithmetic import Arithmetic, reproduces
 from transformer_blocks.explorer.explore import explore
 from transformer_blocks.explorer.page import AttentionMaps, DecodingSteps, Explorer, save_explorer
 from transformer_blocks.explorer.plots import plot_attention, plot_heads
 
 __all__ = [
+    "Arithmetic",
     "AttentionMaps",
     "DecodingSteps",
     "Explorer",
     "explore",
     "plot_attention",
     "plot_heads",
+    "reproduces",
     "save_explorer",
 ]

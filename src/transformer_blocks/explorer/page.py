@@ -15,11 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_blocks.explorer.arithmetic import (
+    TOLERANCE,
+    Arithmetic,
+    find_difference,
+    is_causal,
+    serialize_arithmetic,
+    serialize_lines,
+)
 from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.style import LINES, PALETTES
 from transformer_blocks.explorer.tokens import token_labels
+from transformer_blocks.inspection.patterns import PATTERNS, head_patterns
+from transformer_blocks.masks import causal_mask
 
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
+ARITHMETIC_KILOBYTES = 400  # so that a page stays below a megabyte
 FAMILY = "explorer"  # font family of the embedded fonts
 STYLES = ("page", "story", "overview", "map", "why", "poster")
 SCRIPTS = ("data", "style", "state", "scene", *STYLES[1:], "main")  # in this order, in one scope
@@ -37,10 +48,15 @@ class AttentionMaps:
         mask: Boolean mask of shape (L, S), where True hides; masked positions are hatched.
         is_decoding: Whether the queries are the decoding steps in the page's
             :class:`DecodingSteps`.
+        arithmetic: The queries, keys and values from which the weights were computed, to show how
+            each weight arises; see :func:`~transformer_blocks.explorer.reproduces`.
+        query_axis: Name of the axis of the queries.
+        key_axis: Name of the axis of the keys.
 
     Raises:
         TypeError: If ``mask`` is not boolean.
-        ValueError: If shapes do not fit, or a weight is not a number from 0 to 1.
+        ValueError: If shapes do not fit, a weight is not a number from 0 to 1, or ``arithmetic``
+            does not reproduce the weights.
     """
 
     name: str
@@ -49,6 +65,9 @@ class AttentionMaps:
     keys: Sequence[str] | None = None
     mask: Tensor | None = None
     is_decoding: bool = False
+    arithmetic: Arithmetic | None = None
+    query_axis: str = "query"
+    key_axis: str = "key"
 
     def __post_init__(self) -> None:
         size = len(self.queries), len(self.key_tokens)
@@ -68,6 +87,13 @@ class AttentionMaps:
             raise TypeError(f"mask must be bool, got dtype={self.mask.dtype}")
         if self.mask is not None and tuple(self.mask.shape) != size:
             raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(self.mask.shape)}")
+        if self.arithmetic is not None:
+            difference, _ = find_difference(self.arithmetic, self.weights, self.mask)
+            if difference > TOLERANCE:
+                raise ValueError(
+                    f"arithmetic of {self.name!r} must reproduce its weights to {TOLERANCE}, got "
+                    + (f"a difference of {difference:.4f}" if difference <= 1 else "other shapes")
+                )
 
     def __repr__(self) -> str:
         """Show the name and the shape instead of every weight."""
@@ -86,6 +112,9 @@ class DecodingSteps:
     Args:
         tokens: The generated tokens, one per decoding step.
         candidates: For each step, the most probable tokens with their probabilities.
+        layers: For each layer of the decoder, and for each step, the most probable tokens if the
+            output layer read this layer's output, with their probabilities (the logit lens:
+            "interpreting GPT: the logit lens", nostalgebraist 2020).
 
     Raises:
         ValueError: If there are no tokens, or not one list of candidates per token, or if a
@@ -94,14 +123,19 @@ class DecodingSteps:
 
     tokens: Sequence[str]
     candidates: Sequence[Sequence[tuple[str, float]]] = field(repr=False)
+    layers: Sequence[Sequence[Sequence[tuple[str, float]]]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.tokens or len(self.tokens) != len(self.candidates):
+        for lists in (self.candidates, *(self.layers or ())):
+            self._check(lists)
+
+    def _check(self, lists: Sequence[Sequence[tuple[str, float]]]) -> None:
+        if not self.tokens or len(self.tokens) != len(lists):
             raise ValueError(
                 "decoding steps must have candidates for each of their tokens, got "
-                f"{len(self.tokens)} tokens and {len(self.candidates)} lists"
+                f"{len(self.tokens)} tokens and {len(lists)} lists"
             )
-        for candidates in self.candidates:
+        for candidates in lists:
             for token, probability in candidates:
                 if not 0 <= probability <= 1:  # also true for NaN
                     raise ValueError(
@@ -119,6 +153,8 @@ class Explorer:
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
         model: Name of the model, which saved pictures show.
+        arithmetic_kilobytes: Most kilobytes of the page that the arithmetic of all maps may take;
+            if it needs more, it is left out, and this is logged. None for no limit.
 
     Raises:
         ValueError: If there are no maps, or their queries do not match the decoding steps.
@@ -138,6 +174,7 @@ class Explorer:
     title: str = "Attention"
     decoding: DecodingSteps | None = None
     model: str = ""
+    arithmetic_kilobytes: int | None = field(default=ARITHMETIC_KILOBYTES, repr=False)
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -205,6 +242,7 @@ class Explorer:
         )
 
     def _content(self) -> dict[str, Any]:
+        maps = list(map(_serialize, self.maps))
         content: dict[str, Any] = {
             "levels": LEVELS,
             "model": self.model,
@@ -212,8 +250,20 @@ class Explorer:
                 "lines": LINES,
                 "palettes": {theme: palette._asdict() for theme, palette in PALETTES.items()},
             },
-            "maps": list(map(_serialize, self.maps)),
+            "maps": maps,
         }
+        names = {name for each in maps for layer in each["patterns"] for name in layer}
+        content["rules"] = {each.name: each.rule for each in PATTERNS if each.name in names}
+        shown = [
+            (number, (each.arithmetic, _rounded_weights(each), each.mask))
+            for number, each in enumerate(self.maps)
+            if each.arithmetic is not None
+        ]
+        found = serialize_arithmetic([each for _, each in shown], self.arithmetic_kilobytes)
+        for (number, _), arithmetic in zip(shown, found, strict=False):
+            maps[number]["arithmetic"] = arithmetic
+        if found and (lines := serialize_lines()):
+            content["lines"] = lines
         if self.decoding is not None:
             content["decoding"] = _serialize_steps(self.decoding)
         return content
@@ -226,6 +276,7 @@ def save_explorer(
     title: str = "Attention",
     decoding: DecodingSteps | None = None,
     model: str = "",
+    arithmetic_kilobytes: int | None = ARITHMETIC_KILOBYTES,
 ) -> None:
     """Save an :class:`Explorer` to one HTML file; if that fails, no partial file is left.
 
@@ -235,19 +286,20 @@ def save_explorer(
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
         model: Name of the model, which saved pictures show.
+        arithmetic_kilobytes: Most kilobytes of the page that the arithmetic of all maps may take;
+            see :class:`Explorer`.
 
     Raises:
         OSError: If the file cannot be written.
         ValueError: If there are no maps, or their queries do not match the decoding steps.
     """
-    Explorer(maps, title, decoding, model).save(path)
+    Explorer(maps, title, decoding, model, arithmetic_kilobytes).save(path)
 
 
 def _serialize(maps: AttentionMaps) -> dict[str, Any]:
     """Convert attention maps to JSON: 12 bits per weight, low bytes before high bytes."""
     layers, heads = maps.weights.shape[:2]
-    rounded = (maps.weights.detach().double().clamp(0, 1) * LEVELS).round()
-    numbers = rounded.to(torch.int32).flatten()
+    numbers = (_rounded_weights(maps) * LEVELS).round().to(torch.int32).flatten()
     planes = bytes((numbers & 255).tolist()) + bytes((numbers >> 8).tolist())
     queries, query_words = _labels(maps.queries)
     keys, key_words = _labels(maps.key_tokens)
@@ -259,10 +311,11 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
         "queryWords": query_words,
         "keys": keys,
         "keyWords": key_words,
-        "queryAxis": "query",
-        "keyAxis": "key",
         "isSelf": maps.keys is None,
         "isDecoding": maps.is_decoding,
+        "queryAxis": maps.query_axis,
+        "keyAxis": maps.key_axis,
+        "patterns": _name_heads(maps),
         "weights": base64.b64encode(zlib.compress(planes, 9)).decode(),
     }
     if maps.mask is not None:
@@ -274,13 +327,27 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
 def _serialize_steps(decoding: DecodingSteps) -> dict[str, Any]:
     """Convert decoding steps to JSON."""
     labels, words = _labels(decoding.tokens)
+    serialized: dict[str, Any] = {
+        "tokens": labels,
+        "words": words,
+        "candidates": _serialize_candidates(decoding, decoding.candidates),
+    }
+    if decoding.layers is not None:
+        serialized["layers"] = [_serialize_candidates(decoding, each) for each in decoding.layers]
+    return serialized
+
+
+def _serialize_candidates(
+    decoding: DecodingSteps, steps: Sequence[Sequence[tuple[str, float]]]
+) -> list[list[list[Any]]]:
     candidates = []
-    for step in decoding.candidates:
+    for step in steps:
         # The markers of the generated tokens show which tokenizer made the candidates, too.
-        texts = _labels([*decoding.tokens, *(token for token, _ in step)])[0][len(labels) :]
+        tokens = [*decoding.tokens, *(token for token, _ in step)]
+        texts = _labels(tokens)[0][len(decoding.tokens) :]
         probabilities = (round(float(probability), 4) for _, probability in step)
         candidates.append([list(pair) for pair in zip(texts, probabilities, strict=True)])
-    return {"tokens": labels, "words": words, "candidates": candidates}
+    return candidates
 
 
 def _labels(tokens: Sequence[str]) -> tuple[list[str], str]:
@@ -304,6 +371,22 @@ def _variables() -> str:
         values = "; ".join(f"--{name}: {getattr(palette, name)}" for name in names)
         rules.append(f"{selector} {{ {values} }}")
     return "\n".join(rules)
+
+
+def _rounded_weights(maps: AttentionMaps) -> Tensor:
+    """Round weights to the page's 12 bits."""
+    return (maps.weights.detach().double().clamp(0, 1) * LEVELS).round() / LEVELS
+
+
+def _name_heads(maps: AttentionMaps) -> list[list[str | None]]:
+    """Name the heads of each layer that follow a simple rule."""
+    mask = maps.mask
+    if mask is None and maps.keys is None and is_causal(maps.weights):
+        mask = causal_mask(len(maps.queries))
+    return [
+        head_patterns(layer, keys=maps.key_tokens, mask=mask, self_attention=maps.keys is None)
+        for layer in maps.weights
+    ]
 
 
 def _as_script_data(content: object) -> str:

@@ -1,0 +1,272 @@
+r"""Arithmetic: the queries, keys and values from which attention weights were computed.
+
+With them, the page can show how a single weight arises (equation 1 of the paper): the products of
+query and key, feature by feature, their sum, the scale, the mask, the softmax, and the weighted
+sum of the values. Not every attention is computed so. ALiBi adds a bias to the scores, additive
+attention uses a network instead of a dot product. The arithmetic is therefore accepted only where
+it reproduces the weights.
+
+On the page, a number is stored with 16 bits: as an integer from -32767 to 32767, and a step for
+each head, which the integer is multiplied by.
+"""
+
+import base64
+import inspect
+import json
+import logging
+import math
+import sys
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._checks import check_number, check_tensor
+from transformer_blocks.attention import masked_softmax
+from transformer_blocks.masks import causal_mask
+
+log = logging.getLogger(__name__)
+
+PARTS = {"queries": "query", "keys": "key", "values": "value"}  # on the page, and here
+LARGEST = 32767  # of 16 bits
+CHUNK = 2**16  # numbers that are compressed at once
+TOLERANCE = 2e-3
+"""Largest difference between recomputed and given weights, after rounding to 16 bits."""
+
+LINES = {
+    "scores": ("matmul_by_head(query * scale, key.", "Chapter 3: Queries, keys, values"),
+    "scale": ("scale = 1.0 / math.sqrt(", "Chapter 4: Why sqrt(d_k)"),
+    "mask": ("scores.masked_fill(mask &", "Chapter 5: Masks"),
+    "softmax": (".softmax(dim=-1).masked_fill(mask", "Chapter 1: One query reads a memory"),
+    "output": (
+        "matmul_by_head(apply_dropout(weights, dropout), value)",
+        "Chapter 2: A sentence attends to itself",
+    ),
+}
+"""For each step: a part of its line in :mod:`transformer_blocks.attention`, and its chapter."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arithmetic:
+    """The queries, keys and values from which the weights of attention maps were computed.
+
+    Args:
+        query: Query vectors, of shape (layers, H, L, d_k).
+        key: Key vectors, of shape (layers, H, S, d_k).
+        value: Value vectors, of shape (layers, H, S, d_v).
+        scale: Factor of the scores; 1 / sqrt(d_k) if not given.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the shapes do not fit, or a number is not finite.
+
+    Example:
+        >>> query, key, value = torch.randn(3, 1, 1, 3, 8).unbind()
+        >>> arithmetic = Arithmetic(query, key, value)
+        >>> reproduces(arithmetic, attention_weights(query, key))
+        True
+        >>> reproduces(arithmetic, attention_weights(query, key, scale=1.0))  # another scale
+        False
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        tensors = {"query": self.query, "key": self.key, "value": self.value}
+        for name, tensor in tensors.items():
+            check_tensor(name, tensor)
+        if self.scale is not None:
+            check_number(scale=self.scale)
+        query, key, value = (tuple(tensor.shape) for tensor in tensors.values())
+        fits = (
+            len(query) == len(key) == len(value) == 4
+            and query[:2] == key[:2] == value[:2]
+            and query[3] == key[3]
+            and key[2] == value[2]
+            and math.prod(query) * math.prod(key) * math.prod(value) > 0
+        )
+        if not fits:
+            raise ValueError(
+                "query, key and value must have shapes (layers, H, L, d_k), (layers, H, S, d_k) "
+                f"and (layers, H, S, d_v), got {query}, {key} and {value}"
+            )
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point():
+                raise TypeError(f"{name} must be a floating-point tensor, got dtype={tensor.dtype}")
+            if not tensor.isfinite().all():
+                raise ValueError(f"{name} must be finite, got NaN or infinity")
+        if not math.isfinite(self.factor):
+            raise ValueError(f"scale must be finite, got scale={self.scale}")
+
+    def __repr__(self) -> str:
+        """Show the shapes instead of every number."""
+        shapes = (f"{tuple(each.shape)}" for each in (self.query, self.key, self.value))
+        return f"Arithmetic(of shapes {', '.join(shapes)})"
+
+    @property
+    def factor(self) -> float:
+        """The factor of the scores."""
+        return 1.0 / math.sqrt(self.query.shape[-1]) if self.scale is None else float(self.scale)
+
+
+def reproduces(
+    arithmetic: Arithmetic,
+    weights: Tensor,
+    mask: Tensor | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+) -> bool:
+    """Return whether attention weights are those of equation 1 for given queries and keys.
+
+    The weights are recomputed from the numbers that the page stores, which are rounded to 16 bits.
+
+    Args:
+        arithmetic: The queries, keys and values.
+        weights: Attention weights, of shape (layers, H, L, S).
+        mask: Boolean mask of shape (L, S), where True hides. If it is not given, and no query has
+            a weight on a later position, the causal mask is also tried.
+        tolerance: Largest absolute difference of a weight.
+
+    Returns:
+        True if no weight differs by more than ``tolerance``; False also if the shapes differ.
+    """
+    return find_difference(arithmetic, weights, mask)[0] <= tolerance
+
+
+def is_causal(weights: Tensor) -> bool:
+    """Return whether no query of self-attention has a weight on a later position."""
+    length, key_length = weights.shape[-2:]
+    return length == key_length > 1 and not bool(weights.triu(1).any())
+
+
+def find_difference(
+    arithmetic: Arithmetic, weights: Tensor, mask: Tensor | None
+) -> tuple[float, bool]:
+    """Compute how far recomputed attention weights differ from given ones.
+
+    Returns:
+        The largest absolute difference, infinite if the shapes do not fit, and whether the causal
+        mask was applied although ``mask`` is None.
+    """
+    query, key = (_rounded(each) for each in (arithmetic.query, arithmetic.key))
+    if weights.shape != (*query.shape[:3], key.shape[2]):
+        return math.inf, False
+    scores = query @ key.transpose(-2, -1) * arithmetic.factor  # (layers, H, L, S)
+    weights = weights.detach().double().cpu()
+    masks = [(None if mask is None else mask.cpu(), False)]
+    if mask is None and is_causal(weights):
+        masks.append((causal_mask(weights.shape[-1]), True))
+    return min(
+        (float((masked_softmax(scores, each) - weights).abs().max()), causal)
+        for each, causal in masks
+    )
+
+
+def serialize_arithmetic(
+    arithmetics: Sequence[tuple[Arithmetic, Tensor, Tensor | None]], limit: int | None
+) -> list[dict[str, Any]]:
+    """Convert the arithmetic of attention maps to JSON.
+
+    Args:
+        arithmetics: For each of the maps, the arithmetic, the weights as the page shows them, and
+            the mask.
+        limit: Most kilobytes that all of it may take on the page; None for no limit.
+
+    Returns:
+        One object for each of the maps; none at all if together they would exceed the limit.
+    """
+    room = math.inf if limit is None else 1000 * limit
+    found = []
+    for arithmetic, weights, mask in arithmetics:
+        difference, causal = find_difference(arithmetic, weights, mask)
+        serialized: dict[str, Any] = {
+            "size": arithmetic.query.shape[-1],
+            "valueSize": arithmetic.value.shape[-1],
+            "scale": arithmetic.factor,
+            "causal": causal,
+            "difference": round(difference, 6),
+        }
+        for name, part in PARTS.items():
+            numbers, steps = _quantize(getattr(arithmetic, part))
+            serialized[name] = {
+                "step": steps.flatten().tolist(),
+                "data": _compress(numbers, room - len(json.dumps(serialized))),
+            }
+        room -= len(json.dumps(serialized))
+        if room < 0:
+            tensors = [getattr(each, part) for each, *_ in arithmetics for part in PARTS.values()]
+            size = sum(2 * tensor.numel() for tensor in tensors) / 1000
+            log.info(
+                f"the arithmetic of {len(arithmetics)} attention maps is not on the page: its "
+                f"{size:,.0f} kB, compressed, exceed the limit of {limit:,} kB"
+            )
+            return []
+        found.append(serialized)
+    return found
+
+
+def serialize_lines() -> dict[str, dict[str, Any]] | None:
+    """Find the lines of :mod:`transformer_blocks.attention` that compute each step.
+
+    Returns:
+        For each step, its line of code, the line's number, and the title of its chapter; None where
+        the package is installed without its source.
+
+    Raises:
+        LookupError: If a step is not found in exactly one line.
+    """
+    try:
+        source = inspect.getsource(sys.modules[masked_softmax.__module__]).splitlines()
+    except OSError:
+        return None
+    found = {}
+    for step, (pattern, chapter) in LINES.items():
+        numbers = [number for number, line in enumerate(source, 1) if pattern in line]
+        if len(numbers) != 1:
+            raise LookupError(f"{pattern!r} must be in one line of the source, got {numbers}")
+        found[step] = {
+            "code": source[numbers[0] - 1].strip(),
+            "line": numbers[0],
+            "chapter": chapter,
+        }
+    return found
+
+
+def _quantize(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Round numbers to 16 bits: integers, and the step of each layer and head.
+
+    The steps are rounded to seven digits, so that they are short on the page.
+
+    Returns:
+        Integers of the shape of ``x``, (layers, H, positions, features), and steps of shape
+        (layers, H, 1, 1), in float64. Their product is close to ``x``.
+    """
+    x = x.detach().double().cpu()
+    largest = x.abs().amax(dim=(2, 3), keepdim=True)
+    steps = [float(f"{step:.7g}") for step in (largest / (LARGEST - 1)).flatten().tolist()]
+    step = torch.tensor(steps, dtype=torch.float64).view_as(largest)
+    return (x / step.masked_fill(step == 0.0, 1.0)).round().to(torch.int32), step
+
+
+def _rounded(x: Tensor) -> Tensor:
+    """Round numbers as the page does."""
+    numbers, step = _quantize(x)
+    return numbers * step
+
+
+def _compress(numbers: Tensor, limit: float) -> str:
+    """Compress integers of 16 bits: all low bytes, then all high bytes; stop beyond the limit."""
+    compressor, data = zlib.compressobj(9), bytearray()
+    flat = numbers.flatten() & 0xFFFF  # two's complement
+    for plane in (flat & 0xFF, flat >> 8):
+        for chunk in plane.split(CHUNK):
+            data += compressor.compress(bytes(chunk.tolist()))
+            if len(data) > limit:  # then it is not used
+                return base64.b64encode(data).decode()
+    return base64.b64encode(data + compressor.flush()).decode()

@@ -1,0 +1,195 @@
+"""The page's numbers reproduce each attention weight; where they do not, there are none."""
+
+import base64
+import json
+import logging
+import math
+import re
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer_blocks import AdditiveAttention, ALiBi, attention_weights, causal_mask
+from transformer_blocks.explorer import (
+    Arithmetic,
+    AttentionMaps,
+    DecodingSteps,
+    Explorer,
+    reproduces,
+)
+from transformer_blocks.explorer import arithmetic as module
+from transformer_blocks.inspection.patterns import PATTERNS
+
+LEARN = Path(__file__).parents[1] / "docs" / "learn"
+QUERIES, KEYS = list("abcdef"), list("uvwxyz!")
+
+
+def vectors(length: int = 6, key_length: int = 7, size: int = 16, value_size: int = 3) -> Any:
+    """Make queries, keys and values of two layers of three heads."""
+    return (
+        torch.randn(2, 3, length, size),
+        torch.randn(2, 3, key_length, size),
+        torch.randn(2, 3, key_length, value_size),
+    )
+
+
+def data_of(page: Explorer) -> Any:
+    text = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.html)
+    assert text is not None
+    return json.loads(text[1])
+
+
+def decode(part: dict[str, Any], *shape: int) -> Tensor:
+    """Decode numbers as the page does."""
+    planes = zlib.decompress(base64.b64decode(part["data"]))
+    low, high = planes[: len(planes) // 2], planes[len(planes) // 2 :]
+    pairs = (a | b << 8 for a, b in zip(low, high, strict=True))
+    numbers = [number - 2**16 if number >= 2**15 else number for number in pairs]
+    steps = torch.tensor(part["step"], dtype=torch.float64)
+    return torch.tensor(numbers).view(2, 3, *shape) * steps.view(2, 3, 1, 1)
+
+
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_the_page_s_numbers_reproduce_each_weight_within_its_resolution(
+    scale: float | None,
+) -> None:
+    query, key, value = vectors()
+    mask = torch.zeros(6, 7, dtype=torch.bool)
+    mask[:, 5:] = True
+    mask[2] = True  # a fully masked row
+    weights = attention_weights(query, key, mask=mask, scale=scale)
+    arithmetic = Arithmetic(query, key, value, scale)
+    maps = AttentionMaps("a", weights, QUERIES, KEYS, mask=mask, arithmetic=arithmetic)
+    content = data_of(Explorer([maps]))
+    found = content["maps"][0]["arithmetic"]
+    assert (found["size"], found["valueSize"], found["causal"]) == (16, 3, False)
+    queries, keys = decode(found["queries"], 6, 16), decode(found["keys"], 7, 16)
+    torch.testing.assert_close(queries, query.double(), atol=1e-4, rtol=0.0)
+    torch.testing.assert_close(decode(found["values"], 7, 3), value.double(), atol=1e-4, rtol=0.0)
+    scores = (queries @ keys.mT * found["scale"]).masked_fill(mask, -math.inf)
+    recomputed = scores.softmax(dim=-1).nan_to_num(0.0)
+    shown = (weights.double() * content["levels"]).round() / content["levels"]
+    difference = float((recomputed - shown).abs().max())
+    assert difference <= 1 / content["levels"]
+    assert found["difference"] == pytest.approx(difference, abs=1e-6)
+
+
+def test_a_causal_mask_that_is_not_given_is_found_and_stated() -> None:
+    query, key, value = vectors(6, 6)
+    weights = attention_weights(query, key, causal=True)
+    maps = AttentionMaps("a", weights, QUERIES, arithmetic=Arithmetic(query, key, value))
+    assert data_of(Explorer([maps]))["maps"][0]["arithmetic"]["causal"] is True
+    masked = AttentionMaps(
+        "a", weights, QUERIES, mask=causal_mask(6), arithmetic=Arithmetic(query, key, value)
+    )
+    assert data_of(Explorer([masked]))["maps"][0]["arithmetic"]["causal"] is False
+
+
+def test_weights_that_are_not_those_of_equation_1_are_not_reproduced() -> None:
+    query, key, value = vectors(6, 6, 8)
+    arithmetic = Arithmetic(query, key, value)
+    weights = attention_weights(query, key)
+    assert reproduces(arithmetic, weights)
+    assert not reproduces(arithmetic, weights[:, :2])
+    capped = (5 * (query @ key.mT / math.sqrt(8) / 5).tanh()).softmax(-1)
+    biased = ALiBi(3).attention_weights(query, key)
+    additive = AdditiveAttention(8, 3).attention_weights(query, key)
+    other_mask = attention_weights(query, key, mask=torch.eye(6, dtype=torch.bool))
+    for other in (capped, biased, additive, other_mask, weights.roll(1, 1)):
+        assert not reproduces(arithmetic, other)
+        with pytest.raises(ValueError, match=r"^arithmetic of 'a' must reproduce its weights to"):
+            AttentionMaps("a", other.detach(), QUERIES, arithmetic=arithmetic)
+    assert reproduces(arithmetic, weights + 1e-3)
+    assert not reproduces(arithmetic, weights + 1e-3, tolerance=1e-4)
+
+
+def test_arithmetic_beyond_the_limit_is_left_out_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    query, key, value = vectors(6, 6, 64, 64)
+    maps = AttentionMaps(
+        "a", attention_weights(query, key), QUERIES, arithmetic=Arithmetic(query, key, value)
+    )
+    size = len(json.dumps(data_of(Explorer([maps]))["maps"][0]["arithmetic"]))
+    limits = [(None, True), (size // 1000 + 1, True), (size // 1000, False), (0, False)]
+    for limit, is_shown in limits:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            content = data_of(Explorer([maps], arithmetic_kilobytes=limit))
+        assert ("arithmetic" in content["maps"][0]) is ("lines" in content) is is_shown
+        assert len(caplog.messages) == (not is_shown)
+    assert "14 kB, compressed, exceed the limit of 0 kB" in caplog.messages[0]
+
+
+def test_each_step_is_one_line_of_the_source_and_names_a_chapter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = module.serialize_lines()
+    assert lines is not None
+    assert [*lines] == ["scores", "scale", "mask", "softmax", "output"]
+    path = Path(str(sys.modules["transformer_blocks.attention"].__file__))
+    source = path.read_text("utf-8").splitlines()
+    for line in lines.values():
+        assert source[line["line"] - 1].strip() == line["code"]
+        number, title = re.fullmatch(r"Chapter (\d+): (.+)", line["chapter"]).groups()  # type: ignore[union-attr]
+        (chapter,) = LEARN.glob(f"{int(number):02d}_*.py")
+        assert f"# # {number} {title}\n" in chapter.read_text("utf-8")
+    monkeypatch.setitem(module.LINES, "mask", ("softmax", "Chapter 5: Masks"))
+    with pytest.raises(LookupError, match=r"^'softmax' must be in one line of the source, got \["):
+        module.serialize_lines()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"key": torch.ones(2, 3, 7, 15)}, ValueError, r"^query, key and value must have shapes"),
+        ({"value": torch.ones(2, 3, 6, 3)}, ValueError, r"^query, key and value must have shapes"),
+        ({"query": torch.ones(2, 3, 0, 16)}, ValueError, r"^query, key and value must have shapes"),
+        ({"query": torch.ones(3, 6, 16)}, ValueError, r"^query, key and value must have shapes"),
+        ({"key": [1.0]}, TypeError, "^key must be a tensor, got list"),
+        ({"value": torch.ones(2, 3, 7, 3).long()}, TypeError, "^value must be a floating-point"),
+        ({"value": torch.full((2, 3, 7, 3), math.nan)}, ValueError, "^value must be finite, got"),
+        ({"scale": "1"}, TypeError, "^scale must be a number, got scale='1'"),
+        ({"scale": math.inf}, ValueError, "^scale must be finite, got scale=inf"),
+    ],
+)
+def test_queries_keys_and_values_that_do_not_fit_are_refused(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    parts = dict(zip(("query", "key", "value"), vectors(), strict=True))
+    with pytest.raises(error, match=message):
+        Arithmetic(**(parts | change))
+
+
+def test_axes_names_of_heads_and_tokens_of_each_layer_are_on_the_page() -> None:
+    weights = torch.stack([torch.eye(6).roll(-1, 1), torch.full((6, 6), 1 / 6), torch.eye(6)])
+    candidates = [[("x", 0.123456)], [("y", 1.0)]]
+    content = data_of(
+        Explorer(
+            [
+                AttentionMaps("a", weights[None], QUERIES, query_axis="target", key_axis="source"),
+                AttentionMaps("b", weights[None], QUERIES, QUERIES),
+            ],
+            decoding=DecodingSteps(["x", "y"], candidates, [candidates, candidates[::-1]]),
+        )
+    )
+    first, second = content["maps"]
+    assert (first["queryAxis"], first["keyAxis"]) == ("target", "source")
+    assert (second["queryAxis"], second["keyAxis"]) == ("query", "key")
+    assert first["patterns"] == [["previous token", "broad", "itself"]]
+    assert second["patterns"] == [[None, "broad", "diagonal"]]
+    names = {"previous token", "itself", "broad", "diagonal"}
+    assert content["rules"] == {each.name: each.rule for each in PATTERNS if each.name in names}
+    assert "arithmetic" not in first
+    assert "lines" not in content
+    shown = [[["x", 0.1235]], [["y", 1.0]]]
+    assert content["decoding"]["layers"] == [shown, shown[::-1]]
+    with pytest.raises(ValueError, match=r"got 2 tokens and 1 lists$"):
+        DecodingSteps(["x", "y"], candidates, [candidates, candidates[:1]])
+    with pytest.raises(ValueError, match=r"^probability of 'x' must be in \[0, 1\], got 2"):
+        DecodingSteps(["x"], [[]], [[[("x", 2.0)]]])
