@@ -138,15 +138,15 @@ class SingleHeadAttention(nn.Module):
 
         The arguments are those of :meth:`forward`.
         """
-        _check_vectors(self, "query", query)
-        _check_vectors(self, "key", key)
-        return attention_weights(
-            self.query_projection(query).unsqueeze(1),
-            self.key_projection(key).unsqueeze(1),
-            mask=mask,
-            causal=causal,
-            scale=self.scale,
-        )
+        queries, keys = self._attention_inputs(query, key)
+        return attention_weights(queries, keys, mask=mask, causal=causal, scale=self.scale)
+
+    def _attention_inputs(self, query: Tensor, key: Tensor, *value: Tensor) -> list[Tensor]:
+        """Compute queries, keys and, if ``value`` is given, values, as of one head."""
+        inputs = dict(zip(("query", "key", "value"), (query, key, *value), strict=False))
+        for name, x in inputs.items():
+            _check_vectors(self, name, x)
+        return [getattr(self, f"{name}_projection")(x).unsqueeze(1) for name, x in inputs.items()]
 
 
 class QueryKeyTransform(nn.Module):
@@ -419,6 +419,19 @@ class MultiHeadAttention(nn.Module):
             Attention weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero
             if every key is masked.
         """
+        queries, keys = self._queries_and_keys(query, key, mask=mask, causal=causal, cache=cache)
+        return weights_of(self.attention_function)(queries, keys, mask=mask, causal=causal)
+
+    def _queries_and_keys(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the queries and keys of :meth:`forward`; a cache is read and not changed."""
         self._check_inputs(query, key, mask=mask, causal=causal, cache=cache)
         parts = [cache.read()[0]] if cache is not None and cache.length else []
         if key is not None:
@@ -428,8 +441,17 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("key must be given, or a cache that holds some")
         keys = torch.cat(parts, dim=2)  # (B, H, S, d_k)
         queries = self._split_heads(self.query_projection(query))
-        queries = self._transform_queries(queries, keys.shape[2] - queries.shape[2])
-        return weights_of(self.attention_function)(queries, keys, mask=mask, causal=causal)
+        return self._transform_queries(queries, keys.shape[2] - queries.shape[2]), keys
+
+    def _values(self, value: Tensor | None, cache: KeyValueCache | None) -> Tensor:
+        """Compute the values of :meth:`forward`; a cache is read and not changed."""
+        parts = [cache.read()[1]] if cache is not None and cache.length else []
+        if value is not None:
+            _check_vectors(self, "value", value)
+            parts.append(self._split_heads(self.value_projection(value)))
+        if not parts:
+            raise ValueError("key and value must be given, or a cache that holds some")
+        return torch.cat(parts, dim=2)  # (B, H, S, d_k)
 
     def _project_heads(
         self, query: Tensor, key: Tensor | None, value: Tensor | None

@@ -2,10 +2,12 @@
 
 Attention weights are the part of a Transformer that is easiest to interpret: they show which keys
 each query attends to. :func:`~transformer_blocks.record_attention` collects them for any model, of
-these blocks or of another library. :func:`head_patterns` names heads whose weights follow a simple
-rule. :func:`explain_mask` shows which positions a mask hides and why.
-:func:`trace_shapes` lists the shapes in a forward pass and finds the module that fails.
-:func:`ablate` removes parts of a trained model, to measure what they contribute.
+these blocks or of another library; :func:`record_projections` collects the queries, keys and values
+from which they are computed.
+:func:`head_patterns` names heads whose weights follow a simple rule. :func:`explain_mask` shows
+which positions a mask hides and why. :func:`trace_shapes` lists the shapes in a forward pass and
+finds the module that fails. :func:`ablate` removes parts of a trained model, to measure what they
+contribute.
 :func:`check_soundness` finds mistakes that raise no error, in any model: it checks twelve
 properties in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
 :func:`check_padding` and :func:`check_cache` check one property of any function, :func:`check_loss`
@@ -16,7 +18,8 @@ Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
 
 # ruff: noqa: I001  (in teaching order)
-from transformer_blocks.inspection.recorder import record_attention
+from transformer_blocks.inspection.recorder import record_attention, record_projections
+from transformer_blocks.inspection.projections import Projections
 from transformer_blocks.inspection.patterns import head_patterns
 from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
 from transformer_blocks.inspection.shapes import Trace, trace_shapes
@@ -28,6 +31,7 @@ from transformer_blocks.inspection.search import check_search
 
 __all__ = [
     "MaskExplanation",
+    "Projections",
     "Report",
     "Soundness",
     "Trace",
@@ -43,5 +47,6 @@ __all__ = [
     "explain_mask",
     "head_patterns",
     "record_attention",
+    "record_projections",
     "trace_shapes",
 ]

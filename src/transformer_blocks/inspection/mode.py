@@ -11,7 +11,13 @@ from torch._C._functorch import is_batchedtensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from transformer_blocks.inspection.observation import Observation
+from transformer_blocks.inspection.observation import ChangeShape, Observation
+from transformer_blocks.inspection.projections import (
+    Projections,
+    of_scaled_dot_product,
+    of_torch_layer,
+    separate_heads,
+)
 from transformer_blocks.inspection.weights import (
     MULTI_HEAD_ARGUMENTS,
     packed_groups,
@@ -71,16 +77,21 @@ class AttentionMode(TorchFunctionMode):
             if output.dim() > 4:
                 observation.partly_seen.add(name)
                 continue
-            weights = None
+            recorded: Tensor | Projections | None = None
             if _is_recorded(observation, name):
-                weights = self.attempt([observation], scaled_dot_product_weights, *args, **kwargs)
+                compute: Callable[..., Any] = scaled_dot_product_weights
+                if observation.record is None:
+                    compute = of_scaled_dot_product
+                recorded = self.attempt([observation], compute, *args, **kwargs)
             if groups == 1:
-                output = self._observe(observation, name, weights, output)
+                output = self._observe(observation, name, recorded, output)
                 continue
-            # (B, H / groups, groups, S) -> (B, H, 1, S)
-            weights = None if weights is None else weights.flatten(1, 2)[:, :, None]
+            if isinstance(recorded, Projections):
+                recorded = separate_heads(recorded, groups)
+            elif recorded is not None:  # (B, H / groups, groups, S) -> (B, H, 1, S)
+                recorded = recorded.flatten(1, 2)[:, :, None]
             separate = output.flatten(1, 2)[:, :, None]
-            separate = self._observe(observation, name, weights, separate)
+            separate = self._observe(observation, name, recorded, separate)
             if name in observation.heads:
                 output = separate.view(output.shape)
         return output
@@ -91,8 +102,8 @@ class AttentionMode(TorchFunctionMode):
         kwargs = dict(zip(names, args, strict=True)) | kwargs
         for observation, name, _ in self._found():
             if _is_recorded(observation, name):
-                weights = self.attempt([observation], torch_weights, func, kwargs)
-                self._record(observation, name, weights)
+                compute = of_torch_layer if observation.record is None else torch_weights
+                self._record(observation, name, self.attempt([observation], compute, func, kwargs))
             if name in observation.heads:
                 # The output projection multiplies the heads side by side: without some columns of
                 # its weight, the output is that of the other heads.
@@ -183,37 +194,45 @@ class AttentionMode(TorchFunctionMode):
             if remembered.has_blocks:
                 observation.partly_seen.add(name)
                 continue
-            weights = None
-            if _is_recorded(observation, name) and (observation, name) not in remembered.recorded:
+            weights = None  # and an observation of projections gets none: they are not known here
+            is_new = (observation, name) not in remembered.recorded
+            if is_new and observation.record is not None and _is_recorded(observation, name):
                 remembered.recorded.append((observation, name))
                 weights = remembered.weights
             output = self._observe(observation, name, weights, output, place)
         return output
 
     def _record(
-        self, observation: Observation, name: str, weights: Tensor | None
-    ) -> Callable[[tuple[int, int]], None] | None:
-        if weights is None or observation.record is None:
+        self, observation: Observation, name: str, recorded: Tensor | Projections | None
+    ) -> ChangeShape | None:
+        if recorded is None:
             return None
-        if is_batchedtensor(weights):  # which has no numbers outside of torch.vmap
+        sample = recorded.query if isinstance(recorded, Projections) else recorded
+        if is_batchedtensor(sample):  # which has no numbers outside of torch.vmap
             observation.failed[name] = "it was executed by torch.vmap"
             return None
-        return observation.record(name, _as_four_dimensional(weights))
+        if isinstance(recorded, Projections):
+            record = observation.record_projections
+            return None if record is None else record(name, recorded.map(_as_four_dimensional))
+        if observation.record is None:
+            return None
+        return observation.record(name, _as_four_dimensional(recorded))
 
     def _observe(
         self,
         observation: Observation,
         name: str,
-        weights: Tensor | None,
+        recorded: Tensor | Projections | None,
         output: Tensor,
         place: int | None = None,
     ) -> Tensor:
-        """Record weights (if not None), and replace heads of a product of weights and values.
+        """Record weights or projections (if not None), and replace heads of an attention's output.
 
-        ``place`` is the dimension of the heads in the output, or that of the batch if it has three
-        dimensions; -1 if it is not known. By default, it is where torch's functions have it.
+        The output is a product of weights and values. ``place`` is the dimension of the heads in
+        it, or that of the batch if it has three dimensions; -1 if it is not known. By default, it
+        is where torch's functions have it.
         """
-        change_shape = self._record(observation, name, weights)
+        change_shape = self._record(observation, name, recorded)
         if place is None:
             place = 1 if output.dim() == 4 else 0
         if output.dim() != 4 or place < 0:
@@ -307,7 +326,7 @@ class _Product:
         name: Name of the module.
         size: Size of the dimension that holds the batch, and perhaps the heads.
         features: Size of the last dimension.
-        change_shape: Function that divides the first dimension of the recorded weights.
+        change_shape: Function that divides the first dimension of what was recorded.
         place: Index of the dimension that holds the batch.
     """
 
@@ -315,7 +334,7 @@ class _Product:
     name: str
     size: int
     features: int
-    change_shape: Callable[[tuple[int, int]], None] | None
+    change_shape: ChangeShape | None
     place: int = 0
 
 
@@ -328,7 +347,8 @@ def _exchanges_first_two(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _is_recorded(observation: Observation, name: str) -> bool:
-    return observation.record is not None and observation.only(name)
+    records = observation.record is not None or observation.record_projections is not None
+    return records and observation.only(name)
 
 
 def _as_four_dimensional(weights: Tensor) -> Tensor:

@@ -6,6 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from torch import Tensor, nn
 
+from transformer_blocks.inspection.projections import Projections
+
+ChangeShape = Callable[[tuple[int, int]], None]
+"""A function of B and H that divides the first dimension, B * H, of what was recorded."""
+
 NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
 
 
@@ -17,7 +22,9 @@ class Observation:
         ignored: Modules whose attention is not observed here, nor that of their submodules.
         record: Function that receives the name and the weights of each attention, and returns a
             function that changes the shape of what was recorded; None to compute no weights.
-        only: Function of a module's name that returns whether its weights are recorded.
+        record_projections: Function that receives the name and the projections of each attention,
+            and returns such a function; None to compute no projections.
+        only: Function of a module's name that returns whether its attention is recorded.
         heads: The heads, from 0, whose outputs are replaced by zeros, for names of modules.
 
     Attributes:
@@ -34,13 +41,15 @@ class Observation:
         model: nn.Module,
         *,
         ignored: Collection[nn.Module] = (),
-        record: Callable[[str, Tensor], Callable[[tuple[int, int]], None]] | None = None,
+        record: Callable[[str, Tensor], ChangeShape] | None = None,
+        record_projections: Callable[[str, Projections], ChangeShape] | None = None,
         only: Callable[[str], bool] = lambda name: True,
         heads: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         self.modules = {id(module): (name, module) for name, module in model.named_modules()}
         self.ignored = {id(part) for module in ignored for part in module.modules()}
-        self.record, self.only, self.heads = record, only, heads or {}
+        self.record, self.record_projections = record, record_projections
+        self.only, self.heads = only, heads or {}
         self.seen: set[str] = set()
         self.partly_seen: set[str] = set()
         self.failed: dict[str, str] = {}
