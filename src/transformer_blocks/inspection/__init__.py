@@ -3,7 +3,7 @@
 Attention weights are the part of a Transformer that is easiest to interpret: they show which keys
 each query attends to. :func:`~transformer_blocks.record_attention` collects them for any model, of
 these blocks or of another library; :func:`record_projections` collects the queries, keys and values
-from which they are computed.
+from which they are computed, and :func:`logit_lens` the predictions of each layer.
 :func:`head_patterns` names heads whose weights follow a simple rule. :func:`explain_mask` shows
 which positions a mask hides and why. :func:`trace_shapes` lists the shapes in a forward pass and
 finds the module that fails. :func:`ablate` removes parts of a trained model, to measure what they
@@ -20,6 +20,7 @@ Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 # ruff: noqa: I001  (in teaching order)
 from transformer_blocks.inspection.recorder import record_attention, record_projections
 from transformer_blocks.inspection.projections import Projections
+from transformer_blocks.inspection.lens import logit_lens
 from transformer_blocks.inspection.patterns import head_patterns
 from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
 from transformer_blocks.inspection.shapes import Trace, trace_shapes
@@ -46,6 +47,7 @@ __all__ = [
     "check_soundness",
     "explain_mask",
     "head_patterns",
+    "logit_lens",
     "record_attention",
     "record_projections",
     "trace_shapes",

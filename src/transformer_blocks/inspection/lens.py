@@ -1,0 +1,76 @@
+"""Logit lens: what the output layer predicts from the output of each layer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks._checks import check_callable, check_modules
+from transformer_blocks.inspection.eager import run_eagerly
+
+
+@contextmanager
+def logit_lens(
+    layers: Sequence[nn.Module], read: Callable[[Tensor], Tensor]
+) -> Iterator[list[list[Tensor]]]:
+    """Record which tokens the output layer would predict from the output of each layer.
+
+    Each layer of a Transformer adds to the residual stream, which the output layer reads after the
+    last layer. It can read the outputs of earlier layers as well: they show at which layer a
+    prediction arises ("interpreting GPT: the logit lens", nostalgebraist 2020,
+    https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru). The output layer was not trained to do so,
+    so that the predictions of the first layers may be far from what these layers have computed.
+
+    Recording changes no output. Inside the block, a model compiled by ``torch.compile`` is executed
+    eagerly.
+
+    Args:
+        layers: The layers of one stack, from the first to the last. If a layer returns a tuple, its
+            first element is read.
+        read: Function that computes logits, of shape (B, L, V), from the output of a layer, of
+            shape (B, L, d_model). It applies what follows the last layer: the final normalisation
+            of a pre-norm stack, and the output layer. It must not contain one of the layers.
+
+    Raises:
+        TypeError: If a layer is not a module, or ``read`` is not callable.
+        ValueError: If there are no layers.
+
+    Yields:
+        For each layer, a list with the probabilities of each call, of shape (B, L, V), without
+        gradient.
+
+    Example:
+        >>> encoder = build_encoder(
+        ...     num_layers=2, d_model=16, num_heads=4, d_ff=32, residual=PreNorm
+        ... )
+        >>> output = nn.Linear(16, 100)
+        >>> with logit_lens(encoder.layers, lambda x: output(encoder.norm(x))) as lens:
+        ...     probabilities = output(encoder(torch.randn(1, 5, 16))).softmax(dim=-1)
+        >>> torch.allclose(lens[-1][0], probabilities)  # the last layer has the model's prediction
+        True
+    """
+    layers = check_modules("layers", layers)
+    check_callable(read=read)
+    if not layers:
+        raise ValueError("layers must not be empty, got none")
+    recorded: list[list[Tensor]] = [[] for _ in layers]
+    with ExitStack() as stack:
+        stack.enter_context(run_eagerly())
+        for layer, calls in zip(layers, recorded, strict=True):
+            handle = layer.register_forward_hook(_recorder(calls, read))
+            stack.callback(handle.remove)
+        yield recorded
+
+
+def _recorder(calls: list[Tensor], read: Callable[[Tensor], Tensor]) -> Any:
+    """Build a forward hook that appends the probabilities that are read from a layer's output."""
+
+    @torch.no_grad()
+    def hook(_: nn.Module, inputs: object, output: Any) -> None:
+        logits = read(output[0] if isinstance(output, tuple) else output)
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        calls.append(logits.softmax(dim=-1, dtype=precise))
+
+    return hook
