@@ -10,7 +10,12 @@ from torch import Tensor
 
 from transformer_blocks import causal_mask
 from transformer_blocks.inspection import head_patterns
-from transformer_blocks.inspection.patterns import PATTERNS
+from transformer_blocks.inspection.patterns import (
+    FEWEST_KEYS,
+    FEWEST_MOVES,
+    FEWEST_QUERIES,
+    PATTERNS,
+)
 
 LENGTH = 8
 WORDS = ["the", "cat", "eats", "the", "fish", "today", ".", "</s>"]
@@ -67,6 +72,18 @@ def test_masked_keys_and_rows_that_are_nearly_determined_do_not_count() -> None:
     assert head_patterns(masked.masked_fill(mask, math.nan)[None], mask=mask)[0] in ("broad", None)
 
 
+@given(data=st.data(), self_attention=st.booleans())
+def test_equal_weights_are_broad_whatever_is_masked(
+    data: st.DataObject, self_attention: bool
+) -> None:
+    cells = data.draw(st.lists(st.booleans(), min_size=48, max_size=48))
+    mask = torch.tensor(cells).view(6, 8)
+    weights = (~mask).float() / (~mask).sum(-1, keepdim=True).clamp(min=1)
+    counts = int(((~mask).sum(-1) >= 3).sum())
+    found = head_patterns(weights[None], mask=mask, keys=WORDS, self_attention=self_attention)
+    assert found == (["broad"] if counts >= 2 else [None])
+
+
 def test_the_end_of_the_sentence_is_before_padding_and_needs_its_tokens() -> None:
     words = [*WORDS[:-2], "▁。", "</s>", "<pad>", "<pad>"]
     padding = torch.zeros(10, 10, dtype=torch.bool)
@@ -105,6 +122,11 @@ def test_every_rule_states_its_threshold_and_is_documented_in_its_order() -> Non
     places = []
     for pattern in PATTERNS:
         assert f"at least {pattern.threshold}" in pattern.rule
+        queries = FEWEST_MOVES if pattern.name == "diagonal" else FEWEST_QUERIES
+        assert f"the queries ({queries} or more)" in pattern.rule
+        is_end = pattern.name == "end of sentence"
+        keys = "at most a third of" if is_end else f"at least {FEWEST_KEYS}"
+        assert f"{keys} unmasked keys".replace("of un", "of the un") in pattern.rule
         where = {(True, False): ", in self-attention", (False, True): ", in cross-attention"}
         use = where.get((pattern.of_self_attention, pattern.of_cross_attention), "")
         places.append(text.index(f"- *{pattern.name}*{use}: {pattern.rule}"))

@@ -20,6 +20,7 @@ from torch import Tensor
 from transformer_blocks._checks import check_boolean, check_flag, check_tensor, raise_type_error
 
 END_TOKENS = {"</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"}
+FEWEST_QUERIES, FEWEST_MOVES = 2, 4  # that must count for a mean, and for a correlation
 FEWEST_KEYS = 3  # of a query that counts: the weights of two keys are nearly determined
 
 
@@ -58,22 +59,24 @@ def head_patterns(
     A head gets the name of the first rule that it satisfies, in this order:
 
     - *previous token*, in self-attention: The mean weight on the previous token is at least 0.5,
-      over the queries with at least 3 keys.
+      over the queries (2 or more) with at least 3 unmasked keys.
     - *itself*, in self-attention: The mean weight on the query's own token is at least 0.5, over
-      the queries with at least 3 keys.
+      the queries (2 or more) with at least 3 unmasked keys.
     - *next token*, in self-attention: The mean weight on the next token is at least 0.5, over the
-      queries with at least 3 keys.
+      queries (2 or more) with at least 3 unmasked keys.
     - *first token*, in self-attention: The mean weight on the first token is at least 0.5, over the
-      queries with at least 3 keys.
-    - *end of sentence*: The mean weight on the end token and the punctuation before it is at least
-      0.5, over the queries for which these are at most a third of the keys.
+      queries (2 or more) with at least 3 unmasked keys.
+    - *end of sentence*: The mean weight on the end tokens and punctuation marks after the last word
+      is at least 0.5, over the queries (2 or more) for which these are at most a third of the
+      unmasked keys.
     - *broad*: The entropy of the weights, divided by that of equal weights, has a mean of at least
-      0.8, over the queries with at least 3 keys.
+      0.8, over the queries (2 or more) with at least 3 unmasked keys.
     - *diagonal*, in cross-attention: The positions of the queries and those of their keys with the
-      largest weight have a correlation of at least 0.9, over the queries with at least 3 keys, of
-      which there are at least 4.
+      largest weight have a correlation of at least 0.9, over the queries (4 or more) with at least
+      3 unmasked keys.
 
-    Masked keys do not count in any rule. Apart from the last rule, at least two queries must count.
+    A query does not count in a rule about a position that it does not have or that is masked. With
+    these rules, equal weights are always *broad*.
 
     Args:
         weights: Attention weights, of shape (H, L, S). In self-attention with L < S, the last query
@@ -178,10 +181,10 @@ def _entropy(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> T
 
 
 def _mean(numbers: Tensor, counts: Tensor) -> Tensor:
-    """Compute the mean of the numbers (H, L) of the queries that count; NaN if fewer than two."""
+    """Compute the mean of the numbers (H, L) of the queries that count; NaN if they are too few."""
     return (
         numbers[:, counts].mean(dim=-1)
-        if counts.sum() >= 2
+        if counts.sum() >= FEWEST_QUERIES
         else torch.full((len(numbers),), torch.nan)
     )
 
@@ -190,14 +193,15 @@ def _correlation(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) 
     """Compute the correlation of the positions of queries and of their keys of largest weight."""
     counts = unmasked.sum(dim=-1) >= FEWEST_KEYS
     best = weights.masked_fill(~unmasked, -1.0).argmax(dim=-1)[:, counts].double()  # (H, queries)
-    if best.shape[1] < 4:
+    if best.shape[1] < FEWEST_MOVES:
         return torch.full((len(weights),), torch.nan)
     queries = torch.arange(len(counts))[counts].double()
     queries, best = queries - queries.mean(), best - best.mean(dim=-1, keepdim=True)
     return best @ queries / (best.norm(dim=-1) * queries.norm())  # NaN if all keys are the same
 
 
-_WEIGHT = "The mean weight on {} is at least 0.5, over the queries with at least 3 keys."
+_COUNTED = "over the queries (2 or more) with at least 3 unmasked keys."
+_WEIGHT = f"The mean weight on {{}} is at least 0.5, {_COUNTED}"
 
 PATTERNS = (
     Pattern(
@@ -208,8 +212,9 @@ PATTERNS = (
     Pattern("first token", _WEIGHT.format("the first token"), 0.5, _weight_on_first, True, False),
     Pattern(
         "end of sentence",
-        "The mean weight on the end token and the punctuation before it is at least 0.5, over the "
-        "queries for which these are at most a third of the keys.",
+        "The mean weight on the end tokens and punctuation marks after the last word is at least "
+        "0.5, over the queries (2 or more) for which these are at most a third of the unmasked "
+        "keys.",
         0.5,
         _weight_on_end,
         True,
@@ -218,7 +223,7 @@ PATTERNS = (
     Pattern(
         "broad",
         "The entropy of the weights, divided by that of equal weights, has a mean of at least 0.8, "
-        "over the queries with at least 3 keys.",
+        f"{_COUNTED}",
         0.8,
         _entropy,
         True,
@@ -227,8 +232,7 @@ PATTERNS = (
     Pattern(
         "diagonal",
         "The positions of the queries and those of their keys with the largest weight have a "
-        "correlation of at least 0.9, over the queries with at least 3 keys, of which there are at "
-        "least 4.",
+        "correlation of at least 0.9, over the queries (4 or more) with at least 3 unmasked keys.",
         0.9,
         _correlation,
         False,
