@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.foreign import FAMILIES
 from torch import Tensor
 
 from transformer_blocks import AdditiveAttention, ALiBi, attention_weights, causal_mask
@@ -20,9 +21,11 @@ from transformer_blocks.explorer import (
     AttentionMaps,
     DecodingSteps,
     Explorer,
+    explore,
     reproduces,
 )
 from transformer_blocks.explorer import arithmetic as module
+from transformer_blocks.inspection import Projections
 from transformer_blocks.inspection.patterns import PATTERNS
 
 LEARN = Path(__file__).parents[1] / "docs" / "learn"
@@ -193,3 +196,48 @@ def test_axes_names_of_heads_and_tokens_of_each_layer_are_on_the_page() -> None:
         DecodingSteps(["x", "y"], candidates, [candidates, candidates[:1]])
     with pytest.raises(ValueError, match=r"^probability of 'x' must be in \[0, 1\], got 2"):
         DecodingSteps(["x"], [[]], [[[("x", 2.0)]]])
+
+
+# --- Recorded from models ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "has_arithmetic"),
+    [("BERT", True), ("Marian", True), ("Qwen 3", True), ("T5", False), ("Gemma 2", False)],
+)
+def test_explore_finds_the_arithmetic_where_it_is_that_of_equation_1(
+    name: str, has_arithmetic: bool
+) -> None:
+    family = FAMILIES[name]
+    tokens: Any = (list("abcdefg"), list("wxyz")) if family.kind == "both" else None
+    page = explore(family.build(), family.inputs(padded=True), tokens=tokens, sequence=1)
+    for maps in page.maps:
+        # T5's cross-attention is the only one of its attentions without a bias.
+        is_plain = has_arithmetic or (name, maps.name) == ("T5", "Cross-attention")
+        assert (maps.arithmetic is not None) is is_plain
+        if maps.arithmetic is not None:
+            assert maps.arithmetic.query.shape[:3] == maps.weights.shape[:3]
+    axes = {maps.name: (maps.query_axis, maps.key_axis) for maps in page.maps}
+    if family.kind == "both":
+        target = "target (input of the decoder)"
+        assert axes["Encoder self-attention"] == ("source", "source")
+        assert axes["Cross-attention"] == (target, "source")
+    else:
+        assert axes == {"Self-attention": ("query", "key")}
+
+
+def test_what_was_recorded_of_unlike_layers_is_no_arithmetic() -> None:
+    query, key, value = vectors(6, 6, 8)
+    weights = attention_weights(query, key)
+    layers = [Projections(*each, 8**-0.5) for each in zip(query, key, value, strict=True)]
+    batches = [each.map(lambda x: x[None]) for each in layers]
+    found = Arithmetic.of(batches, weights)
+    assert found is not None
+    assert torch.equal(found.query, query)
+    assert Arithmetic.of(batches[:1], weights) is None
+    assert Arithmetic.of([], weights) is None
+    assert Arithmetic.of([batches[0], batches[1]._replace(scale=1.0)], weights) is None
+    narrow = batches[1].map(lambda x: x[..., :2])
+    assert Arithmetic.of([batches[0], narrow], weights) is None
+    assert Arithmetic.of([each.map(lambda x: x * torch.nan) for each in batches], weights) is None
+    assert Arithmetic.of(batches, weights.flip(0)) is None

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from transformer_blocks._checks import check_number, check_tensor
 from transformer_blocks.attention import masked_softmax
+from transformer_blocks.inspection.projections import Projections
 from transformer_blocks.masks import causal_mask
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ LINES = {
 @dataclass(frozen=True, eq=False)
 class Arithmetic:
     """The queries, keys and values from which the weights of attention maps were computed.
+
+    :func:`~transformer_blocks.inspection.record_projections` records them.
 
     Args:
         query: Query vectors, of shape (layers, H, L, d_k).
@@ -109,6 +112,40 @@ class Arithmetic:
         shapes = (f"{tuple(each.shape)}" for each in (self.query, self.key, self.value))
         return f"Arithmetic(of shapes {', '.join(shapes)})"
 
+    @classmethod
+    def of(
+        cls,
+        projections: Sequence[Projections],
+        weights: Tensor,
+        mask: Tensor | None = None,
+        *,
+        sequence: int = 0,
+    ) -> "Arithmetic | None":
+        """Take the arithmetic from what was recorded, if it reproduces the attention weights.
+
+        Args:
+            projections: What :func:`~transformer_blocks.inspection.record_projections` recorded, of
+                each layer.
+            weights: The attention weights of one sequence, of shape (layers, H, L, S).
+            mask: Boolean mask of shape (L, S), where True hides, or None; see :func:`reproduces`.
+            sequence: Index of the sequence in the batch.
+
+        Returns:
+            The arithmetic; None if the weights are others, or if the layers differ in the size of
+            their heads or in their scale.
+        """
+        if len(projections) != len(weights) or len({each.scale for each in projections}) != 1:
+            return None
+        tensors = zip(*(each[:3] for each in projections), strict=True)
+        try:
+            query, key, value = (
+                torch.stack([x[sequence].float().cpu() for x in layers]) for layers in tensors
+            )
+            arithmetic = cls(query, key, value, projections[0].scale)
+        except (RuntimeError, ValueError):  # other sizes, or NaN
+            return None
+        return arithmetic if reproduces(arithmetic, weights, mask) else None
+
     @property
     def factor(self) -> float:
         """The factor of the scores."""
@@ -157,15 +194,19 @@ def find_difference(
     query, key = (_rounded(each) for each in (arithmetic.query, arithmetic.key))
     if weights.shape != (*query.shape[:3], key.shape[2]):
         return math.inf, False
-    scores = query @ key.transpose(-2, -1) * arithmetic.factor  # (layers, H, L, S)
-    weights = weights.detach().double().cpu()
+    weights = weights.detach().cpu()
     masks = [(None if mask is None else mask.cpu(), False)]
     if mask is None and is_causal(weights):
         masks.append((causal_mask(weights.shape[-1]), True))
-    return min(
-        (float((masked_softmax(scores, each) - weights).abs().max()), causal)
-        for each, causal in masks
-    )
+    differences = []
+    for each, causal in masks:
+        largest = 0.0
+        for layer, expected in enumerate(weights):  # which takes less memory than all at once
+            scores = query[layer] @ key[layer].mT * arithmetic.factor  # (H, L, S)
+            found = masked_softmax(scores, each)
+            largest = max(largest, float((found - expected).abs().max()))
+        differences.append((largest, causal))
+    return min(differences)
 
 
 def serialize_arithmetic(

@@ -9,10 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_module, raise_type_error
+from transformer_blocks.explorer.arithmetic import Arithmetic
 from transformer_blocks.explorer.page import AttentionMaps, Explorer
-from transformer_blocks.inspection import record_attention
+from transformer_blocks.inspection import Projections, record_attention, record_projections
 
 Tokens = Sequence[str]
+
+
+AXES = {
+    "Encoder self-attention": ("source", "source"),
+    "Decoder self-attention": ("target (input of the decoder)", "target (input of the decoder)"),
+    "Cross-attention": ("target (input of the decoder)", "source"),
+}
+"""Names of the axes of queries and keys in encoder-decoder models."""
 
 
 class _Stack(NamedTuple):
@@ -40,7 +49,10 @@ def explore(
     The model is made of these blocks, of torch's or x-transformers' modules, or is a model of
     Hugging Face; see :func:`~transformer_blocks.record_attention`. It is run in evaluation mode,
     and is afterwards as before. Layers whose names differ in a number only are shown together.
-    Where the weights of all layers and heads are zero, the page shows a masked position.
+    Where the weights of all layers and heads are zero, the page shows a masked position. If the
+    weights are those of scaled dot-product attention, and the model computes them with a function
+    that can be observed (:func:`~transformer_blocks.inspection.record_projections`), the page also
+    holds the queries, keys and values from which they are computed.
 
     Args:
         model: The model.
@@ -68,10 +80,17 @@ def explore(
     """
     check_module(model=model)
     _check_arguments(inputs, tokens, sequence)
-    with _evaluation_mode(model), record_attention(model) as recorded:
+    with (
+        _evaluation_mode(model),
+        record_projections(model) as projections,
+        record_attention(model) as recorded,
+    ):
         _call(model, inputs)
-    stacks: dict[_Stack, list[Tensor]] = {}
+    stacks: dict[_Stack, list[tuple[Tensor, Projections | None]]] = {}
     for name, calls in recorded.items():
+        inputs_of_calls: Sequence[Projections | None] = projections.get(name, [])
+        if len(inputs_of_calls) != len(calls):  # for example, some have an explicit softmax
+            inputs_of_calls = [None] * len(calls)
         pattern = re.sub(r"\d+", "*", name)
         for number, batch in enumerate(calls):
             if not 0 <= sequence < len(batch):
@@ -81,19 +100,31 @@ def explore(
             weights = batch[sequence].float().cpu()  # (H, L, S)
             is_causal = weights.shape[1] > 1 and not bool(weights.triu(1).any())
             stack = _Stack(pattern, number, is_causal, *weights.shape)
-            stacks.setdefault(stack, []).append(weights)
+            stacks.setdefault(stack, []).append((weights, inputs_of_calls[number]))
     if not stacks:
         raise ValueError(f"model must compute attention, got none in {type(model).__name__}")
     maps: list[AttentionMaps] = []
     for stack, layers in stacks.items():
-        weights = torch.stack(layers)  # (layers, H, L, S)
+        weights = torch.stack([each for each, _ in layers])  # (layers, H, L, S)
         queries, keys, kind = _find_tokens(tokens, stack)
         is_zero = (weights == 0).all(dim=0).all(dim=0)
         name = kind if stack.call == 0 else f"{kind}, call {stack.call + 1}"
         if any(each.name == name for each in maps):
             name = f"{name} in {stack.pattern}"
+        mask = is_zero if is_zero.any() else None
+        query_axis, key_axis = AXES.get(kind, ("query", "key"))
+        known = [each for _, each in layers if each is not None]
         maps.append(
-            AttentionMaps(name, weights, queries, keys, mask=is_zero if is_zero.any() else None)
+            AttentionMaps(
+                name,
+                weights,
+                queries,
+                keys,
+                mask=mask,
+                arithmetic=Arithmetic.of(known, weights, mask, sequence=sequence),
+                query_axis=query_axis,
+                key_axis=key_axis,
+            )
         )
     return Explorer(maps, title)
 

@@ -113,8 +113,8 @@ class DecodingSteps:
         tokens: The generated tokens, one per decoding step.
         candidates: For each step, the most probable tokens with their probabilities.
         layers: For each layer of the decoder, and for each step, the most probable tokens if the
-            output layer read this layer's output, with their probabilities (the logit lens:
-            "interpreting GPT: the logit lens", nostalgebraist 2020).
+            output layer read this layer's output, with their probabilities; see
+            :func:`~transformer_blocks.inspection.logit_lens`.
 
     Raises:
         ValueError: If there are no tokens, or not one list of candidates per token, or if a
