@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from common.batching import group_by_length, pad
 from common.searches import Search
 from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
+from transformer_blocks.inspection import Projections, logit_lens, record_projections
 from translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,10 @@ def translate(
     return [translations[0].text for translations in found]
 
 
+Candidates = list[list[tuple[str, float]]]
+"""For each position, the most probable tokens, with their probabilities."""
+
+
 class AttentionRecord(NamedTuple):
     """The attention weights and the most probable tokens of the decoding of one sentence.
 
@@ -127,6 +132,11 @@ class AttentionRecord(NamedTuple):
             Empty for a model without attention.
         candidates: For each target token, the most probable tokens at its position, with their
             probabilities.
+        projections: The queries, keys and values of each attention layer, by its name, as
+            :func:`~transformer_blocks.inspection.record_projections` records them.
+        layers: For each layer of the decoder, such candidates as its output would give (the logit
+            lens, :func:`~transformer_blocks.inspection.logit_lens`). None for a model without
+            decoder layers.
     """
 
     translation: str
@@ -134,7 +144,9 @@ class AttentionRecord(NamedTuple):
     target: list[str]
     decoder_input: list[str]
     weights: dict[str, Tensor]
-    candidates: list[list[tuple[str, float]]]
+    candidates: Candidates
+    projections: dict[str, list[Projections]]
+    layers: list[Candidates] | None
 
 
 @torch.inference_mode()
@@ -189,23 +201,35 @@ def attention_with_teacher_forcing(
     device = next(model.parameters()).device
     source = _source_ids(model, source_tokenizer, sentence)
     given = [BOS, *target[:-1]]
-    recording: AbstractContextManager[dict[str, list[Tensor]]] = nullcontext({})
-    if model.attentions:  # not if the context is one fixed vector
-        recording = record_attention(model, device="cpu")
-    with recording as maps:
+    with ExitStack() as stack:
+        maps: dict[str, list[Tensor]] = {}
+        projections: dict[str, list[Projections]] = {}
+        lens: list[list[Tensor]] = []
+        if model.attentions:  # not if the context is one fixed vector
+            maps = stack.enter_context(record_attention(model, device="cpu"))
+            projections = stack.enter_context(record_projections(model))
+        if model.decoder_layers:
+            lens = stack.enter_context(logit_lens(model.decoder_layers, model.read_layer))
         logits = model(torch.tensor([source], device=device), torch.tensor([given], device=device))
-    probabilities, tokens = logits[0].float().softmax(-1).topk(min(CANDIDATES, logits.shape[-1]))
     return AttentionRecord(
         translation=target_tokenizer.decode(target),
         source=source_tokenizer.subwords(source),
         target=target_tokenizer.subwords(target),
         decoder_input=target_tokenizer.subwords(given),
         weights={name: maps[name][0][0] for each in model.attentions for name in each.names},
-        candidates=[
-            list(zip(target_tokenizer.subwords(ids), of_each, strict=True))
-            for ids, of_each in zip(tokens.tolist(), probabilities.tolist(), strict=True)
-        ],
+        candidates=_most_probable(logits[0].float().softmax(-1), target_tokenizer),
+        projections=projections,
+        layers=[_most_probable(calls[0][0], target_tokenizer) for calls in lens] or None,
     )
+
+
+def _most_probable(probabilities: Tensor, tokenizer: Tokenizer) -> Candidates:
+    """Return the most probable tokens of each position, from probabilities of shape (L, V)."""
+    values, tokens = probabilities.topk(min(CANDIDATES, probabilities.shape[-1]))
+    return [
+        list(zip(tokenizer.subwords(ids), of_each, strict=True))
+        for ids, of_each in zip(tokens.tolist(), values.tolist(), strict=True)
+    ]
 
 
 def _source_ids(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[int]:

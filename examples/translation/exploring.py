@@ -7,7 +7,7 @@ import torch
 from common.searches import Search
 from common.tokenizer import Tokenizer
 from transformer_blocks import causal_mask
-from transformer_blocks.explorer import AttentionMaps, DecodingSteps, save_explorer
+from transformer_blocks.explorer import Arithmetic, AttentionMaps, DecodingSteps, save_explorer
 from translation.decoding import translate_with_attention
 from translation.translator import Translator
 
@@ -33,21 +33,27 @@ def explore(
         weights = torch.stack([record.weights[name] for name in attentions.names])
         is_self_attention = attentions.queries == attentions.keys
         of_target = attentions.queries == "target"
+        reads_target = of_target and is_self_attention
+        mask = causal_mask(len(record.decoder_input)) if reads_target else None
+        axes = ["target (input of the decoder)"] * 2
+        if not reads_target:
+            axes = [attentions.queries, attentions.keys]
+        calls = [record.projections.get(name, [])[:1] for name in attentions.names]
+        arithmetic = Arithmetic.of([each for call in calls for each in call], weights, mask)
         maps.append(
             AttentionMaps(
                 attentions.title,
                 weights,  # (layers, H, L, S)
-                record.decoder_input
-                if of_target and is_self_attention
-                else tokens[attentions.queries],
+                record.decoder_input if reads_target else tokens[attentions.queries],
                 None if is_self_attention else tokens[attentions.keys],
-                mask=causal_mask(len(record.decoder_input))
-                if of_target and is_self_attention
-                else None,
+                mask=mask,
                 is_decoding=of_target,
+                arithmetic=arithmetic,
+                query_axis=axes[0],
+                key_axis=axes[1],
             )
         )
     title = f"{sentence} → {record.translation}"
-    decoding = DecodingSteps(record.target, record.candidates)
+    decoding = DecodingSteps(record.target, record.candidates, record.layers)
     save_explorer(path, maps, title=title, decoding=decoding)
     return title

@@ -153,6 +153,13 @@ class Transformer(Translator):
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:  # noqa: D102
         return self.decode(target, *self.encode(source))
 
+    @property
+    def decoder_layers(self) -> list[nn.Module]:  # noqa: D102
+        return list(self.decoder.layers)
+
+    def read_layer(self, x: Tensor) -> Tensor:  # noqa: D102
+        return self.output(x if self.decoder.norm is None else self.decoder.norm(x))
+
     def begin(self, source: Tensor) -> IncrementalDecoder:  # noqa: D102
         memory, memory_mask = self.encode(source)
         cache = self.decoder.new_cache(memory, memory_mask=memory_mask)

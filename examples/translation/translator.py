@@ -1,5 +1,6 @@
 """Translators: the interface of the models that translate."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -58,6 +59,22 @@ class Translator(nn.Module):
             A vector for each target position, of shape (B, L, ``output.in_features``).
         """
         raise NotImplementedError
+
+    @property
+    def decoder_layers(self) -> Sequence[nn.Module]:
+        """The layers of the decoder whose outputs :meth:`read_layer` reads; none by default."""
+        return ()
+
+    def read_layer(self, x: Tensor) -> Tensor:
+        """Compute logits from the output of a decoder layer, as the model does after the last one.
+
+        Args:
+            x: Output of one of the :attr:`decoder_layers`, of shape (B, L, d_model).
+
+        Returns:
+            Logits, of shape (B, L, V).
+        """
+        return self.output(x)
 
     def begin(self, source: Tensor) -> StepModel:
         """Encode sentences and prepare to decode their translations step by step.

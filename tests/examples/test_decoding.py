@@ -1,5 +1,8 @@
 import copy
+import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from translation.decoding import (
     translate_n_best,
     translate_with_attention,
 )
+from translation.exploring import explore
 from translation.training import TranslationTraining
 from translation.translator import Translator
 
@@ -223,3 +227,31 @@ def test_an_attention_record_holds_source_and_target_tokens(trained: Translation
         seen.translation
         == translate(trained.model, *trained.task.tokenizers, ["犬が走る。"], search=Greedy())[0]
     )
+
+
+def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
+    trained: TranslationTraining, tmp_path: Path
+) -> None:
+    model, tokenizers = trained.model.eval(), trained.task.tokenizers
+    seen = translate_with_attention(model, *tokenizers, "犬が走る。", search=Greedy())
+    assert seen.projections.keys() == seen.weights.keys()
+    assert seen.layers is not None
+    assert len(seen.layers) == len(model.decoder_layers) > 0
+    for (found, chances), (expected, others) in zip(
+        (zip(*each, strict=True) for each in seen.layers[-1]),
+        (zip(*each, strict=True) for each in seen.candidates),
+        strict=True,
+    ):
+        assert found == expected
+        assert chances == pytest.approx(others)
+    page = tmp_path / "page.html"
+    explore(model, *tokenizers, "犬が走る。", page, search=Greedy())
+    data = re.search(r' id="data">(.*?)</script>', page.read_text("utf-8"))
+    assert data is not None
+    content = json.loads(data[1])
+    assert len(content["decoding"]["layers"]) == len(seen.layers)
+    axes = [(maps["queryAxis"], maps["keyAxis"]) for maps in content["maps"]]
+    reads = "target (input of the decoder)"
+    assert axes == [("source", "source"), (reads, reads), ("target", "source")]
+    for maps in content["maps"]:
+        assert maps["arithmetic"]["difference"] <= 1 / content["levels"]
