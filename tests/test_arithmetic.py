@@ -126,7 +126,12 @@ def test_arithmetic_beyond_the_limit_is_left_out_and_logged(
             content = data_of(Explorer([maps], arithmetic_kilobytes=limit))
         assert ("arithmetic" in content["maps"][0]) is ("lines" in content) is is_shown
         assert len(caplog.messages) == (not is_shown)
-    assert "14 kB, compressed, exceed the limit of 0 kB" in caplog.messages[0]
+    assert "14 kB before compression, more than 0 kB after it" in caplog.messages[0]
+    with pytest.raises(ValueError, match=r"^arithmetic_kilobytes must not be negative, got .*=-1$"):
+        Explorer([maps], arithmetic_kilobytes=-1)
+    wrong: Any = "400"
+    with pytest.raises(TypeError, match=r"^arithmetic_kilobytes must be a number, got"):
+        Explorer([maps], arithmetic_kilobytes=wrong)
 
 
 def test_each_step_is_one_line_of_the_source_and_names_a_chapter(
@@ -210,7 +215,9 @@ def test_explore_finds_the_arithmetic_where_it_is_that_of_equation_1(
 ) -> None:
     family = FAMILIES[name]
     tokens: Any = (list("abcdefg"), list("wxyz")) if family.kind == "both" else None
-    page = explore(family.build(), family.inputs(padded=True), tokens=tokens, sequence=1)
+    options: dict[str, Any] = {"tokens": tokens, "sequence": 1, "arithmetic_kilobytes": None}
+    page = explore(family.build(), family.inputs(padded=True), **options)
+    assert page.arithmetic_kilobytes is None
     for maps in page.maps:
         # T5's cross-attention is the only one of its attentions without a bias.
         is_plain = has_arithmetic or (name, maps.name) == ("T5", "Cross-attention")

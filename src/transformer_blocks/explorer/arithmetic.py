@@ -244,8 +244,8 @@ def serialize_arithmetic(
             tensors = [getattr(each, part) for each, *_ in arithmetics for part in PARTS.values()]
             size = sum(2 * tensor.numel() for tensor in tensors) / 1000
             log.info(
-                f"the arithmetic of {len(arithmetics)} attention maps is not on the page: its "
-                f"{size:,.0f} kB, compressed, exceed the limit of {limit:,} kB"
+                f"the arithmetic of {len(arithmetics)} attention maps is left out of the page: "
+                f"{size:,.0f} kB before compression, more than {limit:,} kB after it"
             )
             return []
         found.append(serialized)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from transformer_blocks._checks import check_module, raise_type_error
 from transformer_blocks.explorer.arithmetic import Arithmetic
-from transformer_blocks.explorer.page import AttentionMaps, Explorer
+from transformer_blocks.explorer.page import ARITHMETIC_KILOBYTES, AttentionMaps, Explorer
 from transformer_blocks.inspection import Projections, record_attention, record_projections
 
 Tokens = Sequence[str]
@@ -43,6 +43,7 @@ def explore(
     tokens: Tokens | tuple[Tokens, Tokens] | None = None,
     sequence: int = 0,
     title: str = "Attention",
+    arithmetic_kilobytes: int | None = ARITHMETIC_KILOBYTES,
 ) -> Explorer:
     """Run a model once, and show all its attention weights on one page.
 
@@ -52,7 +53,7 @@ def explore(
     Where the weights of all layers and heads are zero, the page shows a masked position. If the
     weights are those of scaled dot-product attention, and the model computes them with a function
     that can be observed (:func:`~transformer_blocks.inspection.record_projections`), the page also
-    holds the queries, keys and values from which they are computed.
+    holds the queries, keys and values from which they are computed, unless these are too many.
 
     Args:
         model: The model.
@@ -63,6 +64,8 @@ def explore(
             By default, positions are numbered from 0.
         sequence: Index of the sequence to show in the batch.
         title: Title of the page.
+        arithmetic_kilobytes: Most kilobytes of the page that queries, keys and values may take, or
+            None; see :class:`Explorer`.
 
     Returns:
         The page. Save it with ``.save(path)``, or leave it as the last line of a notebook's cell.
@@ -126,7 +129,7 @@ def explore(
                 key_axis=key_axis,
             )
         )
-    return Explorer(maps, title)
+    return Explorer(maps, title, arithmetic_kilobytes=arithmetic_kilobytes)
 
 
 def _check_arguments(inputs: object, tokens: object, sequence: object) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_blocks._checks import check_number
 from transformer_blocks.explorer.arithmetic import (
     TOLERANCE,
     Arithmetic,
@@ -179,6 +180,13 @@ class Explorer:
     def __post_init__(self) -> None:
         if not self.maps:
             raise ValueError("maps must not be empty, got none")
+        limit = self.arithmetic_kilobytes
+        if limit is not None:
+            check_number(arithmetic_kilobytes=limit)
+            if not limit >= 0:  # also true for NaN
+                raise ValueError(
+                    f"arithmetic_kilobytes must not be negative, got arithmetic_kilobytes={limit}"
+                )
         steps = 0 if self.decoding is None else len(self.decoding.tokens)
         for each in self.maps:
             if each.is_decoding and (not steps or len(each.queries) != steps):
