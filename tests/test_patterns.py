@@ -67,9 +67,14 @@ def test_masked_keys_and_rows_that_are_nearly_determined_do_not_count() -> None:
     assert head_patterns(torch.eye(3)[None], mask=causal_mask(3)) == [None]  # one row counts
     assert head_patterns(torch.full((1, 2, 2), 0.5)) == [None]  # two keys are too few
     assert head_patterns(torch.zeros(1, 4, 4), mask=torch.ones(4, 4, dtype=torch.bool)) == [None]
-    # What is masked is not read, not even NaN.
-    masked = equal.masked_fill(mask, 0.0)
-    assert head_patterns(masked.masked_fill(mask, math.nan)[None], mask=mask)[0] in ("broad", None)
+    # The weights of masked positions are not read, and such positions are not counted.
+    both = torch.stack([equal, at_distance(-1), at_distance(1)]).masked_fill(mask, math.nan)
+    assert head_patterns(both, mask=mask, keys=WORDS) == ["broad", "previous token", None]
+    crossing = head_patterns(both, mask=mask, keys=WORDS, self_attention=False)
+    assert crossing == ["broad", "diagonal", None]
+    hidden = torch.zeros(6, 8, dtype=torch.bool)
+    hidden[1:, 1] = True  # only the first two queries can attend to their previous key, if at all
+    assert head_patterns(at_distance(-1)[None, :6, :6], mask=hidden[:, :6]) == ["previous token"]
 
 
 @given(data=st.data(), self_attention=st.booleans())

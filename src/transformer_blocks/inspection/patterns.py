@@ -75,8 +75,8 @@ def head_patterns(
       largest weight have a correlation of at least 0.9, over the queries (4 or more) with at least
       3 unmasked keys.
 
-    A query does not count in a rule about a position that it does not have or that is masked. With
-    these rules, equal weights are always *broad*.
+    A query whose previous token (own, next, first) does not exist or is masked does not count in
+    that rule. With these rules, equal weights are always *broad*.
 
     Args:
         weights: Attention weights, of shape (H, L, S). In self-attention with L < S, the last query
@@ -117,7 +117,7 @@ def head_patterns(
             raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
     unmasked = torch.ones(size, dtype=torch.bool) if mask is None else ~mask.cpu()
     names: list[str | None] = [None] * len(weights)
-    weights = weights.detach().double().cpu()
+    weights = weights.detach().double().cpu().masked_fill(~unmasked, 0.0)
     for pattern in PATTERNS:
         if pattern.of_self_attention if self_attention else pattern.of_cross_attention:
             numbers = pattern.measure(weights, unmasked, keys).tolist()
@@ -151,7 +151,9 @@ def _weight_on_end(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None
         if keys is None or not _is_end(keys[position]):
             break
         targets[:, position] = True
-    return _mean_weight(weights, unmasked, targets)
+    targets, numbers = targets & unmasked, unmasked.sum(dim=-1)
+    counts = (numbers > 0) & (numbers >= FEWEST_KEYS * targets.sum(dim=-1))
+    return _mean((weights * targets).sum(dim=-1), counts)
 
 
 def _is_end(token: str) -> bool:
@@ -162,13 +164,12 @@ def _is_end(token: str) -> bool:
 
 
 def _mean_weight(weights: Tensor, unmasked: Tensor, targets: Tensor) -> Tensor:
-    """Compute the mean of the weight on target keys, for each head.
+    """Compute the mean weight on the target keys, at most one of each query, for each head.
 
-    A query counts if it has a target, and if its targets are at most a third of its keys.
+    A query counts if it has a target, and at least three keys.
     """
     targets = targets & unmasked
-    count = targets.sum(dim=-1)
-    counts = (count > 0) & (unmasked.sum(dim=-1) >= FEWEST_KEYS * count)
+    counts = targets.any(dim=-1) & (unmasked.sum(dim=-1) >= FEWEST_KEYS)
     return _mean((weights * targets).sum(dim=-1), counts)
 
 
@@ -176,7 +177,7 @@ def _entropy(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> T
     """Compute the mean entropy of the weights, relative to that of equal weights."""
     numbers = unmasked.sum(dim=-1)
     largest = numbers.clamp(min=2).double().log()
-    entropies = -torch.xlogy(weights, weights).masked_fill(~unmasked, 0.0).sum(dim=-1)
+    entropies = -torch.xlogy(weights, weights).sum(dim=-1)
     return _mean(entropies / largest, numbers >= FEWEST_KEYS)
 
 
