@@ -72,9 +72,10 @@ def test_masked_keys_and_rows_that_are_nearly_determined_do_not_count() -> None:
     assert head_patterns(both, mask=mask, keys=WORDS) == ["broad", "previous token", None]
     crossing = head_patterns(both, mask=mask, keys=WORDS, self_attention=False)
     assert crossing == ["broad", "diagonal", None]
-    hidden = torch.zeros(6, 8, dtype=torch.bool)
-    hidden[1:, 1] = True  # only the first two queries can attend to their previous key, if at all
-    assert head_patterns(at_distance(-1)[None, :6, :6], mask=hidden[:, :6]) == ["previous token"]
+    hidden = torch.zeros(6, 6, dtype=torch.bool)
+    hidden[[2, 3, 4], [1, 2, 3]] = True  # three of five queries cannot attend to the previous token
+    weights = at_distance(-1)[None, :6, :6]
+    assert head_patterns(weights, mask=hidden) == ["previous token"]
 
 
 @given(data=st.data(), self_attention=st.booleans())

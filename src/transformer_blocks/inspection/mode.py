@@ -194,9 +194,8 @@ class AttentionMode(TorchFunctionMode):
             if remembered.has_blocks:
                 observation.partly_seen.add(name)
                 continue
-            weights = None  # and an observation of projections gets none: they are not known here
-            is_new = (observation, name) not in remembered.recorded
-            if is_new and observation.record is not None and _is_recorded(observation, name):
+            weights = None
+            if _is_recorded(observation, name) and (observation, name) not in remembered.recorded:
                 remembered.recorded.append((observation, name))
                 weights = remembered.weights
             output = self._observe(observation, name, weights, output, place)
@@ -214,7 +213,7 @@ class AttentionMode(TorchFunctionMode):
         if isinstance(recorded, Projections):
             record = observation.record_projections
             return None if record is None else record(name, recorded.map(_as_four_dimensional))
-        if observation.record is None:
+        if observation.record is None:  # the projections of an explicit softmax are not known
             return None
         return observation.record(name, _as_four_dimensional(recorded))
 

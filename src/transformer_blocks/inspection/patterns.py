@@ -193,7 +193,7 @@ def _mean(numbers: Tensor, counts: Tensor) -> Tensor:
 def _correlation(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
     """Compute the correlation of the positions of queries and of their keys of largest weight."""
     counts = unmasked.sum(dim=-1) >= FEWEST_KEYS
-    best = weights.masked_fill(~unmasked, -1.0).argmax(dim=-1)[:, counts].double()  # (H, queries)
+    best = weights.argmax(dim=-1)[:, counts].double()  # (H, queries)
     if best.shape[1] < FEWEST_MOVES:
         return torch.full((len(weights),), torch.nan)
     queries = torch.arange(len(counts))[counts].double()
