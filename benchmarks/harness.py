@@ -196,26 +196,41 @@ def write_json(
 
 
 def plot(path: Path, results: Sequence[Result]) -> None:
-    """Plot the speeds relative to the first implementation, in one panel for each case."""
-    from transformer_blocks.explorer.plots import new_figure
+    """Plot the speeds relative to the first implementation, in one panel for each case.
 
+    A bar is the speed of the median round, the line on it the range from the slowest to the
+    fastest round.
+    """
+    from transformer_blocks.explorer.figure import style_axes
+    from transformer_blocks.explorer.plots import new_figure
+    from transformer_blocks.explorer.style import LINES, PALETTES
+
+    muted = PALETTES["light"].muted
     cases = list(dict.fromkeys(result.case for result in results))
     names = list(dict.fromkeys(result.implementation for result in results))
     columns = min(3, len(cases))
     rows = -(-len(cases) // columns)
-    figure = new_figure(4.6 * columns, rows * (0.8 + 0.28 * len(names)))
+    figure = new_figure(4.6 * columns, rows * (0.8 + 0.28 * len(names)) + 0.3)
     for number, case in enumerate(cases, start=1):
         row = [result for result in results if result.case == case]
         axes = figure.add_subplot(rows, columns, number)
-        speeds = [row[0].median / result.median for result in row]
-        colours = [f"C{names.index(result.implementation)}" for result in row]
-        bars = axes.barh([result.implementation for result in row], speeds, color=colours)
-        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
-        axes.axvline(1.0, color="#888888", linewidth=0.8)
-        axes.margins(x=0.15)
+        style_axes(axes)
+        base = row[0].median
+        for place, result in enumerate(row):
+            colour = LINES[names.index(result.implementation) % len(LINES)]
+            axes.barh(place, base / result.median, height=0.7, color=colour)
+            ends = base / max(result.seconds), base / min(result.seconds)
+            axes.plot(ends, [place] * 2, color=muted, linewidth=1.4, marker="|", markersize=7)
+            axes.annotate(f"{base / result.median:.2f}", (ends[1], place), (5, 0),
+                          textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+        axes.axvline(1.0, color=muted, linewidth=0.8, zorder=0)
+        axes.set_yticks(range(len(row)), [result.implementation for result in row])
+        axes.set_xlim(left=0.0)
+        axes.margins(x=0.18)
         axes.invert_yaxis()
         axes.set_title(str(case), fontsize=9)
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel(f"times the speed of {names[0]}", fontsize=9)
-    figure.savefig(path, dpi=120)
+    text = f"times the speed of {names[0]} (bar: median round, line: slowest and fastest round)"
+    figure.supxlabel(text, fontsize=9, color=muted)
+    figure.savefig(path, dpi=150)

@@ -21,13 +21,14 @@ import torch
 
 from common.errors import UserError
 from common.options import Parser, number
-from common.plots import save
+from common.plots import plot_line, save, style
 from common.program import finishing_unread, run_program
 from common.run import Run
 from common.searches import Greedy
 from common.tables import format_table
 from transformer_blocks import Residual
 from transformer_blocks.explorer.plots import new_figure
+from transformer_blocks.explorer.style import PALETTES
 from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
 from translation.corpus import Pair
@@ -118,15 +119,19 @@ def plot_ablations(names: Sequence[str], results: Sequence[dict[str, float]], pa
     titles = list(results[0])
     figure = new_figure(9.0, 0.38 * len(titles) + 1.2)
     axes = figure.add_subplot()
+    style(axes, "BLEU, greedy; bar: mean, marker: a run", "")
     rows = range(len(titles))
-    axes.barh(rows, [mean(each[title] for each in results) for title in titles], color="#c9d6e8")
+    axes.barh(
+        rows,
+        [mean(each[title] for each in results) for title in titles],
+        color=PALETTES["light"].weights[1],
+    )
     for run, (name, result) in enumerate(zip(names, results, strict=True)):
-        axes.plot([result[title] for title in titles], rows, "o", ms=5, color=f"C{run}")
+        plot_line(axes, [result[title] for title in titles], rows, run, linestyle="")
         axes.lines[-1].set_label(name if not name.startswith("_") else f" {name}")
     axes.set_yticks(rows, [f"without {title}" for title in titles])
     axes.invert_yaxis()
-    axes.set_xlabel("BLEU, greedy; the bar is the mean")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=False, axis="y")
     axes.legend(frameon=False, loc="lower right")
     save(figure, path)
 

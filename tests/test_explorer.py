@@ -1,11 +1,8 @@
 """The explorer: refused arguments, the saved page, figures, and the page in a browser."""
 
 import base64
-import io
-import itertools
 import logging
 import math
-import pickle
 import re
 import secrets
 import sys
@@ -13,23 +10,19 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from matplotlib.image import imread
-from tests.page import HOSTILE, SOURCE, TARGET, data_of, make_explorer, weights
+from tests.page import HOSTILE, TARGET, data_of, make_explorer, weights
 
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import (
     AttentionMaps,
     DecodingSteps,
     Explorer,
-    plot_attention,
-    plot_heads,
     save_explorer,
 )
-from transformer_blocks.explorer.fonts import embedded_fonts, font_for
+from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.tokens import token_labels
 
 # --- The saved page ------------------------------------------------------------------------------
@@ -184,136 +177,6 @@ def test_characters_that_cannot_be_encoded_and_weights_with_gradients_are_shown(
 
 
 # --- Figures -------------------------------------------------------------------------------------
-
-
-def test_figures_show_each_head_with_its_tokens_and_change_no_global_setting() -> None:
-    before = dict(mpl.rcParams)
-    table = weights(3, 4, 5)
-    figure = plot_heads(table, TARGET, SOURCE, title="猫 $x$")
-    panels = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title() for axes in panels] == [
-        *("mean of the heads", "head 1", "head 2", "head 3"),
-    ]
-    for axes, expected in zip(panels, [table.mean(0), *table], strict=True):
-        np.testing.assert_allclose(axes.images[0].get_array(), expected.numpy(), rtol=1e-6)
-        assert [label.get_text() for label in axes.get_xticklabels()] == SOURCE
-        assert [label.get_text() for label in axes.get_yticklabels()] == TARGET
-    assert dict(mpl.rcParams) == before
-
-
-def test_masked_cells_are_hatched() -> None:
-    mask = causal_mask(4)
-    figure = plot_attention(weights(4, 4, mask=mask), TARGET, TARGET, mask=mask)
-    (axes,) = figure.axes
-    cells = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in axes.patches}
-    assert cells == {(row, column) for row in range(4) for column in range(row + 1, 4)}
-
-
-@pytest.mark.parametrize("plot", [plot_attention, plot_heads])
-def test_figures_refuse_tokens_that_do_not_fit(plot: Any) -> None:
-    table = weights(4, 4) if plot is plot_attention else weights(2, 4, 4)
-    with pytest.raises(ValueError, match="with L=4 and S=5 tokens, got"):
-        plot(table, TARGET, SOURCE)
-
-
-def test_figures_refuse_nan_and_masks_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"^weights must be finite, got NaN or infinity$"):
-        plot_attention(weights(4, 5) * math.nan, TARGET, SOURCE)
-    with pytest.raises(ValueError, match=r"^mask must have shape \(L, S\) = \(4, 5\), got"):
-        plot_attention(weights(4, 5), TARGET, SOURCE, mask=causal_mask(4))
-    with pytest.raises(ValueError, match=r"^columns must be positive"):
-        plot_heads(weights(2, 4, 5), TARGET, SOURCE, columns=0)
-
-    with pytest.raises(
-        TypeError, match=r"^mask must be bool, where True hides a key, got dtype=torch\.float32$"
-    ):
-        plot_attention(weights(4, 5), TARGET, SOURCE, mask=torch.zeros(4, 5))
-
-
-@pytest.mark.parametrize("plot", [plot_attention, plot_heads])
-def test_a_notebook_shows_a_figure_as_an_image(plot: Any) -> None:
-    table = weights(4, 5) if plot is plot_attention else weights(2, 4, 5)
-    figure = plot(table, TARGET, SOURCE)
-    height, width, _ = imread(io.BytesIO(figure._repr_png_()), format="png").shape
-    assert (width, height) == tuple(figure.get_size_inches() * figure.dpi // 1)
-    again = pickle.loads(pickle.dumps(figure))
-    assert again._repr_png_().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("heads", "length", "key_length"), [(0, 2000, 2000), (3, 300, 500), (12, 6, 30), (2, 1, 9000)]
-)
-def test_a_figure_stays_small_enough_to_be_rendered(
-    heads: int, length: int, key_length: int
-) -> None:
-    shape = (heads, length, key_length)[not heads :]
-    table = torch.zeros(shape)
-    table[..., 0, -3] = 1.0
-    queries, keys = ([f"w{place}" for place in range(size)] for size in shape[-2:])
-    mask = torch.ones(length, key_length, dtype=torch.bool).triu(1)
-    plot: Any = plot_heads if heads else plot_attention
-    figure = plot(table, queries, keys, mask=mask)
-    width, height = figure.get_size_inches()
-    assert width * height < 2001
-    assert max(width, height) <= 300
-    panels = [axes for axes in figure.axes if axes.images]
-    assert len(panels) == (heads + 1 if heads else 1)
-    numbers = sum(image.get_array().size for axes in panels for image in axes.images)
-    assert numbers <= 5 * width * height * figure.dpi**2  # weights, and the colours of the mask
-    for axes in panels:
-        assert float(axes.images[0].get_array().max()) == 1.0  # a single large weight stays visible
-        for labels, tokens in ((axes.get_xticklabels(), keys), (axes.get_yticklabels(), queries)):
-            assert 1 <= len(labels) <= 160
-            shown = {
-                round(place): label.get_text()
-                for place, label in zip(
-                    axes.get_xticks() if tokens is keys else axes.get_yticks(), labels, strict=True
-                )
-            }
-            assert all(tokens[place] == text for place, text in shown.items())
-        assert len(axes.patches) <= 160**2
-
-
-@pytest.mark.parametrize("size", [30, 250])
-def test_labels_never_overlap(size: int) -> None:
-    words = [f"word{place}" for place in range(size - 1)] + ["long" * 99]
-    figure = plot_attention(weights(size, size), words, words)
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    for labels, side in ((axes.get_xticklabels(), "x"), (axes.get_yticklabels(), "y")):
-        assert len(labels) == size or size == 250
-        boxes = sorted(
-            sorted((getattr(box, f"{side}0"), getattr(box, f"{side}1")))
-            for box in (label.get_window_extent() for label in labels)
-        )
-        assert all(low[1] <= high[0] for low, high in itertools.pairwise(boxes))
-
-
-def test_masked_cells_too_small_for_a_hatch_are_grey() -> None:
-    words, mask = ["x"] * 400, causal_mask(400)
-    (axes,) = plot_attention(weights(400, 400), words, words, mask=mask).axes
-    assert not axes.patches
-    cover = axes.images[1].get_array()
-    np.testing.assert_array_equal(cover[..., 3] > 0, mask.numpy())
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: plot_attention(weights(4, 5), TARGET, SOURCE),
-        lambda: plot_heads(weights(2, 4, 5), TARGET, SOURCE),
-        lambda: font_for("a"),
-    ],
-)
-def test_without_matplotlib_the_error_names_the_extra(
-    draw: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    message = (
-        'a figure needs matplotlib, which is not installed: pip install "transformer-blocks[plot]"'
-    )
-    with pytest.raises(ModuleNotFoundError, match=f"^{re.escape(message)}$"):
-        draw()
 
 
 def test_without_fonttools_a_page_is_saved_and_a_warning_names_the_extra(

@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from classification.models import EncoderClassifier
-from common.plots import AttentionMap, plot_attention_grid, save, style
+from common.plots import MUTED, plot_line, save, style
 from common.tokenizer import Tokenizer
 from transformer_blocks import record_attention
+from transformer_blocks.explorer.figure import colour_map, style_axes
 from transformer_blocks.explorer.fonts import font_for
+from transformer_blocks.explorer.panels import Panel, draw_panels
 from transformer_blocks.explorer.plots import new_figure
+from transformer_blocks.explorer.style import PALETTES
 
 
 def plot_accuracy(
@@ -27,20 +30,21 @@ def plot_accuracy(
     """
     figure = new_figure(9.0, 3.6)
     loss, accuracy = figure.subplots(1, 2)
+    style(loss, "updates", "loss (nats; dotted: training, line: validation)")
+    style(accuracy, "updates", "validation accuracy (%)")
     for number, (name, rows) in enumerate(metrics.items()):
-        steps, color = [row["step"] for row in rows], f"C{number}"
-        loss.plot(steps, [row["train_loss"] for row in rows], ":", color=color)
-        loss.plot(steps, [row["validation_loss"] for row in rows], color=color, label=name)
+        steps = [row["step"] for row in rows]
+        plot_line(loss, steps, [row["train_loss"] for row in rows], number, linestyle=":")
+        values = [row["validation_loss"] for row in rows]
+        plot_line(loss, steps, values, number, label=name)
         percents = [100.0 * row["validation_accuracy"] for row in rows]
-        accuracy.plot(steps, percents, "o-", ms=3, color=color, label=name, clip_on=False)
-    accuracy.axhline(100.0 * limit, color="0.5", ls="--", lw=1)
-    accuracy.text(0.98, 100.0 * limit + 1.5, "best of word counts", color="0.4", ha="right",
+        plot_line(accuracy, steps, percents, number, label=name, clip_on=False, zorder=3)
+    accuracy.axhline(100.0 * limit, color=MUTED, linestyle="--", linewidth=1)
+    accuracy.text(0.98, 100.0 * limit + 1.5, "best of word counts", color=MUTED, ha="right",
                   transform=accuracy.get_yaxis_transform())  # fmt: skip
     accuracy.set_ylim(0.0, 100.0)
     loss.set_ylim(bottom=0.0)
     loss.legend(frameon=False)
-    style(loss, "updates", "loss (dotted: training; line: validation)")
-    style(accuracy, "updates", "validation accuracy (%)")
     save(figure, path)
 
 
@@ -56,11 +60,12 @@ def plot_confusion(tables: Mapping[str, Tensor], labels: Sequence[str], path: Pa
     size = 1.4 + 0.75 * len(labels)
     figure = new_figure((size + 0.9) * len(tables), size + 0.6)
     for axes, (name, table) in zip(figure.subplots(1, len(tables)), tables.items(), strict=True):
+        style_axes(axes)
         shares = table / table.sum(1, keepdim=True).clamp(min=1)
-        axes.imshow(shares.numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
+        axes.imshow(shares.numpy(), cmap=colour_map(PALETTES["light"].weights), vmin=0.0, vmax=1.0)
         for row, counts in enumerate(table.tolist()):
             for column, count in enumerate(counts):
-                color = "white" if shares[row, column] > 0.6 else "black"
+                color = "white" if shares[row, column] > 0.5 else PALETTES["light"].text
                 axes.text(column, row, count, ha="center", va="center", color=color)
         axes.set_xticks(range(len(labels)), labels, fontproperties=font, parse_math=False)
         axes.set_yticks(range(len(labels)), labels, fontproperties=font, parse_math=False)
@@ -86,12 +91,12 @@ def plot_encoder_attention(
     device = next(model.parameters()).device
     with torch.inference_mode(), record_attention(model, device="cpu") as maps:
         model(torch.tensor([text], device=device))
-    tokens = [subword.replace("▁", "") or subword for subword in tokenizer.subwords(text)]
+    tokens = tokenizer.subwords(text)
     rows = [
         [
-            AttentionMap(f"encoder, layer {layer}, head {head}", weights, tokens, tokens)
+            Panel(f"encoder, layer {layer}, head {head}", weights, tokens, tokens)
             for head, weights in enumerate(maps[name][0][0], start=1)
         ]
         for layer, name in enumerate(maps, start=1)
     ]
-    plot_attention_grid(rows, path, title=title)
+    save(draw_panels(rows, title=title, axis_names=("query", "key"), theme="light"), path)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.plots import save, style
+from common.plots import MUTED, plot_line, save, style
 from transformer_blocks.explorer.plots import new_figure
 
 
@@ -24,14 +24,15 @@ def plot_text_loss(
     """
     figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
+    style(axes, "updates", "loss per token (nats)")
     steps = [row["step"] for row in rows]
-    axes.plot(steps, [row["train_loss"] for row in rows], "o-", ms=3, label="training")
-    axes.plot(steps, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation")
-    axes.axhline(ngrams, color="0.5", ls="--", lw=1, label=title)
+    for number, kind in enumerate(("training", "validation")):
+        key = {"training": "train_loss", "validation": "validation_loss"}[kind]
+        plot_line(axes, steps, [row[key] for row in rows], number, label=kind)
+    axes.axhline(ngrams, color=MUTED, linestyle="--", linewidth=1, label=title)
     lowest = min(row["validation_loss"] for row in rows)
     axes.set_ylim(
         0.0, max(3.0 * ngrams, 1.5 * lowest)
     )  # the loss of the initial weights is far higher
     axes.legend(frameon=False)
-    style(axes, "updates", "loss per token (nats)")
     save(figure, path)

@@ -58,7 +58,8 @@ class Result:
         bleu: BLEU of the test sentences.
         chrf: chrF of the test sentences.
         bleu_by_length: BLEU of each group of test sentences; see :func:`length_groups`.
-        decoding_speed: Test sentences per second.
+        decoding_speed: Test sentences per second, the median over the rounds.
+        decoding_speeds: Test sentences per second of each round.
         metrics: The metrics of each epoch.
     """
 
@@ -73,6 +74,7 @@ class Result:
     chrf: float
     bleu_by_length: list[float]
     decoding_speed: float
+    decoding_speeds: list[float]
     metrics: list[dict[str, Any]]
 
 
@@ -197,6 +199,7 @@ def compare(
                 chrf=scores[0].chrf,
                 bleu_by_length=[each.bleu for each in scores[1:]],
                 decoding_speed=min(TIMED, len(pairs)) / statistics.median(times),
+                decoding_speeds=[min(TIMED, len(pairs)) / each for each in times],
                 metrics=metrics,
             )
         )

@@ -1,16 +1,20 @@
 """Figures: learning curves, cross-attention, and the comparison of runs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from common.plots import AttentionMap, plot_attention_grid, save, style
+from common.plots import MUTED, plot_line, save, style
 from transformer_blocks.explorer import plot_heads
 from transformer_blocks.explorer.fonts import font_for
+from transformer_blocks.explorer.panels import Panel, draw_panels
 from transformer_blocks.explorer.plots import new_figure
+from transformer_blocks.explorer.style import LINES
 from translation.comparison import Result
 from translation.decoding import AttentionRecord
 
@@ -23,20 +27,27 @@ def plot_loss(metrics: Path, path: Path) -> None:
         path: The PNG file to write.
     """
     lines = metrics.read_text(encoding="utf-8").split("\n")
-    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line]
+    save(loss_figure([json.loads(line) for line in lines if line]), path)
+
+
+def loss_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw the losses and the validation BLEU of a run; a row holds the metrics of an epoch."""
     minutes = [row["minutes"] for row in rows]
     figure = new_figure(9.0, 3.6)
     losses, bleu = figure.subplots(1, 2)
-    losses.plot(minutes, [row["train_loss"] for row in rows], "o-", ms=3, label="training")
-    losses.plot(minutes, [row["validation_loss"] for row in rows], "o-", ms=3, label="validation")
-    losses.legend(frameon=False)
-    bleu.plot(
-        minutes, [row["validation_bleu"] for row in rows], "o-", ms=3, color="C2", clip_on=False
-    )
-    bleu.set_ylim(bottom=0.0)
     style(losses, "minutes of training", "loss per token (nats, label-smoothed)")
-    style(bleu, "minutes of training", "BLEU of a validation sample")
-    save(figure, path)
+    style(bleu, "minutes of training", "BLEU of a validation sample, greedy")
+    for number, (key, name) in enumerate(
+        (("train_loss", "training"), ("validation_loss", "validation"))
+    ):
+        plot_line(losses, minutes, [row[key] for row in rows], number, label=name)
+    losses.legend(frameon=False)
+    values = [row["validation_bleu"] for row in rows]
+    plot_line(bleu, minutes, values, 2, clip_on=False, zorder=3)
+    for axes in (losses, bleu):
+        axes.set_xlim(left=0.0)
+    bleu.set_ylim(bottom=0.0)
+    return figure
 
 
 def plot_cross_attention(
@@ -54,7 +65,8 @@ def plot_cross_attention(
     Raises:
         ValueError: If labels and weights do not fit.
     """
-    save(plot_heads(weights, target, source, title=title), path)
+    figure = plot_heads(weights, target, source, title=title, axis_names=("target", "source"))
+    save(figure, path)
 
 
 def plot_side_by_side(
@@ -69,24 +81,29 @@ def plot_side_by_side(
         path: The PNG file to write.
         title: The title above the figure.
     """
-    single: list[AttentionMap] = []
-    rows: list[list[AttentionMap]] = []
+    single: list[Panel] = []
+    rows: list[list[Panel]] = []
     for name, record, attentions in records:
         for number, attention in enumerate(attentions, start=1):
             layer = f"{name}, layer {number}" if len(attentions) > 1 else name
             heads = record.weights[attention]
             if len(heads) == 1 and len(attentions) == 1:
-                single.append(AttentionMap(layer, heads[0], record.target, record.source))
+                single.append(Panel(layer, heads[0], record.target, record.source))
             else:
                 rows.append(
                     [
-                        AttentionMap(f"{layer}, head {head}", weights, record.target, record.source)
+                        Panel(f"{layer}, head {head}", weights, record.target, record.source)
                         for head, weights in enumerate(heads, start=1)
                     ]
                 )
     columns = max(map(len, rows), default=min(4, len(single)))
     shared = [single[i : i + columns] for i in range(0, len(single), columns)]
-    plot_attention_grid(shared + rows, path, title=title)
+    save(side_by_side_figure(shared + rows, title=title), path)
+
+
+def side_by_side_figure(rows: Sequence[Sequence[Panel]], *, title: str) -> Figure:
+    """Draw maps of cross-attention in a grid."""
+    return draw_panels(rows, title=title, axis_names=("target", "source"), theme="light")
 
 
 def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path) -> None:
@@ -97,18 +114,27 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
         results: The results of each run.
         path: The PNG file to write.
     """
+    save(comparison_figure(groups, results), path)
+
+
+def comparison_figure(groups: Sequence[str], results: Sequence[Result]) -> Figure:
+    """Draw learning curves, BLEU and decoding speed of several runs."""
     font = font_for("".join(result.name for result in results))
     figure = new_figure(11.0, 7.0)
     loss, bleu, lengths, speed = figure.subplots(2, 2).flat
+    for axes, x, y in (
+        (loss, "minutes of training", "validation loss (nats per token)"),
+        (bleu, "minutes of training", "BLEU of a validation sample, greedy"),
+        (lengths, "characters of the source (number of sentences)", "BLEU of the test sentences"),
+        (speed, "test sentences per second", ""),
+    ):
+        style(axes, x, y)
     for number, result in enumerate(results):
-        color = f"C{number}"
         minutes = [row["minutes"] for row in result.metrics]
         for axes, key in ((loss, "validation_loss"), (bleu, "validation_bleu")):
-            values = [row[key] for row in result.metrics]
-            axes.plot(minutes, values, "o-", ms=3, color=color)
-        lengths.plot(range(len(groups)), result.bleu_by_length, "o-", color=color)
-        bar = speed.barh(number, result.decoding_speed, color=color)
-        speed.bar_label(bar, [f"{result.decoding_speed:.0f}"], padding=3)
+            plot_line(axes, minutes, [row[key] for row in result.metrics], number)
+        plot_line(lengths, range(len(groups)), result.bleu_by_length, number)
+        plot_speed(speed, number, result.decoding_speed, result.decoding_speeds)
     speed.set_yticks(
         range(len(results)),
         [result.name for result in results],
@@ -116,17 +142,27 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
         parse_math=False,
     )
     speed.invert_yaxis()
+    speed.grid(visible=False, axis="y")
+    speed.margins(x=0.12)
+    if any(len(result.decoding_speeds) > 1 for result in results):
+        speed.set_xlabel("test sentences per second (line: slowest and fastest round)")
     legend = loss.legend(loss.lines, [result.name for result in results], prop=font, frameon=False)
     for name in legend.get_texts():
         name.set_parse_math(False)
     lengths.set_xticks(range(len(groups)), groups)
-    for axes, x, y in (
-        (loss, "minutes of training", "validation loss (label-smoothed, nats per token)"),
-        (bleu, "minutes of training", "BLEU of a validation sample, greedy"),
-        (lengths, "characters of the source (number of sentences)", "BLEU of the test sentences"),
-        (speed, "test sentences translated per second", ""),
-    ):
-        style(axes, x, y)
+    lengths.margins(x=0.1)
     for axes in (bleu, lengths):
         axes.set_ylim(bottom=0.0)
-    save(figure, path)
+    for axes in (loss, bleu):
+        axes.set_xlim(left=0.0)
+    return figure
+
+
+def plot_speed(axes: Axes, row: int, median: float, rounds: Sequence[float]) -> None:
+    """Draw the median speed as a bar, and the range of the rounds as a line."""
+    axes.barh(row, median, height=0.7, color=LINES[row % len(LINES)])
+    highest = max((median, *rounds))
+    if len(rounds) > 1:
+        axes.plot([min(rounds), highest], [row, row], color=MUTED, linewidth=1.6, marker="|",
+                  markersize=9)  # fmt: skip
+    axes.annotate(f"{median:.0f}", (highest, row), (5, 0), textcoords="offset points", va="center")

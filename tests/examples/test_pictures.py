@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import font_manager
+from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from transformer_blocks.explorer.fonts import font_for
+from transformer_blocks.explorer.style import PALETTES
 from translation.pictures import plot_cross_attention, plot_loss
 
 
@@ -44,13 +46,20 @@ def test_drawing_changes_no_global_setting(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
 
 
-def test_where_a_weight_is_one_the_picture_is_bright(tmp_path: Path) -> None:
-    weights = torch.zeros(1, 2, 2)
-    weights[0, 0, 0] = weights[0, 1, 1] = 1.0
-    for name, table in (("one", weights), ("none", torch.zeros(1, 2, 2))):
-        plot_cross_attention(table, source=["a", "b"], target=["c", "d"], path=tmp_path / name)
-    difference = imread(tmp_path / "one", format="png") - imread(tmp_path / "none", format="png")
-    assert np.abs(difference).max() > 0.5
+def test_half_of_the_cells_have_the_colour_of_the_largest_weight(tmp_path: Path) -> None:
+    weights = torch.tensor([[[0.7, 0.0], [0.0, 0.7]]])
+    plot_cross_attention(weights, source=["a", "b"], target=["c", "d"], path=tmp_path / "a.png")
+    picture = imread(tmp_path / "a.png")[..., :3]
+    first, last = (
+        np.isclose(picture, to_rgb(PALETTES["light"].weights[end]), atol=0.01).all(-1)
+        for end in (0, -1)
+    )
+    height, width = picture.shape[:2]
+    across, down = np.nonzero(last.any(0))[0], np.nonzero(last.any(1))[0]
+    cells = last[down[0] : down[-1], across[0] : across[-1]]
+    assert last.sum() > 0.05 * height * width
+    assert first.sum() > last.sum()
+    assert 0.2 < cells.mean() < 0.5  # of two panels with a space between them
 
 
 def test_labels_must_fit_the_weights(tmp_path: Path) -> None:

@@ -1,23 +1,33 @@
-"""A matplotlib figure without pyplot; imported only where matplotlib is needed."""
+"""Matplotlib figures in the style of all pictures; imported only where matplotlib is needed."""
 
 import io
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Theme
+
+PAD = 0.08  # inches between the edge of a figure and what it shows
 
 
 class PlainFigure(Figure):
     """A figure without a window or global state, which notebooks show as an image.
 
-    Without this class, notebooks show the figures of ``pyplot`` only.
+    Without this class, notebooks show the figures of ``pyplot`` only. The background is opaque.
 
     Args:
         width: Width of the figure in inches.
         height: Height of the figure in inches.
+        theme: Whether the background is light or dark.
     """
 
-    def __init__(self, width: float, height: float) -> None:
-        super().__init__(figsize=(width, height), layout="constrained")
+    def __init__(self, width: float, height: float, theme: Theme = "light") -> None:
+        background = PALETTES[theme].background
+        layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
+        super().__init__(figsize=(width, height), layout=layout, facecolor=background)
         FigureCanvasAgg(self)
 
     def _repr_png_(self) -> bytes:
@@ -25,3 +35,24 @@ class PlainFigure(Figure):
         image = io.BytesIO()
         self.savefig(image, format="png")
         return image.getvalue()
+
+
+def colour_map(colours: tuple[str, ...]) -> LinearSegmentedColormap:
+    """Make the map that blends the colours of a palette's ``weights`` or ``differences``."""
+    return LinearSegmentedColormap.from_list("style", colours)
+
+
+def style_axes(axes: Axes, theme: Theme = "light") -> None:
+    """Give axes the colours and markers of the style; call it before lines are drawn.
+
+    Args:
+        axes: The axes of a diagram or an image.
+        theme: Whether the background is light or dark.
+    """
+    palette = PALETTES[theme]
+    axes.set_facecolor(palette.background)
+    axes.set_prop_cycle(color=LINES, marker=list(MARKERS))
+    axes.tick_params(color=palette.muted, labelcolor=palette.text)
+    axes.spines[:].set_edgecolor(palette.muted)
+    for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
+        text.set_color(palette.text)
