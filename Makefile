@@ -26,10 +26,8 @@ record: $(VENV)/.docs  ## run the book's long computations, and record their out
 	$(BIN)/python docs/_ext/execution.py --record
 
 .PHONY: pictures
-pictures: $(VENV)/.docs $(VENV)/.dev demo  ## draw all figures of the book and of the README (needs Chromium)
-	$(BIN)/python docs/figures/draw.py
-	$(BIN)/python docs/figures/explorer_page.py
-	$(BIN)/python docs/figures/readme_picture.py
+pictures: $(VENV)/.docs $(VENV)/.dev demo  ## make all pictures that are committed (needs Chromium)
+	$(BIN)/python docs/figures/pictures.py
 
 .PHONY: test
 test: $(VENV)/.dev  ## run the fast tests, with the examples in docstrings and README

@@ -140,11 +140,13 @@ def boxes_of(figure: Any) -> tuple[list[Any], list[Any]]:
         (1, ["b"], "猫" * 90),
         (2, ["long" * 99, "w" * 40, "猫"], ""),
         (3, [f"▁word{place}" for place in range(24)], "title"),
+        (3, ["b", "c"], "self-attention"),
     ],
 )
 def test_nothing_is_cut_off_and_no_texts_overlap(heads: int, keys: list[str], title: str) -> None:
-    queries = [*TARGET, "a-long-token-of-the-target"]
-    figure = plot_heads(weights(heads, 5, len(keys)), queries, keys, title=title)
+    queries = keys if title == "self-attention" else [*TARGET, "a-long-token-of-the-target"]
+    table = weights(heads, len(queries), len(keys))
+    figure = plot_heads(table, queries, keys, title=title)
     panels, labels = boxes_of(figure)
     width, height = figure.get_size_inches() * figure.dpi
     for box in labels:

@@ -12,7 +12,6 @@ from style import (
     BLUE,
     COLORS,
     INK,
-    MARKERS,
     MUTED,
     ORANGE,
     PANEL,
@@ -23,6 +22,7 @@ from style import (
     note,
 )
 from transformer_blocks import sinusoidal_table
+from transformer_blocks.explorer.style import MARKERS
 
 SPEEDS = ["1", "1/10", "1/100", "1/1000"]  # of the four dials of d_model = 8
 

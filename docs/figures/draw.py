@@ -1,9 +1,6 @@
-"""Draw the figures of the book.
+"""The figures of the book, ``docs/learn/figures/NAME.svg``; ``pictures.py`` draws them.
 
-    python docs/figures/draw.py [NAME ...]
-
-writes ``docs/learn/figures/NAME.svg`` for each figure, or for the named ones. The functions that
-draw are in ``chapter_NN.py``, in the order of the chapters.
+The functions that draw are in ``chapter_NN.py``, in the order of the chapters.
 """
 
 import sys
@@ -23,10 +20,3 @@ def load() -> list[str]:
     for path in sorted(HERE.glob("chapter_*.py")):
         import_module(path.stem)
     return list(style.FIGURES)
-
-
-if __name__ == "__main__":
-    FIGURES.mkdir(exist_ok=True)
-    known = load()
-    for name in sys.argv[1:] or known:
-        (FIGURES / f"{name}.svg").write_text(style.as_svg(name), encoding="utf-8")

@@ -1,10 +1,10 @@
 """Make the README's picture: the attention explorer of the demo's translator.
 
     make demo
-    python docs/figures/readme_picture.py
+    python docs/figures/pictures.py explorer
 
 opens the page that ``examples/translate.py explore`` writes in Chromium and takes a picture of it.
-Beside the picture lies the hash of the files that determine what the page looks like, so that a
+Beside the picture lies a record of the files that determine what the page looks like, so that a
 test can report a picture that is out of date.
 """
 
@@ -24,12 +24,34 @@ WIDTH, HEIGHT = 1180, 860
 STEP = 8  # the decoding step of "night", which attends to 毎晩
 
 
-def explorer_hash() -> str:
-    """Hash the files of the explorer's page."""
-    digest = hashlib.sha256()
-    for file in sorted((ROOT / "src" / "transformer_blocks" / "explorer").glob("page.*")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+def sources() -> dict[str, str]:
+    """Hash the files that determine the picture: those of the explorer's page, and this one."""
+    explorer = ROOT / "src" / "transformer_blocks" / "explorer"
+    files = [file for file in explorer.rglob("*") if file.suffix in (".html", ".css", ".js")]
+    files += [explorer / name for name in ("page.py", "style.py", "tokens.py")]
+    files += [ROOT / "examples" / "translation" / "exploring.py", Path(__file__)]
+    return {str(file.relative_to(ROOT).as_posix()): hash_of(file) for file in sorted(files)}
+
+
+def hash_of(file: Path) -> str:
+    """Hash the content of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def difference() -> str:
+    """Name the files that have changed since the picture was taken; empty if none has."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    if record["picture"] != hash_of(PICTURE):
+        return "another picture than the record's"
+    found = sources()
+    changed = {file for file, _ in found.items() ^ record["sources"].items()}
+    return f"changed: {', '.join(sorted(changed))}" if changed else ""
+
+
+def write_record() -> None:
+    """Record the files that determine the picture, and the picture itself."""
+    record = {"sentence": SENTENCE, "picture": hash_of(PICTURE), "sources": sources()}
+    RECORD.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -51,8 +73,7 @@ def main() -> None:
         window.wait_for_timeout(500)
         window.screenshot(path=str(PICTURE))
         browser.close()
-    record = {"sentence": SENTENCE, "explorer": explorer_hash()}
-    RECORD.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_record()
 
 
 if __name__ == "__main__":

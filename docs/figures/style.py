@@ -3,8 +3,7 @@
 A figure is an SVG file without colours of its own for text and background: they are CSS variables,
 which a page sets for its light or dark theme, with the colours of a white page as defaults. A shade
 of an attention weight is a colour with an opacity, and therefore fits either theme. Lines take the
-colours of Okabe and Ito (https://jfly.uni-koeln.de/color/), which colour-blind readers can tell
-apart, and a marker each.
+colours and markers of all pictures (see ``transformer_blocks.explorer.style``).
 """
 
 import io
@@ -19,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
+from transformer_blocks.explorer.style import LINES, MARKERS
+
 # Placeholders that become CSS variables; no other colour is so close to black or white.
 INK, MUTED, PANEL, GROUND = "#010101", "#020202", "#030303", "#fefefe"
 VARIABLES = {
@@ -27,15 +28,8 @@ VARIABLES = {
     PANEL: "var(--figure-panel, #eef1f4)",
     GROUND: "var(--figure-ground, #ffffff)",
 }
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY = COLORS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#d55e00",
-    "#cc79a7",
-    "#56b4e9",
-)
-MARKERS = "osD^vP"
+COLORS = LINES
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, _ = COLORS
 
 matplotlib_fontja.japanize()
 SETTINGS: dict[Any, Any] = {

@@ -22,7 +22,7 @@ def as_png(figure: Figure) -> bytes:
     """Render a figure as a PNG image, at least 1,600 pixels wide where it is not small."""
     content = io.BytesIO()
     width, height = figure.get_size_inches()
-    dpi = min(max(150.0, WIDTH / width), 300.0, LARGEST / max(width, height))
+    dpi = min(max(110.0, WIDTH / width), 300.0, LARGEST / max(width, height))
     figure.savefig(content, format="png", dpi=dpi, metadata={"Software": None})
     return content.getvalue()
 

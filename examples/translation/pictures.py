@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -117,7 +117,31 @@ def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path
     save(comparison_figure(groups, results), path)
 
 
-def comparison_figure(groups: Sequence[str], results: Sequence[Result]) -> Figure:
+class Compared(Protocol):
+    """What the figure of a comparison shows of a run; see ``translation.comparison.Result``."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+
+    @property
+    def metrics(self) -> Sequence[Mapping[str, Any]]:
+        """The metrics of each epoch."""
+
+    @property
+    def bleu_by_length(self) -> Sequence[float]:
+        """BLEU of each length group."""
+
+    @property
+    def decoding_speed(self) -> float:
+        """Sentences per second, the median over the rounds."""
+
+    @property
+    def decoding_speeds(self) -> Sequence[float]:
+        """Sentences per second of each round; empty if they are not known."""
+
+
+def comparison_figure(groups: Sequence[str], results: Sequence[Compared]) -> Figure:
     """Draw learning curves, BLEU and decoding speed of several runs."""
     font = font_for("".join(result.name for result in results))
     figure = new_figure(11.0, 7.0)

@@ -1,0 +1,108 @@
+"""The committed pictures: each is what the present code makes, and shown by some page."""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imsave
+
+import draw
+import explorer_page
+import pictures
+import readme_picture
+import style
+from pictures import IMAGES, PICTURES, png_difference, svg_difference
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.path.name)
+def test_a_picture_is_up_to_date(picture: pictures.Picture) -> None:
+    again = f"`make pictures` makes {picture.path.name} again"
+    assert picture.difference() == "", again
+
+
+def test_every_picture_is_made_and_shown() -> None:
+    files = [file for folder in (draw.FIGURES, IMAGES) for file in folder.iterdir()]
+    pictures_there = {file for file in files if file.suffix not in ("", ".json")}
+    assert pictures_there == {picture.path for picture in PICTURES}
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.py")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages if "_build" not in page.parts)
+    shown = {path: f"{path.parent.name}/{path.name})" for path in pictures_there}
+    assert [path.name for path, link in shown.items() if link not in text] == []
+
+
+def test_recorded_numbers_are_used_and_say_where_they_are_from() -> None:
+    figures = {picture.data for picture in PICTURES if isinstance(picture, pictures.DataFigure)}
+    assert set(pictures.DATA.iterdir()) == figures
+    for file in figures:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        assert data["command"].startswith("python examples/")
+        assert data["origin"]
+
+
+def test_a_moved_shape_and_another_word_are_differences() -> None:
+    assert svg_difference("<text x='1.2'>cat</text>", "<text x='1.4'>cat</text>") == ""
+    assert svg_difference("<text x='1.2'>cat</text>", "<text x='3.4'>cat</text>") == "1.2 for 3.4"
+    assert svg_difference("<text>cat</text>", "<text>dog</text>") == "other shapes or words"
+
+
+def test_another_colour_and_a_moved_line_are_differences_of_an_image() -> None:
+    def image(change: Any) -> bytes:
+        pixels = np.ones((80, 100, 3))
+        pixels[40:44, 10:90] = (0.0, 0.45, 0.7)
+        change(pixels)
+        content = io.BytesIO()
+        imsave(content, pixels, format="png")
+        return content.getvalue()
+
+    def colour(pixels: Any) -> None:
+        pixels[40:44, 50:90] = (0.9, 0.62, 0.0)
+
+    def move(pixels: Any) -> None:
+        pixels[30:80, 50:] = np.roll(pixels[30:80, 50:], 3, axis=0)
+
+    def dim(pixels: Any) -> None:
+        pixels *= 0.98
+
+    first = image(lambda pixels: None)
+    assert png_difference(image(dim), first) == ""
+    assert png_difference(image(colour), first).startswith("another colour at (")
+    assert png_difference(image(move), first).startswith("another colour at (")
+
+
+def test_a_changed_file_of_the_page_makes_the_picture_of_the_readme_stale(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record = {**json.loads(readme_picture.RECORD.read_text(encoding="utf-8"))}
+    assert record["sentence"] in (ROOT / "README.md").read_text(encoding="utf-8")
+    changed = next(iter(record["sources"]))
+    record["sources"][changed] = "another hash"
+    monkeypatch.setattr(readme_picture, "RECORD", tmp_path / "record.json")
+    readme_picture.RECORD.write_text(json.dumps(record), encoding="utf-8")
+    assert readme_picture.difference() == f"changed: {changed}"
+    record["picture"] = "another hash"
+    readme_picture.RECORD.write_text(json.dumps(record), encoding="utf-8")
+    assert readme_picture.difference() == "another picture than the record's"
+
+
+def test_a_figure_has_no_color_that_vanishes_on_a_dark_page() -> None:
+    for path in draw.FIGURES.glob("*.svg"):
+        text = path.read_text(encoding="utf-8").replace("#000000; stroke-opacity: 0;", "")
+        colors = set(re.findall(r"#(?:[0-9a-f]{6}|[0-9a-f]{3})\b", text))
+        fallbacks = set(re.findall(r"#[0-9a-f]{6}", "".join(style.VARIABLES.values())))
+        outside = {color for color in colors - fallbacks if color not in (*style.COLORS, "#ffffff")}
+        assert outside == set(), path.name
+
+
+def test_the_explorer_of_chapter_14_is_up_to_date(tmp_path: Path) -> None:
+    explorer_page.save_page(tmp_path / "page.html")
+    drawn = (tmp_path / "page.html").read_text(encoding="utf-8")
+    stored = explorer_page.PAGE.read_text(encoding="utf-8")
+    data = re.compile(r'<script type="application/json".*?</script>', re.DOTALL)
+    assert data.sub("", drawn) == data.sub("", stored), "`make pictures` makes the page again"
+    assert len(data.findall(stored)) == 1
