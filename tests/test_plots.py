@@ -19,7 +19,7 @@ from torch import Tensor
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import plot_attention, plot_heads
 from transformer_blocks.explorer.fonts import font_for
-from transformer_blocks.explorer.style import PALETTES, Theme
+from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Theme
 
 SOURCE = ["▁猫", "が", "眠る", "。", "</s>"]
 TARGET = ["▁the", "▁cat", "▁sleeps", "</s>"]
@@ -277,3 +277,17 @@ def test_without_matplotlib_the_error_names_the_extra(
     )
     with pytest.raises(ModuleNotFoundError, match=f"^{re.escape(message)}$"):
         draw()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_lightness_of_weights_changes_in_one_direction(theme: Theme) -> None:
+    palette = PALETTES[theme]
+    linear = np.array([to_rgb(colour) for colour in palette.weights]) ** 2.2
+    light = linear @ (0.2126, 0.7152, 0.0722)
+    steps = np.diff(light)
+    assert (steps < 0).all() if theme == "light" else (steps > 0).all()
+    assert palette.weights[0] == palette.background
+
+
+def test_every_line_has_a_colour_and_a_marker_of_its_own() -> None:
+    assert len(set(LINES)) == len(set(MARKERS)) == len(LINES) == len(MARKERS)
