@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cells import LEARN
-from style import INK, MUTED, ORANGE, curves, figure, new_figure, note
+from style import INK, MUTED, curves, figure, new_figure, note
 from transformer_blocks.loss import cross_entropy
 
 
@@ -21,11 +21,12 @@ def smoothing() -> Figure:
     target = torch.zeros(len(right), dtype=torch.int64)
     made = new_figure(6.4, 2.8)
     axes: Axes = made.subplots()
-    for epsilon, name in ((0.0, "without smoothing"), (0.1, "smoothing 0.1")):
+    lines = ((0.0, "without smoothing", "o"), (0.1, "smoothing 0.1", "s"))
+    for epsilon, name, marker in lines:
         loss = cross_entropy(logits, target, label_smoothing=epsilon, reduction="none")
-        axes.plot(right, loss, marker="", lw=2, label=name)
+        axes.plot(right, loss, marker=marker, markevery=40, lw=2, label=name)
     lowest = int(loss.argmin())
-    axes.plot(right[lowest], loss[lowest], color=ORANGE, marker="o", ls="", ms=6)
+    axes.plot(right[lowest], loss[lowest], color=INK, marker="*", ls="", ms=9)
     note(axes, 0.9, 0.72, f"{loss[lowest]:.2f} at {right[lowest]:.2f}", color=INK, ha="right")
     axes.set_ylim(0, 3.2)
     axes.set_xlim(0, 1.01)

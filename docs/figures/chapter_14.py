@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cells import LEARN, definitions
-from style import BLUE, GREEN, ORANGE, SKY, figure, new_figure, weight_table
+from style import BLUE, GREEN, INK, ORANGE, SKY, figure, new_figure, weight_table
 from transformer_blocks import record_attention
 
 TRANSLATION = ["the", "cat", "eats", "fish", ".", "<eos>"]
@@ -112,20 +112,27 @@ def ablations() -> Figure:
     """Draw the table of ablations in the results."""
     text = (LEARN.parent / "results.md").read_text(encoding="utf-8")
     section = text.split("## What each part contributes")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| [\d.]+ - [\d.]+ \| ([\d.]+) \|$", section, re.M)
-    scores = {name: (float(toy), float(real)) for name, toy, real in rows}
+    number = r"([\d.]+)"
+    columns = rf"^\| ([^|]+) \| {number} \| {number} - {number} \| {number} \|$"
+    rows = re.findall(columns, section, re.M)
+    scores = {name: (float(toy), float(real)) for name, toy, _, _, real in rows}
+    ranges = [(float(low), float(high)) for _, _, low, high, _ in rows]
     assert list(scores) == list(NAMES)
     made = new_figure(6.8, 4.6)
     panels = made.subplots(1, 2, sharey=True)
-    corpora = (("toy corpus (mean of 3 seeds)", BLUE), ("real corpus", ORANGE))
+    corpora = (("toy corpus, mean of 3 seeds", BLUE), ("real corpus, one seed", ORANGE))
     for column, (axes, (title, color)) in enumerate(zip(panels, corpora, strict=True)):
         values = [pair[column] for pair in scores.values()]
         axes.barh(range(len(values)), values, color=color, height=0.7)
         for place, value in enumerate(values):
-            axes.text(value + 0.02 * values[0], place, f"{value:.1f}", va="center", size=9)
+            end = value
+            if column == 0:
+                axes.plot(ranges[place], [place] * 2, color=INK, lw=1.2, marker="|", ms=6)
+                end = ranges[place][1]
+            axes.text(end + 0.02 * values[0], place, f"{value:.1f}", va="center", size=9)
         axes.set_title(title)
         axes.set_xlim(0, 1.18 * values[0])
-        axes.set_xlabel("BLEU")
+        axes.set_xlabel("BLEU (line: lowest and highest seed)" if column == 0 else "BLEU")
     panels[0].set_yticks(range(len(NAMES)), NAMES.values(), size=9)
     panels[0].set_ylim(len(NAMES) - 0.4, -0.6)
     return made

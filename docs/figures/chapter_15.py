@@ -106,7 +106,8 @@ def rotary_scores() -> Figure:
     offsets = list(range(-30, 31))
     made = new_figure(6.4, 2.9)
     axes: Axes = made.subplots()
-    for position, color, width, style in ((40, SKY, 5.0, "-"), (100, RED, 1.4, "--")):
+    lines = ((40, SKY, 5.0, "-", "o"), (100, RED, 1.4, "--", "D"))
+    for position, color, width, style, marker in lines:
         scores = [score(position, position - offset) for offset in offsets]
         axes.plot(
             offsets,
@@ -114,7 +115,8 @@ def rotary_scores() -> Figure:
             color=color,
             lw=width,
             ls=style,
-            marker="",
+            marker=marker,
+            markevery=10,
             label=f"query at position {position}",
         )
     axes.axvline(0, color=MUTED, lw=0.8, marker="")

@@ -28,7 +28,7 @@ def plot_accuracy(
         path: The PNG file to write.
         limit: The highest accuracy of any model of word counts.
     """
-    figure = new_figure(9.0, 3.6)
+    figure = new_figure(7.8, 3.4)
     loss, accuracy = figure.subplots(1, 2)
     style(loss, "updates", "loss (nats; dotted: training, line: validation)")
     style(accuracy, "updates", "validation accuracy (%)")

@@ -33,7 +33,7 @@ def plot_loss(metrics: Path, path: Path) -> None:
 def loss_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw the losses and the validation BLEU of a run; a row holds the metrics of an epoch."""
     minutes = [row["minutes"] for row in rows]
-    figure = new_figure(9.0, 3.6)
+    figure = new_figure(7.8, 3.4)
     losses, bleu = figure.subplots(1, 2)
     style(losses, "minutes of training", "loss per token (nats, label-smoothed)")
     style(bleu, "minutes of training", "BLEU of a validation sample, greedy")
@@ -144,7 +144,7 @@ class Compared(Protocol):
 def comparison_figure(groups: Sequence[str], results: Sequence[Compared]) -> Figure:
     """Draw learning curves, BLEU and decoding speed of several runs."""
     font = font_for("".join(result.name for result in results))
-    figure = new_figure(11.0, 7.0)
+    figure = new_figure(8.8, 6.6)
     loss, bleu, lengths, speed = figure.subplots(2, 2).flat
     for axes, x, y in (
         (loss, "minutes of training", "validation loss (nats per token)"),
@@ -169,12 +169,12 @@ def comparison_figure(groups: Sequence[str], results: Sequence[Compared]) -> Fig
     speed.grid(visible=False, axis="y")
     speed.margins(x=0.12)
     if any(len(result.decoding_speeds) > 1 for result in results):
-        speed.set_xlabel("test sentences per second (line: slowest and fastest round)")
+        speed.set_xlabel("test sentences per second\n(line: slowest and fastest round)")
     legend = loss.legend(loss.lines, [result.name for result in results], prop=font, frameon=False)
     for name in legend.get_texts():
         name.set_parse_math(False)
-    lengths.set_xticks(range(len(groups)), groups)
-    lengths.margins(x=0.1)
+    lengths.set_xticks(range(len(groups)), groups, fontsize=8.5)
+    lengths.margins(x=0.12)
     for axes in (bleu, lengths):
         axes.set_ylim(bottom=0.0)
     for axes in (loss, bleu):
