@@ -112,7 +112,7 @@ def test_small_masked_cells_are_covered_and_their_area_is_hatched() -> None:
         assert not area.get_path().contains_point((row, column))
 
 
-def test_a_label_of_japanese_is_upright_and_others_are_rotated() -> None:
+def test_single_characters_and_japanese_are_upright_and_others_are_rotated() -> None:
     figure = plot_attention(weights(4, 5), TARGET, SOURCE)
     for copy in (figure, pickle.loads(pickle.dumps(figure))):
         labels = copy.axes[0].get_xticklabels()
@@ -120,6 +120,15 @@ def test_a_label_of_japanese_is_upright_and_others_are_rotated() -> None:
     keys = ["コーヒー", "「りますか」", "漢字x", "고양이"]
     labels = plot_attention(weights(4, 4), TARGET, keys).axes[0].get_xticklabels()
     assert texts(labels) == ["コ\n｜\nヒ\n｜", "﹁\nり\nま\nす\nか\n﹂", "漢字x", "고\n양\n이"]
+
+
+def test_labels_have_glyphs_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    keys = ["▁", "「ー」", "（～）", "a\nb", "\u2423"]
+    axes = plot_attention(weights(2, 5), ["Ċ", "Ġa"], keys).axes[0]
+    assert caplog.messages == []
+    assert texts(axes.get_xticklabels())[3] == "a↵b"
+    assert texts(axes.get_yticklabels()) == ["↵", "a"]
+    assert [label.get_rotation() for label in axes.get_xticklabels()] == [0, 0, 0, 90, 0]
 
 
 def boxes_of(figure: Any) -> tuple[list[Any], list[Any]]:

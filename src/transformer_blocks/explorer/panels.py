@@ -25,7 +25,7 @@ from torch import Tensor
 from transformer_blocks.explorer.figure import PlainFigure, colour_map, style_axes
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.style import PALETTES, Palette, Theme
-from transformer_blocks.explorer.tokens import token_labels
+from transformer_blocks.explorer.tokens import LINE_END, token_labels
 
 LARGEST_PANEL, LARGEST_SIDE, LARGEST_AREA = 24.0, 300.0, 2000.0  # inches; square inches
 LABEL = 0.15  # inches per label
@@ -132,8 +132,10 @@ def make_style(
     panels: Sequence[Panel], title: str, axis_names: tuple[str, str], theme: Theme
 ) -> Style:
     """Find the font and the colour scale that all panels of a figure share."""
-    texts = {"".join((*panel.queries, *panel.keys, panel.title)) for panel in panels}
-    font = font_for("".join((*texts, title, *axis_names, *UPRIGHT.values())))
+    rows = {_shorten(label.text) for each in panels for label in token_labels(each.queries)}
+    columns = {_shorten(label.text) for each in panels for label in token_labels(each.keys)}
+    names = {title, *axis_names, *(panel.title for panel in panels)}
+    font = font_for("".join(sorted(rows | names | set(map(_stack, columns)))))
     largest = max(float(panel.weights.max()) for panel in panels)
     return Style(theme, font, axis_names, largest)
 
@@ -392,14 +394,15 @@ def _labels(tokens: Sequence[str], step: int) -> dict[int, str]:
 
 
 def _shorten(text: str) -> str:
-    """Shorten a label that would take too much space."""
+    """Shorten a label that would take too much space, and write it in one line."""
+    text = text.replace("\n", LINE_END)
     longest = LONGEST_STACK if _is_upright(text) else LONGEST_LABEL
     return f"{text[: longest - 1]}…" if len(text) > longest else text
 
 
 def _is_upright(text: str) -> bool:
-    """Decide whether a column shows its label upright: whether all characters are CJK."""
-    return UPRIGHT_TEXT.fullmatch(text) is not None and text != "…"
+    """Decide whether a column shows its label upright: a single character, or CJK throughout."""
+    return len(text) == 1 or UPRIGHT_TEXT.fullmatch(text) is not None
 
 
 def _stack(text: str) -> str:
