@@ -176,9 +176,6 @@ def test_characters_that_cannot_be_encoded_and_weights_with_gradients_are_shown(
     )
 
 
-# --- Figures -------------------------------------------------------------------------------------
-
-
 def test_without_fonttools_a_page_is_saved_and_a_warning_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
