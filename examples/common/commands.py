@@ -1,14 +1,13 @@
-"""Commands: programs with several commands, and the lines and prompts that they read."""
+"""Commands: the lines and prompts that the commands of several programs read."""
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from common.errors import UserError
-from common.program import run_program
 from common.text_files import decode_line, read_lines
 
 
@@ -19,27 +18,6 @@ def resumable() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt("(resume the training with --resume)") from None
-
-
-def run_command(
-    parse: Callable[[], argparse.Namespace],
-    commands: Mapping[str, Callable[[argparse.Namespace], None]],
-) -> int:
-    """Run the command of a program that the command line names.
-
-    Args:
-        parse: Reads the command line; the command is named by ``command``.
-        commands: The commands, by name.
-
-    Returns:
-        The exit status, as :func:`run_program` does.
-    """
-
-    def work() -> None:
-        options = parse()
-        commands[options.command](options)
-
-    return run_program(work)
 
 
 def input_lines(sentences: Sequence[str], file: Path | None) -> Iterator[list[str]]:

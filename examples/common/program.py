@@ -10,8 +10,6 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TextIO
 
-import torch
-
 from common.errors import UserError
 
 
@@ -37,6 +35,11 @@ def run_program(work: Callable[[], None]) -> int:
     except UserError as error:
         _print_error("error:", " ".join(str(error).split()))
         return 2
+    except ModuleNotFoundError as error:
+        if "pip install" not in str(error):  # no error of check_packages
+            raise
+        _print_error("error:", error)
+        return 2
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
     except OSError as error:
@@ -44,7 +47,8 @@ def run_program(work: Callable[[], None]) -> int:
         _print_error(f"error: {error.strerror}{where}")
         return 2
     except (MemoryError, RuntimeError) as error:
-        is_known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        # torch.OutOfMemoryError by its name: torch is not imported before it is needed
+        is_known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
         if not is_known and "can't allocate memory" not in str(error):
             raise
         _print_error("error: out of memory:", *str(error).split())

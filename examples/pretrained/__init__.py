@@ -6,7 +6,7 @@ reads the files that all of them are published as; ``wordpiece``, ``sentence_pie
 ``byte_pairs`` are their tokenizers.
 """
 
-import common  # noqa: F401  (names packages that are missing)
+import common.packages  # noqa: F401  (names missing packages)
 from transformer_blocks.explorer.packages import check_packages
 
 check_packages("this program", "tokenizers", extra="pretrained")

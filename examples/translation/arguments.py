@@ -6,11 +6,10 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.options import Parser, add_device_option, add_sampling_options, number
-from common.searches import Beam, Sample, Search
-from translation.corpus import SMALL_PARALLEL_ENJA
-from translation.presets import MODELS, PRESETS
 
-CORPORA = ("toy", SMALL_PARALLEL_ENJA, "files")
+CORPORA = ("toy", "small_parallel_enja", "files")
+MODELS = ("transformer", "rnn", "rnn-additive", "rnn-fixed")
+PRESETS = ("tiny", "small", "base")
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # chosen on validation sentences
 
 
@@ -260,20 +259,3 @@ def check_search_options(options: argparse.Namespace) -> None:
         raise UserError(
             f"--n-best {n_best} requires a beam of at least that size, got --beam {beam_size}"
         )
-
-
-def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
-    """Make the search from the options of the command line.
-
-    Raises:
-        UserError: If the beam is larger than the vocabulary.
-    """
-    n_best = getattr(options, "n_best", 1)
-    if options.sample:
-        temperature = 1.0 if options.temperature is None else options.temperature
-        return Sample(temperature, options.top_k, options.top_p, options.seed, n_best)
-    beam_size = BEAM_SIZE if options.beam is None else options.beam
-    if beam_size > vocabulary:
-        raise UserError(f"--beam must not exceed the vocabulary size {vocabulary}, got {beam_size}")
-    penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
-    return Beam(beam_size, penalty, n_best)

@@ -15,6 +15,7 @@ from matplotlib.image import imread
 from tests.examples.test_translate import one_error_line
 
 import classify
+from classification import commands as classify_commands
 from classification import reviews as reviews_module
 from classification.data import Data, best_of_counts, load_data, read_reviews
 from classification.learning import Classification, Config, confusion, encode, predict
@@ -52,7 +53,7 @@ def files(tmp_path: Path) -> list[str]:
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the drawing, which takes longer than a tiny training."""
     for name in ("plot_accuracy", "plot_confusion", "plot_encoder_attention"):
-        monkeypatch.setattr(classify, name, lambda *arguments, **options: None)
+        monkeypatch.setattr(classify_commands, name, lambda *arguments, **options: None)
 
 
 def test_the_reviews_of_a_family_have_one_bag_and_different_labels() -> None:
@@ -240,7 +241,7 @@ class KilledError(Exception):
 def test_a_training_killed_at_any_save_ends_with_the_bits_of_one_left_alone(
     tmp_path: Path, files: list[str], number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(classify, "REPORT_STEPS", 4)
+    monkeypatch.setattr(classify_commands, "REPORT_STEPS", 4)
     plan = [*files, *TINY, "--dropout", "0.5"]
     assert classify.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
     save, saves = Training._save, 0

@@ -24,6 +24,7 @@ from common.learner import Learner
 from common.run import Run
 from common.tokenizer import EOS, Tokenizer
 from common.training import Training
+from text import commands as text_commands
 from text import writing
 from text.learning import Config, NextToken, text_loss
 from text.models import STYLES, LanguageModel, TextSteps
@@ -369,7 +370,7 @@ def test_train_evaluate_and_generate_in_one_folder(
     capsys.readouterr()
     assert generate_text.main(["evaluate", "--run", str(folder)]) == 0
     rows = capsys.readouterr().out.rstrip("\n").split("\n")
-    assert len(rows) == 1 + 1 + 1 + generate_text.ORDER
+    assert len(rows) == 1 + 1 + 1 + text_commands.ORDER
     counts = [int(each) for each in re.findall(r"\d+", rows[0])]
     for row in rows[2:]:  # both columns say the same
         perplexity, bits = map(float, row.split()[-2:])
@@ -433,7 +434,7 @@ class KilledError(Exception):
 def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
     tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generate_text, "REPORT_STEPS", 3)
+    monkeypatch.setattr(text_commands, "REPORT_STEPS", 3)
     plan = ["--text", file, *TINY, "--dropout", "0.5"]
     assert generate_text.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
     update, updates = Learner.update, itertools.count(1)

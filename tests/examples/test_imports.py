@@ -9,7 +9,9 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PACKAGES = ("common", "translation", "classification", "text", "pretrained")
 LEVELS = {
-    **dict.fromkeys(("__init__", "errors", "ranges", "batching", "tables", "optimiser"), 0),
+    **dict.fromkeys(
+        ("__init__", "errors", "packages", "ranges", "batching", "tables", "optimiser"), 0
+    ),
     **dict.fromkeys(("options", "text_files", "files", "distributed", "sharding", "searches"), 1),
     **dict.fromkeys(("program", "configuration", "plots", "tokenizer", "learner"), 2),
     **dict.fromkeys(("checkpoint", "commands", "task"), 3),

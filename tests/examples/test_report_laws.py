@@ -23,6 +23,7 @@ import translate
 from common.searches import Beam, Greedy, Sample, Search
 from common.tokenizer import BOS, EOS, PAD
 from transformer_blocks.generation import StepModel
+from translation import commands as translate_commands
 from translation import comparison, corpus
 from translation.decoding import translate as translate_many
 from translation.decoding import translate_n_best
@@ -203,8 +204,8 @@ def compared(
     proof: Proof, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str
 ) -> dict[str, object]:
     """Compare both runs; return what ``compare.json`` holds."""
-    monkeypatch.setattr(translate, "plot_comparison", lambda *_: None)
-    monkeypatch.setattr(translate, "plot_side_by_side", lambda *_, **__: None)
+    monkeypatch.setattr(translate_commands, "plot_comparison", lambda *_: None)
+    monkeypatch.setattr(translate_commands, "plot_side_by_side", lambda *_, **__: None)
     runs = [str(proof.paired.folder), str(proof.single.folder)]
     assert translate.main(["compare", *runs, "--output", str(folder), *options]) == 0
     content: dict[str, object] = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
@@ -320,7 +321,7 @@ def test_the_attention_that_compare_draws_is_of_the_sentence_asked_for(
     proof: Proof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
 ) -> None:
     drawn: list[object] = []
-    monkeypatch.setattr(translate, "attention_along", lambda _, pair: drawn.append(pair))
+    monkeypatch.setattr(translate_commands, "attention_along", lambda _, pair: drawn.append(pair))
     options = [] if number is None else ["--sentence", str(number)]
     compared(proof, tmp_path / "compare", monkeypatch, "--beam", "1", *options)
     (pair,) = drawn

@@ -24,6 +24,7 @@ from tests.examples.tiny_run import SETTINGS, begin, make_corpus
 import classify
 import generate_text
 import translate
+from classification import commands as classify_commands
 from classification.learning import Config as ClassifierConfig
 from common.checkpoint import load_checkpoint, save_checkpoint
 from common.configuration import FIELDS, build_model
@@ -31,7 +32,9 @@ from common.errors import UserError
 from common.files import FolderLock
 from common.run import Run
 from common.tokenizer import Tokenizer
+from text import commands as text_commands
 from text.learning import Config as TextConfig
+from translation import commands as translate_commands
 from translation.presets import Config
 from translation.run import FIGURES, load_translator
 from translation.training import TranslationTraining
@@ -43,6 +46,11 @@ PLANS = {
     generate_text: [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"],
 }
 KINDS = {translate: Config, classify: ClassifierConfig, generate_text: TextConfig}
+COMMANDS = {
+    translate: translate_commands,
+    classify: classify_commands,
+    generate_text: text_commands,
+}
 LOADERS = {translate: "corpus_of", classify: "data_of", generate_text: "text_of"}
 PICTURES = {
     translate: ["draw_attention"],
@@ -80,7 +88,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the drawing, which takes longer than a tiny training, and the waiting for disks."""
     for program, names in PICTURES.items():
         for name in names:
-            monkeypatch.setattr(program, name, lambda *arguments, **options: None)
+            monkeypatch.setattr(COMMANDS[program], name, lambda *arguments, **options: None)
     monkeypatch.setattr("translation.training.plot_loss", lambda *arguments: None)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
@@ -123,7 +131,7 @@ def test_an_interrupted_beginning_removes_only_what_it_made(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(program, LOADERS[program], interrupted)
+        patch.setattr(COMMANDS[program], LOADERS[program], interrupted)
         assert program.main(command) == 130
     assert snapshot(folder) == snapshot(runs[program])
     shutil.rmtree(folder.parent)
@@ -228,7 +236,7 @@ def test_a_refused_command_changes_no_byte(
 
     more = ["train", "--run", str(folder), "--resume", plan, "99"]
     with monkeypatch.context() as patch:
-        patch.setattr(program, LOADERS[program], changed)
+        patch.setattr(COMMANDS[program], LOADERS[program], changed)
         assert program.main(more) == 2
         assert snapshot(folder) == before
     for name in ("checkpoints", "best"):  # of another run with the same sizes
@@ -301,8 +309,8 @@ def test_every_edited_field_of_a_configuration_is_named(
         if program is translate:
             return load_translator(run, torch.device("cpu"))
         if program is classify:
-            return classify.load(run, run.read_config(), torch.device("cpu"))
-        return generate_text.load(run, torch.device("cpu"))
+            return classify_commands.load(run, run.read_config(), torch.device("cpu"))
+        return text_commands.load(run, torch.device("cpu"))
 
     load()
     written = run.config_file.read_bytes()
@@ -599,7 +607,7 @@ def test_files_are_written_whatever_becomes_of_standard_output(
         *((translate, name) for name in ("draw_attention", "plot_comparison", "plot_side_by_side")),
         (classify, "plot_confusion"),
     ):
-        monkeypatch.setattr(program, name, draw)
+        monkeypatch.setattr(COMMANDS[program], name, draw)
     run, other = str(runs[translate]), copy(runs[classify], tmp_path / "classify")
     commands: list[tuple[ModuleType, list[str], Path]] = [
         (translate, ["evaluate", "--run", run, "--output"], tmp_path / "out.txt"),
@@ -631,7 +639,7 @@ def test_no_output_is_written_over_a_file_of_a_run(
     def work(*_: object, **__: object) -> None:
         raise AssertionError("it should be refused before")
 
-    monkeypatch.setattr(translate, "load_translator", work)
+    monkeypatch.setattr(translate_commands, "load_translator", work)
     folder, bags = (
         copy(runs[program], tmp_path / program.__name__)
         for program in PLANS
@@ -665,12 +673,12 @@ def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
     tmp_path: Path, runs: dict[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("plot_comparison", "plot_side_by_side"):
-        monkeypatch.setattr(translate, name, lambda *arguments, **options: None)
+        monkeypatch.setattr(translate_commands, name, lambda *arguments, **options: None)
     theirs = tmp_path / "attention.png"
     theirs.write_bytes(b"theirs")
     command = ["compare", str(runs[translate]), "--output", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr(translate, "attention_along", lambda *_: [])
+        patch.setattr(translate_commands, "attention_along", lambda *_: [])
         assert translate.main(command) == 0
         assert theirs.read_bytes() == b"theirs"  # there was no comparison before
         assert translate.main(command) == 0
@@ -680,7 +688,7 @@ def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(translate, "plot_side_by_side", interrupted)
+    monkeypatch.setattr(translate_commands, "plot_side_by_side", interrupted)
     assert translate.main(command) == 130
     assert theirs.read_bytes() == b"of the comparison before"
 
@@ -696,7 +704,7 @@ def test_an_output_that_is_no_file_is_refused_before_the_work(
         raise AssertionError("it should be refused before")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(translate, "load_translator", work)
+    monkeypatch.setattr(translate_commands, "load_translator", work)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")

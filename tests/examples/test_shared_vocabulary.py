@@ -15,6 +15,7 @@ from common.searches import Beam
 from common.tokenizer import Tokenizer
 from transformer_blocks.inference import prepare
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
+from translation.commands import new_config
 from translation.decoding import translate as translate_sentences
 from translation.presets import BASE, MODELS, Config
 from translation.run import load_translator
@@ -118,7 +119,7 @@ def test_only_the_preset_of_the_paper_shares_its_vocabulary() -> None:
     chosen = {"source_file": "a", "target_file": "b"}
     assert BASE.shared_vocabulary
     assert BASE.vocabulary == 37_000
-    assert translate.new_config({**chosen, "preset": "base"}).shared_vocabulary
-    assert not translate.new_config({**chosen, "preset": "small"}).shared_vocabulary
-    separate = translate.new_config({**chosen, "preset": "base", "shared_vocabulary": False})
+    assert new_config({**chosen, "preset": "base"}).shared_vocabulary
+    assert not new_config({**chosen, "preset": "small"}).shared_vocabulary
+    separate = new_config({**chosen, "preset": "base", "shared_vocabulary": False})
     assert separate.tokenizer_names == ("source", "target")

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import classify
 import generate_text
+from classification import commands as classify_commands
 from classification.data import load_data
 from classification.learning import Classification
 from classification.learning import Config as ClassifierConfig
@@ -27,6 +28,7 @@ from classification.reviews import Review
 from common.run import Config, Run
 from common.tokenizer import BOS, EOS, Tokenizer
 from common.training import Training
+from text import commands as text_commands
 from text.learning import Config as TextConfig
 from text.learning import NextToken
 from text.models import LanguageModel
@@ -304,8 +306,8 @@ def classified(tmp_path_factory: pytest.TempPathFactory) -> Classified:
     options = ["--dropout", "0", "--seed", "5", "--max-length", "9"]
     with pytest.MonkeyPatch.context() as patch, recorded_updates() as recorded:
         for name in ("plot_accuracy", "plot_confusion", "plot_encoder_attention"):
-            patch.setattr(classify, name, lambda *_, **__: None)
-        patch.setattr(classify, "REPORT_STEPS", 15)
+            patch.setattr(classify_commands, name, lambda *_, **__: None)
+        patch.setattr(classify_commands, "REPORT_STEPS", 15)
         train = ["train", "--run", str(folder), *files, *sizes, *plan, *options]
         run_program(classify.main, *train)
     config = Run(folder, ClassifierConfig).read_config()
@@ -391,7 +393,7 @@ def test_the_classifiers_validation_is_that_of_the_averaged_weights(
 def test_the_classifier_reports_what_it_guesses_of_each_test_text(
     classified: Classified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(classify, "plot_confusion", lambda *_, **__: None)
+    monkeypatch.setattr(classify_commands, "plot_confusion", lambda *_, **__: None)
     printed = run_program(classify.main, "evaluate", "--run", str(classified.folder))
     labels, test = classified.config.labels, classified.test
     assert labels == sorted(labels)
@@ -482,8 +484,8 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     plan = ["--steps", "26", "--batch-size", "3", "--context", "12", "--vocabulary", "50"]
     options = ["--dropout", "0", "--seed", "2", "--peak-rate", "0.05", "--style", request.param]
     with pytest.MonkeyPatch.context() as patch, recorded_updates() as recorded:
-        patch.setattr(generate_text, "plot_text_loss", lambda *_, **__: None)
-        patch.setattr(generate_text, "REPORT_STEPS", 10)
+        patch.setattr(text_commands, "plot_text_loss", lambda *_, **__: None)
+        patch.setattr(text_commands, "REPORT_STEPS", 10)
         train = ["train", "--run", str(folder), "--text", str(root / "text")]
         printed = run_program(generate_text.main, *train, *sizes, *plan, *options)
     (updates,) = recorded

@@ -15,6 +15,7 @@ from matplotlib.image import imread
 
 import translate
 from common.run import Run
+from translation import commands as translate_commands
 from translation.presets import Config
 from translation.scoring import score
 from translation.training import TranslationTraining
@@ -254,7 +255,7 @@ def test_only_an_interrupted_training_names_resume(
     monkeypatch.setattr(TranslationTraining, "fit", interrupt)
     assert translate.main(["train", "--run", str(tmp_path / "run"), *files, *TINY]) == 130
     assert capsys.readouterr().err.endswith("stopped (resume the training with --resume)\n")
-    monkeypatch.setattr(translate, "translate_n_best", interrupt)
+    monkeypatch.setattr(translate_commands, "translate_n_best", interrupt)
     assert translate.main(["translate", "--run", str(trained.run.folder), "犬が走る。"]) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")
 
@@ -268,7 +269,7 @@ def test_steps_are_compiled_where_the_command_line_says_so(
         asked.append(compiled)
         return model
 
-    monkeypatch.setattr(translate, "prepare", note)
+    monkeypatch.setattr(translate_commands, "prepare", note)
     command = ["translate", "--run", str(trained.run.folder), "犬が走る。"]
     assert translate.main(command) == translate.main([*command, "--compile"]) == 0
     assert asked == [False, True]

@@ -1,0 +1,222 @@
+"""Commands: what each command of ``classify.py`` does."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from classification.data import Data, best_of_counts, cleaned, load_data
+from classification.learning import (
+    Classification,
+    Config,
+    confusion,
+    encode,
+    label_numbers,
+    predict,
+)
+from classification.models import EncoderClassifier
+from classification.pictures import plot_accuracy, plot_confusion, plot_encoder_attention
+from common.commands import input_lines
+from common.configuration import checked
+from common.distributed import choose_device
+from common.errors import UserError
+from common.files import FolderLock
+from common.options import chosen_fields
+from common.run import Run
+from common.tables import format_table
+from common.tokenizer import Tokenizer
+from common.training import Training, join_training, train
+
+ENCODER, BAG = "encoder", "bag of words"
+STEPS, REPORT_STEPS = 2000, 100  # updates planned, and between two validations
+
+
+def new_config(chosen: Mapping[str, Any]) -> Config:
+    """Make the configuration of a new run from the fields that the command line sets."""
+    if ("train_file" in chosen) != ("test_file" in chosen):
+        raise UserError("--train-file and --test-file must be given together")
+    is_toy = "train_file" not in chosen
+    config = Config(
+        steps=STEPS,
+        report_steps=REPORT_STEPS,
+        peak_rate=1.5e-3,
+        warmup_steps=100,
+        average=0.99,
+        vocabulary=1000 if is_toy else 4000,
+        dropout=0.0 if is_toy else 0.1,  # there are too many toy reviews to overfit
+    )
+    return checked(replace(config, **chosen))
+
+
+def data_of(config: Config) -> Data:
+    """Load the data of a run, and check that they are unchanged."""
+    files = (None if file is None else Path(file) for file in (config.train_file, config.test_file))
+    data = load_data(*files)
+    if config.data_hash and config.data_hash != data.fingerprint:
+        raise UserError("the texts have changed since the run began; begin another --run")
+    return data
+
+
+def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
+    """Load the texts, check the sizes of the model, and train the tokenizer."""
+    data = data_of(config)
+    config = replace(config, labels=data.labels, data_hash=data.fingerprint)
+    config.build_encoder(config.vocabulary)
+    texts = [review.text for review in data.train]
+    hashes = run.train_tokenizers({"tokenizer": texts}, config.vocabulary, lock)
+    return replace(config, tokenizers=hashes)
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """Train the bag of words, then the encoder, and show the results."""
+    device, run = choose_device(options.device), Run(options.run, Config)
+    chosen = chosen_fields(options, Config)
+    new = new_config(chosen)
+    with join_training(run.folder, device) as (processes, lock):
+        config = processes.broadcast(
+            lambda: run.begin_or_resume(
+                chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
+            )
+        )
+        data, (tokenizer,) = data_of(config), run.load_tokenizers(config)
+        task, limit = Classification(data, tokenizer, config), best_of_counts(data.validation)
+        vocabulary = tokenizer.vocab_size
+
+        def draw() -> None:
+            metrics = {ENCODER: encoder.metrics, BAG: bag.metrics}
+            plot_accuracy(metrics, run.folder / "accuracy.png", limit=limit)
+
+        bag = Training(
+            *(bag_of(run), config, lambda: config.build_bag(vocabulary), task),
+            device=device,
+            processes=processes,
+            on_report=draw,
+            title=BAG,
+        )
+        encoder = Training(
+            *(run, config, lambda: config.build_encoder(vocabulary), task),
+            device=device,
+            processes=processes,
+            on_report=draw,
+            title=ENCODER,
+        )
+        if processes.is_first:
+            parameters = sum(weight.numel() for weight in encoder.model.parameters())
+            print(
+                f"{len(data.train):,} training texts, {len(data.validation):,} validation texts"
+                f"{' (held out from the training file)' if config.train_file else ''}, "
+                f"{len(data.test):,} test texts, {len(config.labels)} labels, {parameters:,} "
+                f"parameters, a vocabulary of {vocabulary}, on {device}",
+                flush=True,
+            )
+        train((bag, encoder), run, config, lock)
+        if processes.is_first:
+            trained = load(run, config, device)
+            print()
+            show_results(trained, data)
+            show_attention(trained, data)
+            print(f"Written: {run.folder / 'accuracy.png'}")
+
+
+def bag_of(run: Run[Config]) -> Run[Config]:
+    """Return the part of a run that holds the training of the bag of words."""
+    return Run(run.folder / "bag", Config)
+
+
+class Trained(NamedTuple):
+    """A run whose models were trained."""
+
+    run: Run[Config]
+    config: Config
+    tokenizer: Tokenizer
+    encoder: EncoderClassifier
+    bag: nn.Module
+
+
+def load(run: Run[Config], config: Config, device: torch.device) -> Trained:
+    """Load the best weights of both models."""
+    (tokenizer,) = run.load_tokenizers(config)
+    encoder = run.load_best(config.build_encoder(tokenizer.vocab_size), config)
+    bag = bag_of(run).load_best(config.build_bag(tokenizer.vocab_size), config)
+    return Trained(run, config, tokenizer, encoder.to(device), bag.to(device))
+
+
+def show_results(trained: Trained, data: Data) -> None:
+    """Print the accuracy and the confusion matrix of both models on the test texts."""
+    config, labels = trained.config, trained.config.labels
+    texts = encode([review.text for review in data.test], trained.tokenizer, config.max_length)
+    correct = label_numbers(data.test, labels)
+    tables: dict[str, Tensor] = {}
+    with tqdm(
+        total=2 * len(texts), unit="text", leave=False, disable=not sys.stderr.isatty()
+    ) as bar:
+        for name, model in ((ENCODER, trained.encoder), (BAG, trained.bag)):
+            predicted = predict(model, texts, progress=bar.update).argmax(1)
+            tables[name] = confusion(correct, predicted, len(labels))
+    picture = trained.run.folder / "confusion.png"
+    plot_confusion(tables, labels, picture)  # before anything is printed, which may fail
+    print(f"{len(texts)} test texts")
+    rows = [
+        (name, f"{counts.diagonal().sum() / len(texts):.1%}") for name, counts in tables.items()
+    ]
+    rows.append(("best of word counts", f"{best_of_counts(data.test):.1%}"))
+    rows.append(("always the most common label", f"{correct.bincount().max() / len(texts):.1%}"))
+    print(format_table(("", "accuracy"), rows, words=1))
+    for name, counts in tables.items():
+        print(f"\n{name}: a row for each label, a column for each predicted label")
+        lines = zip(labels, counts.tolist(), strict=True)
+        print(
+            format_table(("", *labels), [(label, *map(str, row)) for label, row in lines], words=1)
+        )
+    print(f"\nWritten: {picture}")
+
+
+def show_attention(trained: Trained, data: Data) -> None:
+    """Draw the attention weights of the encoder for a rather short test text."""
+    review = sorted(data.test, key=lambda review: len(review.text))[len(data.test) // 4]
+    (text,) = encode([review.text], trained.tokenizer, min(trained.config.max_length, 40))
+    label = trained.config.labels[int(predict(trained.encoder, [text]).argmax())]
+    picture = trained.run.folder / "attention.png"
+    title = f"{review.text} → {label}"
+    plot_encoder_attention(trained.encoder, trained.tokenizer, text, picture, title=title)
+    print(f"Written: {picture}")
+
+
+def evaluate_command(options: argparse.Namespace) -> None:
+    """Evaluate both models on the test texts."""
+    run = Run(options.run, Config)
+    config = run.read_config()
+    trained = load(run, config, choose_device(options.device))
+    show_results(trained, data_of(config))
+
+
+def classify_command(options: argparse.Namespace) -> None:
+    """Print the most probable label of each text and its probability, one per line."""
+    run = Run(options.run, Config)
+    config = run.read_config()
+    trained = load(run, config, choose_device(options.device))
+    for lines in input_lines(options.sentences, options.file):
+        texts = [cleaned(line) for line in lines]
+        known = encode([text for text in texts if text], trained.tokenizer, config.max_length)
+        probabilities = iter(predict(trained.encoder, known).tolist() if known else [])
+        for text in texts:
+            line = ""
+            if text:
+                probability, label = max(zip(next(probabilities), config.labels, strict=True))
+                line = f"{label}\t{probability:.4f}"
+            print(line, flush=sys.stdin.isatty())
+
+
+COMMANDS = {
+    "train": train_command,
+    "evaluate": evaluate_command,
+    "classify": classify_command,
+}

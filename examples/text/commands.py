@@ -1,0 +1,195 @@
+"""Commands: what each command of ``generate_text.py`` does."""
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
+
+import torch
+
+from common.commands import continue_prompts, read_prompts
+from common.configuration import checked
+from common.distributed import choose_device
+from common.errors import UserError
+from common.files import FolderLock
+from common.options import chosen_fields
+from common.run import Run
+from common.tables import format_table
+from common.tokenizer import Tokenizer
+from common.training import Training, join_training, train
+from text.learning import Config, NextToken, text_loss
+from text.models import LanguageModel
+from text.ngrams import NgramModel
+from text.pictures import plot_text_loss
+from text.source import Text, characters, encode_lines, load_text
+from text.writing import Decoding, generate, side_by_side
+
+ORDER = 5
+"""Order of the n-gram model."""
+STEPS, REPORT_STEPS = 1000, 50  # updates planned, and between two validations
+
+
+def new_config(chosen: Mapping[str, Any]) -> Config:
+    """Make the configuration of a new run from the fields that the command line sets."""
+    is_toy = "text" not in chosen
+    config = Config(
+        steps=STEPS,
+        report_steps=REPORT_STEPS,
+        peak_rate=2e-3,
+        warmup_steps=200,
+        average=0.99,
+        vocabulary=400 if is_toy else 2000,
+        dropout=0.0 if is_toy else 0.1,
+    )
+    return checked(replace(config, **chosen))
+
+
+def text_of(config: Config) -> Text:
+    """Load the text of a run, and check that it is unchanged."""
+    text = load_text(None if config.text is None else Path(config.text))
+    if config.data_hash and config.data_hash != text.fingerprint:
+        raise UserError("the text has changed since the run began; begin another --run")
+    return text
+
+
+def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
+    """Load the text, check the sizes of the model, and train the tokenizer."""
+    text = text_of(config)
+    config.build(config.vocabulary)
+    hashes = run.train_tokenizers({"tokenizer": text.train}, config.vocabulary, lock)
+    return replace(config, data_hash=text.fingerprint, tokenizers=hashes)
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """Train a model, then generate two texts, one greedily and one by sampling."""
+    device, run = choose_device(options.device), Run(options.run, Config)
+    chosen = chosen_fields(options, Config)
+    new = new_config(chosen)
+    with join_training(run.folder, device) as (processes, lock):
+        config = processes.broadcast(
+            lambda: run.begin_or_resume(
+                chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
+            )
+        )
+        text, (tokenizer,) = text_of(config), run.load_tokenizers(config)
+        train_ids, validation_ids = (
+            encode_lines(lines, tokenizer) for lines in (text.train, text.validation)
+        )
+        ngrams = NgramModel(train_ids.tolist(), order=ORDER, vocabulary=tokenizer.vocab_size)
+        ngram_loss = ngrams.loss(validation_ids.tolist()) / (len(validation_ids) - 1)
+        picture = run.folder / "loss.png"
+
+        def draw() -> None:
+            title = f"{ORDER}-grams, validation"
+            plot_text_loss(training.metrics, picture, ngrams=ngram_loss, title=title)
+
+        training = Training(
+            run,
+            config,
+            lambda: config.build(tokenizer.vocab_size),
+            NextToken(train_ids, validation_ids, config),
+            device=device,
+            processes=processes,
+            on_report=draw,
+            title=config.style,
+        )
+        if processes.is_first:
+            parameters = sum(weight.numel() for weight in training.model.parameters())
+            print(
+                f"{len(text.train):,} training lines of {len(train_ids):,} tokens, "
+                f"{len(text.validation):,} validation lines, {len(text.test):,} test lines (cut "
+                f"from the end of the text), {parameters:,} parameters, a vocabulary of "
+                f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
+                f"{math.exp(ngram_loss):.3f}",
+                flush=True,
+            )
+        train([training], run, config, lock)
+        if processes.is_first:
+            model = run.load_best(config.build(tokenizer.vocab_size), config).to(device)
+            for decoding in (Decoding("greedy", None), Decoding("sampled, temperature 0.8", 0.8)):
+                ((generated,),) = generate(
+                    model, tokenizer, [""], decoding, length=100, seed=config.seed
+                )
+                print(f"\n{decoding.title}:\n{generated}")
+            print(f"\nWritten: {picture}")
+
+
+class Trained(NamedTuple):
+    """A run whose model was trained."""
+
+    config: Config
+    tokenizer: Tokenizer
+    model: LanguageModel
+
+
+def load(run: Run[Config], device: torch.device) -> Trained:
+    """Load the best weights of a run."""
+    config = run.read_config()
+    (tokenizer,) = run.load_tokenizers(config)
+    model = run.load_best(config.build(tokenizer.vocab_size), config)
+    return Trained(config, tokenizer, model.to(device))
+
+
+def evaluate_command(options: argparse.Namespace) -> None:
+    """Print perplexity and bits per character of the test text, the end of the text."""
+    config, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
+    text = text_of(config)
+    tokens = encode_lines(text.test, tokenizer)
+    losses = {f"Transformer, {config.style}": text_loss(model, tokens)}
+    train_ids = encode_lines(text.train, tokenizer).tolist()
+    for order in range(ORDER, 0, -1):
+        ngrams = NgramModel(train_ids, order=order, vocabulary=tokenizer.vocab_size)
+        losses[f"{order}-grams"] = ngrams.loss(tokens.tolist())
+    letters = characters(text.test)
+    print(f"test text: lines {len(text.test)}, tokens {len(tokens) - 1}, characters {letters}")
+    rows = [
+        (name, f"{math.exp(loss / (len(tokens) - 1)):.3f}", f"{loss / math.log(2) / letters:.3f}")
+        for name, loss in losses.items()
+    ]
+    print(format_table(("", "perplexity per token", "bits per character"), rows, words=1))
+
+
+def generate_command(options: argparse.Namespace) -> None:
+    """Continue the prompts."""
+    prompts = read_prompts(options)
+    _, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
+
+    def generate_texts(prompts: Sequence[str], method: Decoding) -> list[list[str]]:
+        return generate(
+            *(model, tokenizer, prompts, method),
+            length=options.length,
+            count=options.count,
+            seed=options.seed,
+        )
+
+    temperature = 1.0 if options.temperature is None else options.temperature
+    if options.side_by_side:
+        low = 0.7 if options.temperature is None else options.temperature
+        top_k, top_p = options.top_k or 5, options.top_p or 0.9
+        methods = [
+            Decoding("greedy", None),
+            Decoding("temperature 1"),
+            Decoding(f"temperature {low:g}", low),
+            Decoding(f"top-k {top_k}", top_k=top_k),
+            Decoding(f"top-p {top_p:g}", top_p=top_p),
+        ]
+        texts = [text for method in methods for (text,) in generate_texts(prompts, method)]
+        print(side_by_side([method.title for method in methods], texts))
+        return
+    method = (
+        Decoding("greedy", None)
+        if options.greedy
+        else Decoding("sampled", temperature, options.top_k, options.top_p)
+    )
+    continue_prompts(options, prompts, lambda chosen: generate_texts(chosen, method))
+
+
+COMMANDS = {
+    "train": train_command,
+    "evaluate": evaluate_command,
+    "generate": generate_command,
+}

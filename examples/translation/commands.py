@@ -1,0 +1,350 @@
+"""Commands: what each command of ``translate.py`` does."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
+
+import torch
+from tqdm import tqdm
+
+from common.commands import input_lines
+from common.configuration import checked
+from common.distributed import choose_device
+from common.errors import UserError
+from common.files import FolderLock, check_output, write_atomically
+from common.options import chosen_fields
+from common.program import finishing_unread
+from common.run import Run
+from common.searches import Beam, Sample, Search
+from common.text_files import decode_line
+from common.training import join_training, train
+from transformer_blocks.inference import prepare
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
+from translation.comparison import (
+    ComparedRun,
+    attention_along,
+    check_comparable,
+    compare,
+    format_results,
+    names_of,
+)
+from translation.corpus import (
+    SMALL_PARALLEL_ENJA,
+    Corpus,
+    clean,
+    load_test_pairs,
+    seen_targets,
+)
+from translation.decoding import translate, translate_n_best, translate_with_attention
+from translation.exploring import explore
+from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
+from translation.presets import Config, preset_config
+from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator
+from translation.scoring import score
+from translation.training import TranslationTraining
+
+
+def new_config(chosen: Mapping[str, Any]) -> Config:
+    """Make the configuration of a new run from the fields that the command line sets."""
+    files = [name in chosen for name in ("source_file", "target_file")]
+    corpus = chosen.get("corpus", "files" if any(files) else "toy")
+    if (corpus == "files") != all(files) or (corpus != "files" and any(files)):
+        raise UserError("--corpus files, --source-file and --target-file must be given together")
+    for split in ("valid", "test"):
+        source, target = (f"{split}_{side}" in chosen for side in ("source", "target"))
+        if source != target:
+            raise UserError(f"--{split}-source and --{split}-target must be given together")
+        if corpus != "files" and source:
+            raise UserError(f"--{split}-source requires --corpus files")
+    preset = preset_config(chosen.get("preset", "tiny"), chosen.get("model", "transformer"))
+    return checked(replace(preset, **{**chosen, "corpus": corpus}))
+
+
+def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
+    """Load the corpus and train the tokenizers of a new run."""
+    corpus = corpus_of(config)
+    sides = (
+        [pair.source for pair in corpus.train],
+        [pair.target for pair in corpus.train],
+    )
+    texts: dict[str, list[str]] = {}
+    for name, side in zip(config.tokenizer_names, sides, strict=True):
+        texts.setdefault(name, []).extend(side)
+    hashes = run.train_tokenizers(texts, config.vocabulary, lock)
+    return replace(config, data_hash=corpus.fingerprint, tokenizers=hashes)
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """Train a model, by itself or as one of several processes, and show the results."""
+    device = choose_device(options.device)
+    chosen = chosen_fields(options, Config)
+    new = new_config(chosen)
+    run = Run(options.run or Path("runs") / new.corpus, Config)
+    with join_training(run.folder, device) as (processes, lock):
+        if options.shard and (processes.world_size == 1 or options.compile):
+            raise UserError(
+                "--shard requires several processes (torchrun), and cannot be combined with "
+                "--compile"
+            )
+        config = processes.broadcast(
+            lambda: run.begin_or_resume(
+                chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
+            )
+        )
+        corpus = processes.broadcast(lambda: corpus_of(config))
+        training = TranslationTraining(
+            run,
+            config,
+            corpus,
+            device=device,
+            processes=processes,
+            save_steps=options.save_steps,
+            keep=options.keep,
+            compiled=options.compile,
+            sharded=options.shard,
+        )
+        if processes.is_first:
+            parameters = sum(p.numel() for p in training.model.parameters())
+            source, target = training.task.tokenizers
+            several = f", in {processes.world_size} processes" if processes.world_size > 1 else ""
+            print(
+                f"{corpus.sizes}, {parameters:,} parameters, vocabularies of "
+                f"{source.vocab_size} and {target.vocab_size}, on {device}{several}",
+                flush=True,
+            )
+        train([training], run, config, lock)
+        if processes.is_first:
+            show_results(run, corpus, device)
+
+
+def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:
+    """Translate five test sentences and draw the attention weights of the first."""
+    trained = load_translator(run, device)
+    _, model, source, target = trained
+    pairs = corpus.test[:: max(1, len(corpus.test) // 5)][:5]
+    search = Beam(BEAM_SIZE, LENGTH_PENALTY)
+    outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
+    print("\nTest sentences, none of which is in the training data:")
+    for pair, output in zip(pairs, outputs, strict=True):
+        print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
+    written = [run.folder / "loss.png"]
+    if model.cross_attentions:
+        written.append(run.folder / "attention.png")
+        draw_attention(trained, pairs[0].source, written[-1], search=search)
+    print("Written:", ", ".join(map(str, written)))
+
+
+def draw_attention(
+    trained: TrainedTranslator, sentence: str, path: Path, *, search: Search
+) -> None:
+    """Translate a sentence and draw the attention weights of the last cross-attention layer."""
+    _, model, source, target = trained
+    record = translate_with_attention(model, source, target, sentence, search=search)
+    plot_cross_attention(
+        record.weights[model.cross_attentions[-1]],
+        source=record.source,
+        target=record.target,
+        path=path,
+        title=f"{sentence} → {record.translation}",
+    )
+
+
+def check_folder(file: Path) -> None:
+    """Raise unless a file can be written and its folder exists.
+
+    Raises:
+        UserError: If it cannot, or the folder does not exist.
+    """
+    check_output(file)
+    if not file.parent.is_dir():
+        raise UserError(f"cannot write {file}: the folder {file.parent} does not exist")
+
+
+def translate_command(options: argparse.Namespace) -> None:
+    """Translate sentences from arguments, a file or standard input, line by line."""
+    picture: Path | None = options.picture
+    if picture:
+        check_folder(picture)
+    run = Run(options.run or Path("runs/toy"), Config)
+    device = choose_device(options.device)
+    config, model, source, target = load_translator(run, device, last=options.average_last)
+    search = make_search(options, target.vocab_size)
+    if picture and not model.cross_attentions:
+        raise UserError(f"--picture: {run.folder} holds a model without attention")
+    trained = TrainedTranslator(config, prepare(model, compiled=options.compile), source, target)
+    number, is_drawn = 0, False
+    for lines in input_lines(options.sentences, options.file):
+        sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
+        if picture and not is_drawn and any(sentences):
+            first = next(filter(None, sentences))
+            draw_attention(trained, first, picture, search=search)
+            is_drawn = True
+        found = translate_n_best(
+            *(trained.model, source, target, sentences),
+            search=search,
+            batch_tokens=options.batch_tokens,
+        )
+        for translations in found:
+            number += 1
+            for text, log_probability in translations:
+                note = f"{number}\t{log_probability:.4f}\t" if options.n_best > 1 else ""
+                print(f"{note}{text}", flush=sys.stdin.isatty())
+
+
+def evaluate_command(options: argparse.Namespace) -> None:
+    """Score the translations of the test sentences."""
+    run = Run(options.run or Path("runs/toy"), Config)
+    if options.output:
+        check_folder(options.output)
+    device = choose_device(options.device)
+    config, model, source, target = load_translator(run, device, last=options.average_last)
+    search = make_search(options, target.vocab_size)
+    corpus = evaluated_corpus(config, options.test_source, options.test_target)
+    with tqdm(
+        total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
+    ) as bar:
+        outputs = translate(
+            prepare(model),
+            source,
+            target,
+            [pair.source for pair in corpus.test],
+            search=search,
+            batch_tokens=options.batch_tokens,
+            progress=bar.update,
+        )
+    if options.output:  # before anything is printed, which may fail
+        write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
+    references = [pair.reference for pair in corpus.test]
+    report(f"{len(references)} test sentences", outputs, references, corpus.bleu_tokenizer)
+    if corpus.name == SMALL_PARALLEL_ENJA and corpus.train:
+        seen = set(seen_targets(corpus))
+        unseen = [i for i in range(len(references)) if i not in seen]
+        report(
+            f"without the {len(seen)} whose reference occurs in training",
+            [outputs[i] for i in unseen],
+            [references[i] for i in unseen],
+            corpus.bleu_tokenizer,
+        )
+
+
+def evaluated_corpus(config: Config, source: Path | None, target: Path | None) -> Corpus:
+    """Load the run's corpus, or two test files as a corpus without other splits."""
+    if (source is None) != (target is None):
+        raise UserError("--test-source and --test-target must be given together")
+    if source is None or target is None:
+        return corpus_of(config)
+    languages = config.source_language, config.target_language
+    test = load_test_pairs(
+        (source, target),
+        source_language=config.source_language,
+        target_language=config.target_language,
+        corpus=config.corpus,
+    )
+    return Corpus(config.corpus, *languages, train=[], validation=[], test=test)
+
+
+@finishing_unread()
+def compare_command(options: argparse.Namespace) -> None:
+    """Score runs side by side, and draw their learning curves and attention weights."""
+    figures, picture, attention = (
+        options.output / name for name in ("compare.json", "compare.png", "attention.png")
+    )
+    if (options.output / "config.json").exists():
+        raise UserError(f"--output: {options.output} holds a run; choose another folder")
+    for file in (figures, picture, attention):
+        check_output(file)
+    device = choose_device(options.device)
+    compared = []
+    for name, folder in zip(names_of(options.runs), options.runs, strict=True):
+        run = Run(folder, Config)
+        metrics = run.read_metrics(FIGURES)
+        compared.append(ComparedRun(name, run, metrics, *load_translator(run, device)))
+    check_comparable(compared)
+    corpus = corpus_of(compared[0].config)
+    if options.sentence is not None and options.sentence > len(corpus.test):
+        raise UserError(
+            f"--sentence must be one of the {len(corpus.test)} test sentences, "
+            f"got {options.sentence}"
+        )
+    options.output.mkdir(parents=True, exist_ok=True)
+    vocabulary = min(each.target.vocab_size for each in compared)
+    groups, results = compare(
+        compared,
+        corpus,
+        search=make_search(options, vocabulary),
+        batch_tokens=options.batch_tokens,
+    )
+    is_again = figures.exists()
+    content = {"groups": groups, "results": [asdict(result) for result in results]}
+    write_atomically(figures, (json.dumps(content, indent=1) + "\n").encode())
+    plot_comparison(groups, results, picture)
+    written = [figures, picture]
+    middle = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
+    pair = middle if options.sentence is None else corpus.test[options.sentence - 1]
+    if records := attention_along(compared, pair):
+        plot_side_by_side(records, attention, title=f"{pair.source} → {pair.target}")
+        written.append(attention)
+    elif is_again:
+        attention.unlink(missing_ok=True)  # of the earlier comparison
+    print(format_results(groups, results))  # last: it may fail
+    print("\nWritten:", ", ".join(map(str, written)))
+
+
+def explore_command(options: argparse.Namespace) -> None:
+    """Write a page with all attention weights of the translation of one sentence."""
+    run = Run(options.run or Path("runs/toy"), Config)
+    if options.output:
+        check_folder(options.output)
+    config, model, source, target = load_translator(run, choose_device(options.device))
+    page = options.output or run.folder / "explorer.html"
+    if not model.attentions:
+        raise UserError(f"{run.folder} holds a model without attention")
+    line = decode_line(os.fsencode(options.sentence), where="--sentence")
+    sentence = clean(line, config.source_language, corpus=config.corpus)
+    if not sentence:
+        raise UserError("--sentence must not be blank")
+    search = make_search(options, target.vocab_size)
+    title = explore(model, source, target, sentence, page, search=search)
+    print(f"{title}\nWritten: {page}")
+
+
+def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
+    """Make the search from the options of the command line.
+
+    Raises:
+        UserError: If the beam is larger than the vocabulary.
+    """
+    n_best = getattr(options, "n_best", 1)
+    if options.sample:
+        temperature = 1.0 if options.temperature is None else options.temperature
+        return Sample(temperature, options.top_k, options.top_p, options.seed, n_best)
+    beam_size = BEAM_SIZE if options.beam is None else options.beam
+    if beam_size > vocabulary:
+        raise UserError(f"--beam must not exceed the vocabulary size {vocabulary}, got {beam_size}")
+    penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
+    return Beam(beam_size, penalty, n_best)
+
+
+def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> None:
+    """Print BLEU and chrF with their signatures."""
+    scores = score(outputs, references, tokenize=tokenize)
+    print(
+        f"{title}\n  BLEU {scores.bleu:.1f}  {scores.bleu_signature}"
+        f"\n  chrF {scores.chrf:.1f}  {scores.chrf_signature}"
+    )
+
+
+COMMANDS = {
+    "train": train_command,
+    "translate": translate_command,
+    "evaluate": evaluate_command,
+    "compare": compare_command,
+    "explore": explore_command,
+}
