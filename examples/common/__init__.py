@@ -1,9 +1,9 @@
 """Code that two or more of the example programs share.
 
 A program imports this package, its own package and the library; no package imports another
-program's. ``options``, ``commands``, ``program``, ``text_files``, ``ranges``, ``packages`` and
-``errors`` implement the command lines. ``tokenizer`` and ``batching`` turn text into tensors.
-``files``, ``configuration``, ``checkpoint`` and ``run`` save a training; ``optimiser``,
-``learner``, ``distributed``, ``sharding`` and ``training`` run it. ``searches`` are the decoding
-methods; ``plots`` and ``tables`` show results.
+program's. ``options``, ``commands``, ``program``, ``terminal``, ``text_files``, ``ranges``,
+``packages`` and ``errors`` implement the command lines. ``tokenizer`` and ``batching`` turn text
+into tensors. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training;
+``optimiser``, ``learner``, ``distributed``, ``sharding`` and ``training`` run it. ``searches`` are
+the decoding methods; ``plots`` and ``tables`` show results.
 """

@@ -10,7 +10,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PACKAGES = ("common", "translation", "classification", "text", "pretrained")
 LEVELS = {
     **dict.fromkeys(
-        ("__init__", "errors", "packages", "ranges", "batching", "tables", "optimiser"), 0
+        ("__init__", "errors", "packages", "ranges", "terminal", "batching", "tables", "optimiser"),
+        0,
     ),
     **dict.fromkeys(("options", "text_files", "files", "distributed", "sharding", "searches"), 1),
     **dict.fromkeys(("program", "configuration", "plots", "tokenizer", "learner"), 2),

@@ -1,0 +1,105 @@
+"""Terminal: the width of a terminal, the width of text in it, and colours."""
+
+import os
+import unicodedata
+from typing import Protocol
+
+DEFAULT, LEAST = 80, 40  # columns
+_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
+
+
+class Stream(Protocol):
+    """An output stream, such as ``sys.stderr``."""
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        ...
+
+    def fileno(self) -> int:
+        """Return its file descriptor."""
+        ...
+
+
+def width(stream: Stream) -> int:
+    """Return the number of columns of a terminal: 80 for a pipe or a file, at least 40.
+
+    The environment variable ``COLUMNS`` has precedence.
+    """
+    chosen = os.environ.get("COLUMNS", "")
+    if chosen.isdecimal() and int(chosen) > 0:
+        return max(LEAST, int(chosen))
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except OSError:
+        columns = 0
+    return max(LEAST, columns or DEFAULT)  # some terminals report 0
+
+
+def colour(text: str, name: str, stream: Stream) -> str:
+    """Colour a text if the stream is a terminal that shows colours, and return it.
+
+    A pipe or a file receives no colours, nor does a terminal with ``TERM=dumb`` or ``NO_COLOR``
+    (https://no-color.org).
+
+    Args:
+        text: The text.
+        name: "bold", "dim", "red", "green", "yellow", "blue" or "cyan".
+        stream: The stream that the text will be written to.
+
+    Example:
+        >>> import io
+        >>> colour("loss", "red", io.StringIO())  # not a terminal
+        'loss'
+    """
+    code = _CODES[name]
+    has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\033[{code}m{text}\033[0m" if has_colours and stream.isatty() else text
+
+
+def cells(text: str) -> int:
+    """Count the columns that a text takes in a terminal: two for each East Asian wide character.
+
+    Example:
+        >>> cells("cat"), cells("猫"), cells("e\u0301")  # the last one: e and an accent on it
+        (3, 2, 1)
+    """
+    return sum(
+        0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF")
+        for each in text
+    )
+
+
+def wrap(text: str, columns: int, indent: str = "") -> list[str]:
+    """Break a line between words into lines of at most ``columns``; longer words stay whole.
+
+    Args:
+        text: The line; its own indentation is kept.
+        columns: Number of columns of a line.
+        indent: What the lines after the first begin with, besides that indentation.
+
+    Example:
+        >>> wrap("a cat drinks milk", 10, indent="  ")
+        ['a cat', '  drinks', '  milk']
+    """
+    own = text[: len(text) - len(text.lstrip())]
+    words = text.split()
+    lines = [own + "".join(words[:1])]
+    for word in words[1:]:
+        line = f"{lines[-1]} {word}"
+        if cells(line) <= columns:
+            lines[-1] = line
+        else:
+            lines.append(own + indent + word)
+    return lines
+
+
+def fit(text: str, stream: Stream) -> str:
+    """Break the lines of a text to the width of a terminal; a pipe or a file keeps whole lines."""
+    if not stream.isatty():
+        return text
+    columns = width(stream)
+    lines = (
+        [line] if cells(line) <= columns else wrap(line, columns, indent="  ")
+        for line in text.split("\n")
+    )
+    return "\n".join(line for broken in lines for line in broken)
