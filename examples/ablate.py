@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from common.errors import UserError
-from common.options import Parser, number
+from common.options import Number, Parser
 from common.plots import plot_line, save, style
 from common.program import finishing_unread, run_program
 from common.run import Run
@@ -150,7 +150,7 @@ def compare_ablations(arguments: Sequence[str] | None) -> None:
     )
     parser.add_argument(
         "--sentences",
-        type=number(int, "above 0"),
+        type=Number(int, "above 0"),
         default=200,
         help="number of validation sentences (default: 200)",
     )

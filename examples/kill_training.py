@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from common.errors import UserError
-from common.options import Parser, number
+from common.options import Number, Parser
 from common.program import finishing_unread, run_program
 from common.run import Run
 from translation.presets import Config
@@ -88,12 +88,12 @@ def compare(arguments: Sequence[str] | None) -> None:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--kills",
-        type=number(int, "from 1 to 1000"),
+        type=Number(int, "from 1 to 1000"),
         default=20,
         help="number of kills (default: 20)",
     )
     parser.add_argument(
-        "--seed", type=number(int, "at least 0"), default=0, help="seed of the random moments"
+        "--seed", type=Number(int, "at least 0"), default=0, help="seed of the random moments"
     )
     parser.add_argument(
         "--folder",

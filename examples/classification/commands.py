@@ -24,6 +24,7 @@ from classification.learning import (
 )
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_confusion, plot_encoder_attention
+from common.choosing import choose_run
 from common.commands import input_lines
 from common.configuration import checked
 from common.distributed import choose_device
@@ -77,7 +78,8 @@ def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
 
 def train_command(options: argparse.Namespace) -> None:
     """Train the bag of words, then the encoder, and show the results."""
-    device, run = choose_device(options.device), Run(options.run, Config)
+    device = choose_device(options.device)
+    run = Run(options.run or Path("runs/classify"), Config)
     chosen = chosen_fields(options, Config)
     new = new_config(chosen)
     with join_training(run.folder, device) as (processes, lock):
@@ -190,9 +192,15 @@ def show_attention(trained: Trained, data: Data) -> None:
     print(f"Written: {picture}")
 
 
+def chosen_run(options: argparse.Namespace) -> Run[Config]:
+    """Return the run that ``--run`` names, or the latest."""
+    train = "python examples/classify.py train"
+    return choose_run(options.run, Config, train=train, parts=("bag",))
+
+
 def evaluate_command(options: argparse.Namespace) -> None:
     """Evaluate both models on the test texts."""
-    run = Run(options.run, Config)
+    run = chosen_run(options)
     config = run.read_config()
     trained = load(run, config, choose_device(options.device))
     show_results(trained, data_of(config))
@@ -200,7 +208,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 def classify_command(options: argparse.Namespace) -> None:
     """Print the most probable label of each text and its probability, one per line."""
-    run = Run(options.run, Config)
+    run = chosen_run(options)
     config = run.read_config()
     trained = load(run, config, choose_device(options.device))
     for lines in input_lines(options.sentences, options.file):

@@ -56,8 +56,9 @@ def add_prompts(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--file",
         type=Path,
-        help="a file of prompts, one per line; each text is then printed as one line, with spaces "
-        "for line breaks, and a blank line for a blank line",
+        help="a file of prompts, one per line, instead of prompts on the command line (default: "
+        "none); each text is then printed as one line, with spaces for line breaks, and a blank "
+        "line for a blank line",
     )
 
 

@@ -245,6 +245,19 @@ class FolderLock:
         self._created.clear()
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a training holds the lock of a run's folder; on Windows, never."""
+    try:
+        with (folder / ".lock").open("rb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until the file is closed
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _identity(path: Path) -> tuple[int, ...]:
     """Return values that differ for another file of this name and after a change of its content."""
     status = os.lstat(path)

@@ -1,47 +1,137 @@
 """Options: argparse helpers and options that several programs share."""
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from common.errors import UserError
 from common.ranges import RULES, describe_rule
+from common.terminal import width, wrap
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line and whose options cannot be abbreviated.
+class Help(argparse.HelpFormatter):
+    """Help as wide as the terminal, in which indented lines of the description are kept."""
 
-    Pass it as ``parser_class`` of subcommands, so that they behave alike.
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=width(sys.stdout))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.replace("``", "").strip("\n").split("\n\n")
+        return "\n\n".join(
+            each if each.startswith(" ") else "\n".join(wrap(" ".join(each.split()), width))
+            for each in paragraphs
+        )
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        if isinstance(action.type, Number):
+            return "N" if action.type.kind is int else "X"
+        return "PATH" if action.type is Path else super()._get_default_metavar_for_optional(action)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, with the nearest name where one is misspelt.
+
+    Its options cannot be abbreviated. Pass it as ``parser_class`` of subcommands, so that they
+    behave alike.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
+        super().__init__(**{"allow_abbrev": False, "formatter_class": Help, **options})
+        if self.add_help:
+            self.add_argument("--version", action=_Version, help="print the version and exit")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the command line; unlike argparse's, also refuse what is not known."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            name = next((each for each in unknown if each.startswith("-")), None)
+            if name is None:
+                self.error(f"unexpected argument {shown(unknown[0])}")
+            name = name.partition("=")[0]
+            self.error(f"unknown option {shown(name)}{nearest(name, self._option_string_actions)}")
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
         """Raise the error as one that the program prints in one line."""
         raise UserError(f"{message} (see --help)")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            hint = nearest(str(value), choices) or f" (choose from {', '.join(choices)})"
+            what = "unknown command" if action.dest == "command" else "invalid choice:"
+            raise argparse.ArgumentError(
+                None if action.dest == "command" else action, f"{what} {shown(value)}{hint}"
+            )
 
-def number(kind: Callable[[str], float], rule: str) -> Callable[[str], float]:
-    """Make a ``type`` for argparse: numbers that obey one of :data:`common.ranges.RULES`."""
 
-    def read(text: str) -> float:
+class _Version(argparse.Action):
+    """The option ``--version``, which reads the version only when it is given."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "nargs": 0, "dest": argparse.SUPPRESS})
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version  # takes as long as all others
+
         try:
-            value = kind(text)
+            print("transformer-blocks", version("transformer-blocks"))
+        except PackageNotFoundError as error:
+            raise UserError("transformer-blocks is not installed") from error
+        parser.exit()
+
+
+def shown(value: object) -> str:
+    """Return a value of the command line as an error message shows it: at most 60 characters."""
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the hint that names the known name that is most similar, or "" if none is similar.
+
+    Example:
+        >>> nearest("--bean", ["--beam", "--sample"])
+        ' (did you mean --beam?)'
+    """
+    found = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A ``type`` for argparse: numbers that obey one of :data:`common.ranges.RULES`.
+
+    Attributes:
+        kind: ``int`` or ``float``.
+        rule: The rule.
+    """
+
+    kind: Callable[[str], float]
+    rule: str
+
+    def __call__(self, text: str) -> float:
+        """Read a number.
+
+        Raises:
+            argparse.ArgumentTypeError: If the text is no number, or breaks the rule.
+        """
+        try:
+            value = self.kind(text)
         except ValueError:
             value = float("nan")
-        if not RULES[rule](value):
-            noun = "whole number" if kind is int else "number"
-            limit = describe_rule(rule, value)
+        if not RULES[self.rule](value):
+            noun = "whole number" if self.kind is int else "number"
+            limit = describe_rule(self.rule, value)
             raise argparse.ArgumentTypeError(f"must be a {noun} {limit}, got {text!r}")
         return value
-
-    return read
 
 
 def chosen_fields(options: argparse.Namespace, kind: type["DataclassInstance"]) -> dict[str, Any]:
@@ -57,42 +147,34 @@ def chosen_fields(options: argparse.Namespace, kind: type["DataclassInstance"]) 
 def add_sampling_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of sampling: temperature, top-k, top-p and the seed."""
     parser.add_argument(
-        "--temperature", type=number(float, "above 0"), help="sampling temperature (default: 1)"
+        "--temperature", type=Number(float, "above 0"), help="sampling temperature (default: 1)"
     )
     parser.add_argument(
-        "--top-k", type=number(int, "above 0"), help="sample from the k most probable tokens only"
+        "--top-k",
+        type=Number(int, "above 0"),
+        help="sample from the N most probable tokens only (default: from all)",
     )
     parser.add_argument(
         "--top-p",
-        type=number(float, "in (0, 1]"),
-        help="sample from the fewest tokens whose probabilities sum to p (nucleus sampling); with "
-        "--top-k, among those k",
+        type=Number(float, "in (0, 1]"),
+        help="sample from the fewest tokens whose probabilities sum to X (nucleus sampling); with "
+        "--top-k, among those (default: 1, from all)",
     )
     parser.add_argument(
         "--seed",
-        type=number(int, "at least 0"),
+        type=Number(int, "at least 0"),
         help="seed of sampling (default: a different one each time)",
     )
 
 
-def new_parser(description: str | None) -> Parser:
-    """Make a parser whose description is a program's docstring."""
-    return Parser(
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-
-def run_options(folder: str) -> Parser:
+def run_options(default: str = "the latest trained run in runs/") -> Parser:
     """Make the options of every command: the run, and the device to compute on.
 
     Args:
-        folder: The default folder of the run.
+        default: What the help names as the default folder of the run.
     """
     parser = Parser(add_help=False)
-    parser.add_argument(
-        "--run", type=Path, default=Path(folder), help=f"folder of the run (default: {folder})"
-    )
+    parser.add_argument("--run", type=Path, help=f"folder of the run (default: {default})")
     add_device_option(parser)
     return parser
 
@@ -107,21 +189,37 @@ def add_device_option(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def add_training_options(train: argparse.ArgumentParser, sizes: Iterable[tuple[str, str]]) -> None:
+def add_training_options(
+    train: argparse.ArgumentParser,
+    sizes: Iterable[tuple[str, str]],
+    *,
+    dropout: str,
+    peak_rate: float,
+) -> None:
     """Add the options of every training.
 
     Args:
         train: The parser of the command.
         sizes: Names and descriptions of options that are whole numbers above 0.
+        dropout: What the help names as the default dropout probability.
+        peak_rate: The default of the highest learning rate.
     """
-    above_0 = number(int, "above 0")
+    above_0 = Number(int, "above 0")
     for name, description in sizes:
         train.add_argument(f"--{name}", type=above_0, help=description)
-    train.add_argument("--dropout", type=number(float, "in [0, 1)"), help="dropout probability")
-    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
+    train.add_argument(
+        "--dropout",
+        type=Number(float, "in [0, 1)"),
+        help=f"dropout probability (default: {dropout})",
+    )
+    train.add_argument(
+        "--peak-rate",
+        type=Number(float, "above 0"),
+        help=f"highest learning rate (default: {peak_rate})",
+    )
     train.add_argument(
         "--seed",
-        type=number(int, "at least 0"),
+        type=Number(int, "at least 0"),
         help="seed of initial weights, dropout and data order (default: 0)",
     )
     train.add_argument(

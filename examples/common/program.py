@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from common.errors import UserError
+from common.terminal import colour, fit
 
 
 def run_program(work: Callable[[], None]) -> int:
@@ -25,7 +26,9 @@ def run_program(work: Callable[[], None]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="printable")
-    logging.basicConfig(format="%(message)s", force=True)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter())
+    logging.basicConfig(handlers=[handler], force=True)
     for package in ("common", "translation", "transformer_blocks"):
         logging.getLogger(package).setLevel(logging.INFO)
     try:
@@ -33,25 +36,25 @@ def run_program(work: Callable[[], None]) -> int:
             work()
             sys.stdout.flush()
     except UserError as error:
-        _print_error("error:", " ".join(str(error).split()))
+        _report(" ".join(str(error).split()))
         return 2
     except ModuleNotFoundError as error:
         if "pip install" not in str(error):  # no error of check_packages
             raise
-        _print_error("error:", error)
+        _report(str(error))
         return 2
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        _print_error(f"error: {error.strerror}{where}")
+        _report(f"{error.strerror}{where}")
         return 2
     except (MemoryError, RuntimeError) as error:
         # torch.OutOfMemoryError by its name: torch is not imported before it is needed
         is_known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
         if not is_known and "can't allocate memory" not in str(error):
             raise
-        _print_error("error: out of memory:", *str(error).split())
+        _report(f"out of memory: {' '.join(str(error).split())}")
         return 2
     except KeyboardInterrupt as stop:
         _print_error("\nstopped", *stop.args)
@@ -61,12 +64,25 @@ def run_program(work: Callable[[], None]) -> int:
     return 0
 
 
+def _report(error: str) -> None:
+    """Print an error: one line, or several in a narrow terminal."""
+    first, *others = fit(f"error: {error}", sys.stderr).split(" ", 1)
+    _print_error(colour(first, "red", sys.stderr), *others)
+
+
 def _print_error(*words: object, end: str = "\n") -> None:
     """Print to standard error; if that fails, the exit status remains."""
     try:
         print(*words, end=end, file=sys.stderr, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+class _Formatter(logging.Formatter):
+    """Log messages alone, as wide as the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return fit(super().format(record), sys.stderr)
 
 
 class _Output(io.TextIOBase):

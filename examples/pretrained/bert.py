@@ -32,7 +32,7 @@ sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages w
 
 from common.batching import group_by_length
 from common.errors import UserError
-from common.options import Parser, number
+from common.options import Number, Parser
 from common.program import run_program
 from common.text_files import decode_line, read_lines
 from pretrained.bert_model import Bert
@@ -230,7 +230,7 @@ def find_nearest(arguments: Sequence[str] | None) -> None:
     parser.add_argument("--file", type=Path, required=True, help="file of sentences, one per line")
     parser.add_argument(
         "--best",
-        type=number(int, "above 0"),
+        type=Number(int, "above 0"),
         default=5,
         help="number of lines to print (default: 5)",
     )

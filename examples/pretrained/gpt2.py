@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages w
 from common.batching import group_by_length
 from common.commands import add_prompts, continue_prompts, read_prompts
 from common.errors import UserError
-from common.options import Parser, add_sampling_options, number
+from common.options import Number, Parser, add_sampling_options
 from common.program import run_program
 from common.searches import Greedy, Sample, Search
 from pretrained.byte_pairs import END, BytePairs
@@ -129,7 +129,7 @@ def print_continuations(arguments: Sequence[str] | None) -> None:
     add_prompts(parser, "a new text begins")
     parser.add_argument(
         "--length",
-        type=number(int, "above 0"),
+        type=Number(int, "above 0"),
         default=40,
         help="maximum number of tokens to generate (default: 40)",
     )

@@ -29,7 +29,7 @@ sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages w
 
 from common.batching import group_by_length
 from common.errors import UserError
-from common.options import Parser, number
+from common.options import Number, Parser
 from common.program import run_program
 from common.text_files import decode_line, read_lines
 from pretrained.loading import WEIGHTS, Config, find_folder
@@ -250,11 +250,11 @@ def translate_lines(arguments: Sequence[str] | None) -> None:
     parser.add_argument("sentences", nargs="*", help="sentences to translate")
     parser.add_argument("--file", type=Path, help="file of sentences, one per line")
     parser.add_argument(
-        "--beams", type=number(int, "above 0"), help="beam size (default: the published one)"
+        "--beams", type=Number(int, "above 0"), help="beam size (default: the published one)"
     )
     parser.add_argument(
         "--length-penalty",
-        type=number(float, "in [0, 10]"),
+        type=Number(float, "in [0, 10]"),
         help="exponent of the length by which log-probabilities are divided (default: the "
         "published one)",
     )

@@ -7,11 +7,10 @@ from pathlib import Path
 from common.commands import add_prompts
 from common.errors import UserError
 from common.options import (
+    Number,
     Parser,
     add_sampling_options,
     add_training_options,
-    new_parser,
-    number,
     run_options,
 )
 
@@ -20,9 +19,9 @@ STYLES = ("2017", "today")
 
 def parse(arguments: Sequence[str] | None, *, description: str | None) -> argparse.Namespace:
     """Read the command line; the command is named by ``command``."""
-    parser, shared = new_parser(description), run_options("runs/text")
+    parser, shared = Parser(description=description), run_options()
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    train = commands.add_parser("train", parents=[shared], help="train a model")
+    train = commands.add_parser("train", parents=[run_options("runs/text")], help="train a model")
     train.add_argument("--text", type=Path, help="training text (default: toy stories)")
     train.add_argument(
         "--style", choices=STYLES, help="style of the model's parts (default: today)"
@@ -41,19 +40,19 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         ("num-heads", "number of heads of each attention (default: 4)"),
         ("d-ff", "inner size of the feed-forward networks (default: 384)"),
     )
-    add_training_options(train, sizes)
+    add_training_options(train, sizes, dropout="0 for the toy stories, else 0.1", peak_rate=0.002)
     commands.add_parser(
         "evaluate", parents=[shared], help="compare the perplexity with that of n-grams"
     )
     sample = commands.add_parser("generate", parents=[shared], help="continue prompts")
     add_prompts(sample, "a new line")
-    length = number(int, "from 1 to 1000000")
+    length = Number(int, "from 1 to 1000000")
     sample.add_argument(
         "--length", type=length, default=120, help="number of tokens to generate (default: 120)"
     )
     sample.add_argument(
         "--count",
-        type=number(int, "from 1 to 1000"),
+        type=Number(int, "from 1 to 1000"),
         default=1,
         help="number of texts for each prompt (default: 1)",
     )

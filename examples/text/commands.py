@@ -11,6 +11,7 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 
 import torch
 
+from common.choosing import choose_run
 from common.commands import continue_prompts, read_prompts
 from common.configuration import checked
 from common.distributed import choose_device
@@ -66,7 +67,7 @@ def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
 
 def train_command(options: argparse.Namespace) -> None:
     """Train a model, then generate two texts, one greedily and one by sampling."""
-    device, run = choose_device(options.device), Run(options.run, Config)
+    device, run = choose_device(options.device), Run(options.run or Path("runs/text"), Config)
     chosen = chosen_fields(options, Config)
     new = new_config(chosen)
     with join_training(run.folder, device) as (processes, lock):
@@ -134,9 +135,14 @@ def load(run: Run[Config], device: torch.device) -> Trained:
     return Trained(config, tokenizer, model.to(device))
 
 
+def chosen_run(options: argparse.Namespace) -> Run[Config]:
+    """Return the run that ``--run`` names, or the latest."""
+    return choose_run(options.run, Config, train="python examples/generate_text.py train")
+
+
 def evaluate_command(options: argparse.Namespace) -> None:
     """Print perplexity and bits per character of the test text, the end of the text."""
-    config, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
+    config, tokenizer, model = load(chosen_run(options), choose_device(options.device))
     text = text_of(config)
     tokens = encode_lines(text.test, tokenizer)
     losses = {f"Transformer, {config.style}": text_loss(model, tokens)}
@@ -156,7 +162,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
 def generate_command(options: argparse.Namespace) -> None:
     """Continue the prompts."""
     prompts = read_prompts(options)
-    _, tokenizer, model = load(Run(options.run, Config), choose_device(options.device))
+    _, tokenizer, model = load(chosen_run(options), choose_device(options.device))
 
     def generate_texts(prompts: Sequence[str], method: Decoding) -> list[list[str]]:
         return generate(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import UserError
-from common.options import Parser, add_device_option, add_sampling_options, number
+from common.options import Number, Parser, add_device_option, add_sampling_options, run_options
 
 CORPORA = ("toy", "small_parallel_enja", "files")
 MODELS = ("transformer", "rnn", "rnn-additive", "rnn-fixed")
@@ -19,21 +19,10 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     Raises:
         UserError: If an option is unknown, out of range, or requires another that is missing.
     """
-    parser = Parser(
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser, common, searching = Parser(description=description), run_options(), search_options()
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    common = Parser(add_help=False)
-    common.add_argument(
-        "--run",
-        type=Path,
-        help="folder of the run (default: runs/CORPUS for train, runs/toy for other commands)",
-    )
-    add_device_option(common)
-    searching = search_options()
 
-    train = commands.add_parser("train", parents=[common], help="train a model")
+    train = commands.add_parser("train", parents=[run_options("runs/CORPUS")], help="train a model")
     train.add_argument("--corpus", choices=CORPORA, help="training corpus (default: toy)")
     train.add_argument(
         "--from", dest="source_language", metavar="LANGUAGE", help="source language (default: ja)"
@@ -41,17 +30,32 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     train.add_argument(
         "--to", dest="target_language", metavar="LANGUAGE", help="target language (default: en)"
     )
-    train.add_argument("--data-dir", type=Path, help="folder that holds the files of the corpus")
-    train.add_argument("--source-file", type=Path, help="with --corpus files: training sentences")
-    train.add_argument("--target-file", type=Path, help="with --corpus files: their translations")
+    train.add_argument(
+        "--data-dir",
+        type=Path,
+        help="folder that holds the files of the corpus (default: data/small_parallel_enja, "
+        "to which it is downloaded)",
+    )
+    train.add_argument(
+        "--source-file",
+        type=Path,
+        help="training sentences, one per line, with --corpus files (default: none)",
+    )
+    train.add_argument(
+        "--target-file",
+        type=Path,
+        help="their translations, line by line, with --corpus files (default: none)",
+    )
     for split, name in (("valid", "validation"), ("test", "test")):
         train.add_argument(
             f"--{split}-source",
             type=Path,
-            help=f"with --corpus files: {name} sentences (default: 5 %%, at most 500, of the "
-            "training sentences are held out)",
+            help=f"{name} sentences, with --corpus files (default: 5 %% of the training sentences, "
+            "at most 500, which are held out)",
         )
-        train.add_argument(f"--{split}-target", type=Path, help="their translations")
+        train.add_argument(
+            f"--{split}-target", type=Path, help="their translations (default: held out)"
+        )
     train.add_argument(
         "--model",
         choices=MODELS,
@@ -60,24 +64,26 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     train.add_argument("--preset", choices=PRESETS, help="sizes and training plan (default: tiny)")
     train.add_argument(
         "--seed",
-        type=number(int, "at least 0"),
+        type=Number(int, "at least 0"),
         help="seed of initial weights, dropout and data order (default: 0)",
     )
     plan = train.add_mutually_exclusive_group()
     plan.add_argument(
         "--minutes",
-        type=number(float, "above 0"),
-        help="planned length of the training, in minutes",
+        type=Number(float, "above 0"),
+        help="planned length of the training, in minutes (default: see --epochs)",
     )
     plan.add_argument(
         "--epochs",
-        type=number(int, "above 0"),
-        help="planned number of epochs, instead of --minutes",
+        type=Number(int, "above 0"),
+        help="planned number of epochs, instead of --minutes (default by preset: tiny 4, small 12, "
+        "base 100)",
     )
     train.add_argument(
         "--vocabulary",
-        type=number(int, "above 0"),
-        help="largest vocabulary size of each language, in subwords",
+        type=Number(int, "above 0"),
+        help="largest vocabulary size of each language, in subwords (default by preset: tiny 800, "
+        "small 4000, base 37000)",
     )
     train.add_argument(
         "--shared-vocabulary",
@@ -87,16 +93,27 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     )
     train.add_argument(
         "--batch-tokens",
-        type=number(int, "above 0"),
-        help="maximum number of tokens on either side of a batch, padding included",
+        type=Number(int, "above 0"),
+        help="maximum number of tokens on either side of a batch, padding included (default by "
+        "preset: tiny 800, small 600, base 12500)",
     )
     train.add_argument(
         "--accumulate",
-        type=number(int, "from 1 to 1000"),
+        type=Number(int, "from 1 to 1000"),
         help="gradient accumulation: batches of each process per update (default: 1)",
     )
-    train.add_argument("--dropout", type=number(float, "in [0, 1)"), help="dropout probability")
-    train.add_argument("--peak-rate", type=number(float, "above 0"), help="highest learning rate")
+    train.add_argument(
+        "--dropout",
+        type=Number(float, "in [0, 1)"),
+        help="dropout probability (default by preset: tiny 0.1, small 0.15, base 0.1; 0.2 for a "
+        "recurrent model)",
+    )
+    train.add_argument(
+        "--peak-rate",
+        type=Number(float, "above 0"),
+        help="highest learning rate (default by preset: tiny 0.003, small 0.0012, base the "
+        "schedule of the paper; 0.0025 for a recurrent model)",
+    )
     train.add_argument(
         "--no-tied-embeddings",
         dest="tie_embeddings",
@@ -116,13 +133,13 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     )
     train.add_argument(
         "--save-steps",
-        type=number(int, "above 0"),
+        type=Number(int, "above 0"),
         default=1000,
         help="updates between two checkpoints within an epoch (default: 1000)",
     )
     train.add_argument(
         "--keep",
-        type=number(int, "from 1 to 1000"),
+        type=Number(int, "from 1 to 1000"),
         default=2,
         help="number of checkpoints that are kept, besides the best (default: 2)",
     )
@@ -133,24 +150,28 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     weights = Parser(add_help=False)
     weights.add_argument(
         "--average-last",
-        type=number(int, "from 1 to 1000"),
+        type=Number(int, "from 1 to 1000"),
         metavar="K",
-        help="use the mean of the last K checkpoints, instead of the best weights",
+        help="use the mean of the last K checkpoints (default: the best weights)",
     )
     translate = commands.add_parser(
         "translate", parents=[common, weights, searching], help="translate sentences"
     )
     translate.add_argument("sentences", nargs="*", help="sentences (default: read standard input)")
-    translate.add_argument("--file", type=Path, help="a file of sentences, one per line")
+    translate.add_argument(
+        "--file", type=Path, help="a file of sentences, one per line (default: none)"
+    )
     translate.add_argument(
         "--n-best",
-        type=number(int, "from 1 to 1000"),
+        type=Number(int, "from 1 to 1000"),
         default=1,
         help="number of translations to print for each sentence (default: 1); if above 1, each "
         "line holds the number of the sentence, the log-probability and the text",
     )
     translate.add_argument(
-        "--picture", type=Path, help="draw the cross-attention of the first sentence"
+        "--picture",
+        type=Path,
+        help="draw the cross-attention of the first sentence, as a PNG file (default: none)",
     )
     translate.add_argument(
         "--compile",
@@ -164,11 +185,15 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         parents=[common, weights, searching],
         help="score translations of the test sentences",
     )
-    evaluate.add_argument("--output", type=Path, help="write the translations to this file")
     evaluate.add_argument(
-        "--test-source", type=Path, help="score these sentences (default: the run's test sentences)"
+        "--output", type=Path, help="file to write the translations to (default: none)"
     )
-    evaluate.add_argument("--test-target", type=Path, help="their translations")
+    evaluate.add_argument(
+        "--test-source", type=Path, help="sentences to score (default: the run's test sentences)"
+    )
+    evaluate.add_argument(
+        "--test-target", type=Path, help="their translations (default: the run's)"
+    )
 
     compare = commands.add_parser(
         "compare", parents=[searching], help="score several runs on the same test sentences"
@@ -176,7 +201,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     compare.add_argument("runs", nargs="+", type=Path, help="folders of runs of one corpus")
     compare.add_argument(
         "--sentence",
-        type=number(int, "above 0"),
+        type=Number(int, "above 0"),
         help="number of the test sentence whose attention is drawn (default: one of middle length)",
     )
     compare.add_argument(
@@ -210,12 +235,12 @@ def search_options() -> Parser:
     group = parser.add_argument_group("decoding")
     group.add_argument(
         "--beam",
-        type=number(int, "above 0"),
+        type=Number(int, "above 0"),
         help=f"beam size; 1 is greedy decoding (default: {BEAM_SIZE})",
     )
     group.add_argument(
         "--length-penalty",
-        type=number(float, "in [0, 10]"),
+        type=Number(float, "in [0, 10]"),
         metavar="ALPHA",
         help=f"length penalty; larger values favour longer sentences (default: {LENGTH_PENALTY})",
     )
@@ -223,7 +248,7 @@ def search_options() -> Parser:
     add_sampling_options(group)
     group.add_argument(
         "--batch-tokens",
-        type=number(int, "above 0"),
+        type=Number(int, "above 0"),
         default=1024,
         help="maximum number of source tokens of a batch (default: 1024)",
     )

@@ -14,6 +14,7 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 import torch
 from tqdm import tqdm
 
+from common.choosing import choose_run
 from common.commands import input_lines
 from common.configuration import checked
 from common.distributed import choose_device
@@ -167,13 +168,17 @@ def check_folder(file: Path) -> None:
         raise UserError(f"cannot write {file}: the folder {file.parent} does not exist")
 
 
+def chosen_run(options: argparse.Namespace) -> Run[Config]:
+    """Return the run that ``--run`` names, or the latest."""
+    return choose_run(options.run, Config, train="python examples/translate.py train")
+
+
 def translate_command(options: argparse.Namespace) -> None:
     """Translate sentences from arguments, a file or standard input, line by line."""
     picture: Path | None = options.picture
     if picture:
         check_folder(picture)
-    run = Run(options.run or Path("runs/toy"), Config)
-    device = choose_device(options.device)
+    run, device = chosen_run(options), choose_device(options.device)
     config, model, source, target = load_translator(run, device, last=options.average_last)
     search = make_search(options, target.vocab_size)
     if picture and not model.cross_attentions:
@@ -200,10 +205,9 @@ def translate_command(options: argparse.Namespace) -> None:
 
 def evaluate_command(options: argparse.Namespace) -> None:
     """Score the translations of the test sentences."""
-    run = Run(options.run or Path("runs/toy"), Config)
     if options.output:
         check_folder(options.output)
-    device = choose_device(options.device)
+    run, device = chosen_run(options), choose_device(options.device)
     config, model, source, target = load_translator(run, device, last=options.average_last)
     search = make_search(options, target.vocab_size)
     corpus = evaluated_corpus(config, options.test_source, options.test_target)
@@ -299,9 +303,9 @@ def compare_command(options: argparse.Namespace) -> None:
 
 def explore_command(options: argparse.Namespace) -> None:
     """Write a page with all attention weights of the translation of one sentence."""
-    run = Run(options.run or Path("runs/toy"), Config)
     if options.output:
         check_folder(options.output)
+    run = chosen_run(options)
     config, model, source, target = load_translator(run, choose_device(options.device))
     page = options.output or run.folder / "explorer.html"
     if not model.attentions:

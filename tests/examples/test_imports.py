@@ -17,7 +17,7 @@ LEVELS = {
     **dict.fromkeys(("program", "configuration", "plots", "tokenizer", "learner"), 2),
     **dict.fromkeys(("checkpoint", "commands", "task"), 3),
     "run": 4,
-    "training": 5,
+    **dict.fromkeys(("choosing", "training"), 5),
 }
 """Each file of ``common`` imports from lower levels only."""
 PROGRAMS = {
