@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that the command line names."""
-    from classification.commands import COMMANDS  # only now: it imports torch, which takes seconds
+    from classification.commands import COMMANDS  # only now: it imports torch
 
     COMMANDS[options.command](options)
 

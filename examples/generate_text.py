@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that the command line names."""
-    from text.commands import COMMANDS  # only now: it imports torch, which takes seconds
+    from text.commands import COMMANDS  # only now: it imports torch
 
     COMMANDS[options.command](options)
 

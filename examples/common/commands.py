@@ -62,14 +62,22 @@ def add_prompts(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def check_prompts(options: argparse.Namespace) -> None:
+    """Raise if prompts are given in both ways.
+
+    Raises:
+        UserError: If they are.
+    """
+    if options.file and options.prompts:
+        raise UserError("prompts cannot be combined with --file")
+
+
 def read_prompts(options: argparse.Namespace) -> list[str]:
     """Read the prompts of the command line or of ``--file``; one empty prompt if there are none.
 
     Raises:
-        UserError: If both are given, or a prompt is not UTF-8 text.
+        UserError: If a prompt is not UTF-8 text.
     """
-    if options.file and options.prompts:
-        raise UserError("prompts cannot be combined with --file")
     if options.file:
         return read_lines(options.file)
     return [  # bytes first: in a locale without UTF-8, Python cannot read them as text

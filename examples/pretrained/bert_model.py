@@ -5,7 +5,7 @@ four changes: the positional embeddings are learned; the embeddings are normalis
 scaled; a segment embedding distinguishes the first from the second sentence of a pair (here, every
 sequence is a first one); and the activation function is GELU.
 
-Next: ``wordpiece.py``, BERT's tokenizer, and ``bert.py``, the program.
+Next: ``wordpiece.py``, BERT's tokenizer, and ``bert_sentences.py``, sentence vectors.
 """
 
 from collections.abc import Callable, Iterator

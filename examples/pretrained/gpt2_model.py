@@ -9,7 +9,7 @@ decoder-only model. Layer normalisation comes before each sublayer
 (:class:`~transformer_blocks.PreNorm`), the positional embeddings are learned, and the output layer
 shares the weights of the token embedding.
 
-Next: ``byte_pairs.py``, GPT-2's tokenizer, and ``gpt2.py``, the program.
+Next: ``byte_pairs.py``, GPT-2's tokenizer, and ``gpt2_generator.py``, generation.
 """
 
 import math

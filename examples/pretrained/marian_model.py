@@ -8,7 +8,7 @@ Marian's encoder-decoder differs from figure 1 of the paper in a few points, eac
 - a bias is added to the logits;
 - the padding token is the start token of every translation, and is never generated.
 
-Next: ``sentence_pieces.py``, Marian's tokenizer, and ``marian.py``, the program.
+Next: ``sentence_pieces.py``, Marian's tokenizer, and ``marian_translator.py``.
 """
 
 import math

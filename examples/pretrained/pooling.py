@@ -4,7 +4,7 @@ A model of ``sentence-transformers`` is a sequence of modules, which ``modules.j
 encoder, a pooling, and optionally linear layers and a normalisation. The settings of each module
 are in a folder of its own. A module that is not implemented here is refused.
 
-Next: ``bert.py``, which compares such vectors.
+Next: ``bert_sentences.py``, which compares such vectors.
 """
 
 import re

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.commands import add_prompts
+from common.commands import add_prompts, check_prompts
 from common.errors import UserError
 from common.options import (
     Number,
@@ -63,6 +63,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     )
     options = parser.parse_args(arguments)
     if options.command == "generate":
+        check_prompts(options)
         check_decoding_options(options)
     return options
 

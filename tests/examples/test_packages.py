@@ -11,7 +11,12 @@ import pytest
 )
 @pytest.mark.parametrize(
     "module",
-    ["translation.commands", "classification.commands", "text.commands", "pretrained.bert"],
+    [
+        "translation.commands",
+        "classification.commands",
+        "text.commands",
+        "pretrained.bert_sentences",
+    ],
 )
 def test_a_missing_package_is_named_with_the_extra_that_has_it(
     module: str, package: str, monkeypatch: pytest.MonkeyPatch

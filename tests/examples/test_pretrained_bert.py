@@ -24,10 +24,10 @@ from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from common.errors import UserError
 from pretrained import bert, gpt2, marian
-from pretrained.bert import SentenceEncoder
 from pretrained.bert_model import Bert
-from pretrained.convert import convert
+from pretrained.bert_sentences import SentenceEncoder
 from pretrained.loading import find_folder
+from pretrained.pickles import convert
 from pretrained.wordpiece import WordPiece
 
 TOKENS = (

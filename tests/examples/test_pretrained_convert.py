@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tests.examples.published import one_error_line
 
-from pretrained import convert
+from pretrained import convert, pickles
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -54,7 +54,7 @@ def test_a_tied_tensor_is_saved_once_and_views_are_copied(tmp_path: Path) -> Non
         "numbers": torch.arange(5),
     }
     torch.save(content, tmp_path / "pytorch_model.bin")
-    found = load_file(convert.convert(tmp_path))
+    found = load_file(pickles.convert(tmp_path))
     assert found.keys() == content.keys() - {"output"}
     assert all(torch.equal(found[name], content[name]) for name in found)
 

@@ -21,9 +21,9 @@ from tests.examples.published import TOLERANCE, change_tensors, one_error_line, 
 from torch import Tensor
 
 from common.searches import Beam, Greedy, Sample, Search
-from pretrained import gpt2
+from pretrained import gpt2, gpt2_generator
 from pretrained.byte_pairs import BYTES, END, BytePairs
-from pretrained.gpt2 import TextGenerator
+from pretrained.gpt2_generator import TextGenerator
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
 from transformer_blocks import beam_search, greedy_search
 from transformer_blocks.generation import left_pad
@@ -369,7 +369,7 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     message = r'^this program needs tokenizers, .* pip install "transformer-blocks\[pretrained\]"$'
     with pytest.raises(ModuleNotFoundError, match=message):
-        importlib.import_module("pretrained.gpt2")
+        importlib.import_module("pretrained.gpt2_generator")
 
 
 def test_a_model_built_from_its_sizes_equals_a_loaded_one(folder: Path) -> None:
@@ -485,7 +485,7 @@ SEARCHES = Greedy(), Sample(1.0, None, None, 3), Sample(2.0, 50, 0.9, 4, n_best=
 def test_many_prompts_are_continued_as_each_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, search: Search, batch_tokens: int
 ) -> None:
-    monkeypatch.setattr(gpt2, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(gpt2_generator, "BATCH_TOKENS", batch_tokens)
     generator = TextGenerator.load(folder)
     alone = [generator.generate([each], length=12, search=search)[0] for each in PROMPTS]
     for model in (generator.model, prepare(generator.model)):
@@ -671,7 +671,8 @@ def test_a_damaged_folder_is_reported_in_one_line(
         (["--top-k", "3"], "--top-k requires --sample"),
         (["--seed", "0"], "--seed requires --sample"),
         (["--sample", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
-        (["--dance"], "unrecognized arguments: --dance"),
+        (["--dance"], "unknown option --dance (see --help)"),
+        (["--lenght", "3"], "unknown option --lenght (did you mean --length?) (see --help)"),
     ],
 )
 def test_an_impossible_option_is_reported_in_one_line(

@@ -18,8 +18,8 @@ from tests.examples.published import TOLERANCE, change_tensors, one_error_line, 
 from torch import Tensor, nn
 
 from pretrained import marian
-from pretrained.marian import PublishedTranslator, generate, read_search
 from pretrained.marian_model import Marian, MarianSteps
+from pretrained.marian_translator import PublishedTranslator, generate, read_search
 from pretrained.sentence_pieces import SentencePieces
 from transformer_blocks.inference import prepare
 
@@ -329,7 +329,7 @@ def test_the_program_translates_line_by_line(
     assert out.split("\n")[1] == ""
     assert marian.main([str(folder), "--file", str(file)]) == 0
     assert capsys.readouterr().out == out
-    assert marian.main([str(folder), "--file", str(file), "--beams", "4"]) == 0
+    assert marian.main([str(folder), "--file", str(file), "--beam", "4"]) == 0
     assert capsys.readouterr().out == out
 
 
@@ -485,8 +485,8 @@ def test_a_damaged_folder_is_reported_in_one_line(
     [
         ([], "give either sentences or --file"),
         (["本", "--file", "lines.txt"], "give either sentences or --file"),
-        (["本", "--beams", "0"], "--beams: must be a whole number above 0"),
-        (["本", "--beams", "5000"], "--beams must not exceed the"),
+        (["本", "--beam", "0"], "--beam: must be a whole number above 0"),
+        (["本", "--beam", "5000"], "--beam must not exceed the"),
         (["本", "--length-penalty", "nan"], "must be a number in [0, 10], got 'nan'"),
         (["--file", "none.txt"], "none.txt: No such file"),
     ],

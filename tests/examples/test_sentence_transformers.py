@@ -16,7 +16,7 @@ from tests.examples.published import one_error_line, save
 from torch import nn
 
 from pretrained import bert
-from pretrained.bert import SentenceEncoder
+from pretrained.bert_sentences import SentenceEncoder
 from pretrained.wordpiece import WordPiece
 
 PIECES = [

@@ -367,7 +367,8 @@ def test_more_beams_than_words_are_refused(
         ),
         (["evaluate", "--batch-tokens", "0"], "--batch-tokens: must be a whole number above 0"),
         ([], "required"),
-        (["dance"], "invalid choice"),
+        (["dance"], "unknown command dance (choose from train, "),
+        (["trian"], "unknown command trian (did you mean train?) (see --help)"),
     ],
 )
 def test_an_impossible_command_is_refused_in_one_line(

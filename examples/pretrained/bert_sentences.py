@@ -1,0 +1,215 @@
+"""Sentences: their vectors from BERT, and the similarity of two.
+
+Next: ``bert.py``, the program.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from common.batching import group_by_length
+from common.errors import UserError
+from common.text_files import decode_line, read_lines
+from pretrained.bert_model import Bert
+from pretrained.loading import WEIGHTS, Config, find_folder, shown
+from pretrained.pooling import Pooling, read_modules
+from pretrained.wordpiece import FILES as TOKENIZER_FILES
+from pretrained.wordpiece import WordPiece
+from transformer_blocks.inference import prepare
+
+PARTS = ("", "[0-9]_*/")  # the model's folder, and the folders of its modules
+FILES = (
+    *("modules.json", "config_sentence_transformers.json"),
+    *(f"{part}{name}" for part in PARTS for name in ("config.json", WEIGHTS, *TOKENIZER_FILES)),
+    *(f"{part}sentence_bert_config.json" for part in PARTS),
+)
+
+
+@dataclass(frozen=True)
+class SentenceEncoder:
+    """A BERT that encodes a sentence as one vector.
+
+    Attributes:
+        model: The encoder, in evaluation mode.
+        tokenizer: The tokenizer of the sentences.
+        pooling: Computes the vector of a sentence from the hidden states of its tokens.
+        max_length: Maximum number of tokens of a sentence, [CLS] and [SEP] included; a longer
+            sentence is truncated.
+        prompts: The text that precedes each text of a kind, by the kind's name, "query" or
+            "document"; under "", the text that precedes all others.
+        by_cosine: Whether the similarity of two vectors is their cosine, or else their dot product.
+    """
+
+    model: Bert
+    tokenizer: WordPiece
+    pooling: Pooling
+    max_length: int
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    by_cosine: bool = True
+
+    @classmethod
+    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "SentenceEncoder":
+        """Load a model that ``sentence-transformers`` has published.
+
+        Args:
+            folder: Folder that holds the files of :data:`FILES`.
+            dtype: Data type of the parameters, in which the model computes.
+
+        Raises:
+            UserError: If a file is missing or damaged, or a setting is not implemented here.
+        """
+        encoder = folder / read_modules(folder)[0][1]
+        tokenizer = WordPiece.load(encoder)
+        model = Bert.load(encoder, dtype=dtype)
+        vocabulary_size, d_model = model.token_embedding.weight.shape
+        if max(tokenizer.vocabulary.values()) >= vocabulary_size:
+            raise UserError(
+                f"{encoder}: the ids of the vocabulary must be below the vocab_size of "
+                f"config.json, got {max(tokenizer.vocabulary.values())} and {vocabulary_size}"
+            )
+        if tokenizer.padding_id != model.padding_id:
+            raise UserError(
+                f"{encoder}: [PAD] is {tokenizer.padding_id} in the vocabulary but "
+                f"{model.padding_id} in config.json"
+            )
+        return cls(
+            model,
+            tokenizer,
+            Pooling.load(folder, d_model, dtype=dtype),
+            min(model.max_length, read_max_length(encoder, default=model.max_length)),
+            **read_comparison(folder),
+        )
+
+    @torch.inference_mode()
+    def embed(
+        self, sentences: Sequence[str], *, kind: str = "", batch_tokens: int = 4096
+    ) -> Tensor:
+        """Encode each sentence as a vector, as ``encode`` of ``sentence-transformers`` does.
+
+        Args:
+            sentences: Any texts. Those of similar length share a batch.
+            kind: The kind of the texts, "query" or "document", which selects the prompt.
+            batch_tokens: Maximum number of tokens of a batch, padding included.
+
+        Returns:
+            One vector for each sentence, of shape (N, size).
+        """
+        weight = self.model.token_embedding.weight
+        prompt = self.prompts.get(kind, self.prompts.get("", ""))
+        encoded = [
+            self.tokenizer.encode(prompt + each, max_length=self.max_length) for each in sentences
+        ]
+        vectors = weight.new_empty(len(encoded), self.pooling.size)
+        for chosen in group_by_length([len(ids) for ids in encoded], batch_tokens):
+            sequences = [torch.tensor(encoded[index]) for index in chosen]
+            tokens = pad_sequence(sequences, batch_first=True, padding_value=self.model.padding_id)
+            tokens = tokens.to(weight.device)
+            vectors[chosen] = self.pooling(self.model(tokens), tokens != self.model.padding_id)
+        return vectors
+
+    def compare(self, query: str, documents: Sequence[str]) -> Tensor:
+        """Compute the similarity of a query and each document.
+
+        Args:
+            query: Any text.
+            documents: N texts.
+
+        Returns:
+            Cosines or dot products, of shape (N,).
+        """
+        query_vector = self.embed([query], kind="query")[0]  # (size,)
+        vectors = self.embed(documents, kind="document")  # (N, size)
+        if self.by_cosine:
+            query_vector, vectors = F.normalize(query_vector, dim=-1), F.normalize(vectors, dim=-1)
+        return vectors @ query_vector
+
+
+def read_max_length(folder: Path, *, default: int) -> int:
+    """Read the maximum number of tokens of a text.
+
+    Args:
+        folder: The encoder's folder.
+        default: The number if no file names one.
+
+    Raises:
+        UserError: If a file names fewer than two, or a setting is not implemented here.
+    """
+    settings = folder / "sentence_bert_config.json"
+    config = Config(settings) if settings.exists() else None
+    if config:
+        text = {"method": "forward", "method_output_name": "last_hidden_state"}
+        config.expect_only(
+            do_lower_case=False,
+            transformer_task="feature-extraction",
+            modality_config={"text": text},
+            module_output_name="token_embeddings",
+            max_seq_length=config.values.get("max_seq_length"),
+            unpad_inputs=config.values.get("unpad_inputs"),  # changes the layout, not the values
+        )
+        if config.values.get("max_seq_length") is not None:
+            return config.size("max_seq_length", least=2)
+    tokenizer = folder / "tokenizer_config.json"
+    if tokenizer.exists():
+        # Tokenizers without a maximum have 1e30.
+        return Config(tokenizer).size("model_max_length", default, least=2, most=2**128)
+    return default
+
+
+def read_comparison(folder: Path) -> dict[str, Any]:
+    """Read the prompts and the similarity function.
+
+    Returns:
+        Arguments of :class:`SentenceEncoder`.
+
+    Raises:
+        UserError: If the folder holds another kind of model, or its similarity function is not
+            implemented here.
+    """
+    path = folder / "config_sentence_transformers.json"
+    if not path.exists():
+        return {}
+    config = Config(path, "SentenceTransformer")
+    similarity = config.values.get("similarity_fn_name") or "cosine"
+    if similarity not in ("cosine", "dot"):
+        raise UserError(
+            f"{path}: similarity_fn_name must be cosine or dot for this program, "
+            f"got {shown(similarity)}"
+        )
+    prompts = config.values.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(
+        isinstance(each, str | None) for each in prompts.values()
+    ):
+        raise UserError(f"{path}: prompts must be an object of strings, got {shown(prompts)}")
+    prompts = {name: prompt or "" for name, prompt in prompts.items()}
+    default = config.values.get("default_prompt_name")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise UserError(f"{path}: default_prompt_name must be one of prompts, got {shown(default)}")
+    known = {"query": ("query",), "document": ("document", "passage", "corpus")}
+    chosen = {"": prompts[default]} if default is not None else {}
+    for kind, names in known.items():
+        found = [prompts[name] for name in names if name in prompts]
+        chosen |= {kind: found[0]} if found else {}
+    return {"prompts": chosen, "by_cosine": similarity == "cosine"}
+
+
+def find_nearest(options: argparse.Namespace) -> None:
+    """Print the lines of a file that are most similar to the query, the most similar first."""
+    query = decode_line(os.fsencode(options.query), where="the query")
+    lines = [line for line in read_lines(options.file) if line.strip()]
+    if not query.strip() or not lines:
+        raise UserError(f"the query and {options.file} must hold text")
+    found = SentenceEncoder.load(find_folder(options.model, FILES, revision=options.revision))
+    encoder = replace(found, model=prepare(found.model))
+    similarities = encoder.compare(query, lines)
+    for similarity, line in zip(*similarities.topk(min(options.best, len(lines))), strict=True):
+        print(f"{similarity:.4f}\t{lines[line]}")

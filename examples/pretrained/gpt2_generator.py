@@ -1,0 +1,128 @@
+"""Generator: continue texts with GPT-2, several at once.
+
+Next: ``gpt2.py``, the program.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import shorten
+
+import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
+
+import torch
+
+from common.batching import group_by_length
+from common.commands import continue_prompts, read_prompts
+from common.errors import UserError
+from common.searches import Greedy, Sample, Search
+from pretrained.byte_pairs import END, BytePairs
+from pretrained.byte_pairs import FILES as TOKENIZER_FILES
+from pretrained.gpt2_model import Gpt2, Gpt2Steps
+from pretrained.loading import WEIGHTS, find_folder
+from transformer_blocks.generation import left_pad
+from transformer_blocks.inference import prepare
+
+FILES = ("config.json", WEIGHTS, *TOKENIZER_FILES)
+BATCH_TOKENS = 4096
+"""Maximum number of tokens of a batch, with padding and continuations."""
+
+
+@dataclass(frozen=True)
+class TextGenerator:
+    """A GPT-2 with its tokenizer.
+
+    Attributes:
+        model: The language model, in evaluation mode.
+        tokenizer: The tokenizer of the prompt and of the generated text.
+    """
+
+    model: Gpt2
+    tokenizer: BytePairs
+
+    @classmethod
+    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "TextGenerator":
+        """Load a published GPT-2.
+
+        Args:
+            folder: Folder that holds the files of :data:`FILES`.
+            dtype: Data type of the parameters, in which the model computes.
+
+        Raises:
+            UserError: If a file is missing or damaged, or the files do not belong together.
+        """
+        tokenizer, model = BytePairs.load(folder), Gpt2.load(folder, dtype=dtype)
+        vocabulary, vocabulary_size = tokenizer.vocabulary, len(model.token_embedding.weight)
+        if vocabulary[END] != model.end_id:
+            raise UserError(
+                f"{folder}: {END} is {vocabulary[END]} in the vocabulary but {model.end_id} in "
+                "config.json"
+            )
+        if max(vocabulary.values()) >= vocabulary_size:
+            raise UserError(
+                f"{folder}: the ids of the vocabulary must be below the vocab_size of config.json, "
+                f"got {max(vocabulary.values())} and {vocabulary_size}"
+            )
+        return cls(model, tokenizer)
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[str], *, length: int, search: Search) -> list[list[str]]:
+        """Continue texts until the model ends them.
+
+        Args:
+            prompts: The texts to continue. An empty one is replaced by the end token, after which a
+                text begins. Those of similar length share a batch.
+            length: Maximum number of tokens to generate for each.
+            search: The decoding strategy.
+
+        Returns:
+            For each prompt, the continuations that the search returns, best first, without it.
+
+        Raises:
+            UserError: If a prompt and its continuation exceed the model's maximum length.
+        """
+        model = self.model
+        encoded = [self.tokenizer.encode(prompt) or [model.end_id] for prompt in prompts]
+        for prompt, ids in zip(prompts, encoded, strict=True):
+            if len(ids) + length > model.max_length:
+                raise UserError(
+                    f"prompt and continuation must not exceed the model's {model.max_length} "
+                    f"tokens, got a prompt of {len(ids)} and --length {length} for "
+                    f"{shorten(prompt, 40)!r}"
+                )
+        table = model.token_embedding.weight
+        unused = [number for number in range(len(table)) if number not in self.tokenizer.tokens]
+        continuations: list[list[str]] = [[] for _ in prompts]
+        for chosen in group_by_length([len(ids) + length for ids in encoded], BATCH_TOKENS):
+            tokens, lengths = left_pad([encoded[i][:-1] for i in chosen])
+            steps = Gpt2Steps(model, tokens.to(table.device), lengths=lengths, suppressed=unused)
+            start = torch.tensor([encoded[i][-1] for i in chosen], device=table.device)
+            limits = [length] * len(chosen)
+            found = search(steps, start, end_id=model.end_id, max_length=limits)
+            for i, generations in zip(chosen, found, strict=True):
+                continuations[i] = [self.tokenizer.decode(each.tokens) for each in generations]
+        return continuations
+
+
+def print_continuations(options: argparse.Namespace) -> None:
+    """Print prompts and their continuations."""
+    prompts = read_prompts(options)
+    generator = TextGenerator.load(find_folder(options.model, FILES, revision=options.revision))
+    prepared = replace(generator, model=prepare(generator.model))
+
+    def generate(prompts: Sequence[str]) -> list[list[str]]:
+        found = prepared.generate(prompts, length=options.length, search=choose_search(options))
+        return [
+            [prompt + each for each in several]
+            for prompt, several in zip(prompts, found, strict=True)
+        ]
+
+    continue_prompts(options, prompts, generate)
+
+
+def choose_search(options: argparse.Namespace) -> Search:
+    """Make the decoding strategy from the options of the command line."""
+    if not options.sample:
+        return Greedy()
+    return Sample(options.temperature or 1.0, options.top_k, options.top_p, options.seed)
