@@ -9,7 +9,6 @@ checkpoint. Each time it is resumed with ``--resume``. In the end the weights, t
 the optimiser's moments of both have the same SHA-256: not one bit was lost.
 """
 
-import argparse
 import hashlib
 import random
 import shutil
@@ -23,44 +22,41 @@ from pathlib import Path
 from common.errors import UserError
 from common.options import Number, Parser
 from common.program import finishing_unread, run_program
-from common.run import Run
-from translation.presets import Config
 
 TRAINING = ["--corpus", "toy", "--preset", "tiny", "--epochs", "1", "--save-steps", "25"]
+CHECKPOINTS = "checkpoints"  # in the folder of a run
 TENSORS = "model.safetensors", "average.safetensors", "state.safetensors"
 
 
-def start(run: Run[Config]) -> subprocess.Popen[bytes]:
+def start(run: Path) -> subprocess.Popen[bytes]:
     """Begin the training, or resume it."""
     program = Path(__file__).with_name("translate.py")
-    command = [sys.executable, str(program), "train", "--run", str(run.folder), "--resume"]
+    command = [sys.executable, str(program), "train", "--run", str(run), "--resume"]
     return subprocess.Popen([*command, *TRAINING], stdout=subprocess.DEVNULL)
 
 
-def newest(run: Run[Config]) -> Path | None:
+def newest(run: Path) -> Path | None:
     """Find the newest checkpoint."""
-    return max(run.checkpoints.glob("step-*"), default=None)
+    return max((run / CHECKPOINTS).glob("step-*"), default=None)
 
 
-def fingerprint(run: Run[Config]) -> str:
+def fingerprint(run: Path) -> str:
     """Compute the SHA-256 of weights, averages and optimiser state."""
     checkpoint = newest(run)
     if checkpoint is None:
-        raise UserError(f"{run.checkpoints} holds no checkpoint")
+        raise UserError(f"{run / CHECKPOINTS} holds no checkpoint")
     digest = hashlib.sha256(checkpoint.name.encode())
     for name in TENSORS:
         digest.update((checkpoint / name).read_bytes())
     return digest.hexdigest()
 
 
-def is_saving(run: Run[Config]) -> bool:
+def is_saving(run: Path) -> bool:
     """Return whether a checkpoint is being written."""
-    return any(run.checkpoints.glob(".partial-*"))
+    return any((run / CHECKPOINTS).glob(".partial-*"))
 
 
-def kill(
-    process: subprocess.Popen[bytes], run: Run[Config], *, in_save: bool, seconds: float
-) -> str:
+def kill(process: subprocess.Popen[bytes], run: Path, *, in_save: bool, seconds: float) -> str:
     """Kill a training, after some seconds or within its next save; return what happened."""
     began = newest(run)
     began_at = time.monotonic()
@@ -85,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @finishing_unread()
 def compare(arguments: Sequence[str] | None) -> None:
     """Train twice, once with kills, and compare."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument(
         "--kills",
         type=Number(int, "from 1 to 1000"),
@@ -93,7 +89,10 @@ def compare(arguments: Sequence[str] | None) -> None:
         help="number of kills (default: 20)",
     )
     parser.add_argument(
-        "--seed", type=Number(int, "at least 0"), default=0, help="seed of the random moments"
+        "--seed",
+        type=Number(int, "at least 0"),
+        default=0,
+        help="seed of the random moments (default: 0)",
     )
     parser.add_argument(
         "--folder",
@@ -106,7 +105,7 @@ def compare(arguments: Sequence[str] | None) -> None:
         raise UserError(f"{options.folder} exists already; remove it, or choose another --folder")
     options.folder.mkdir(parents=True)
     rng = random.Random(options.seed)
-    killed, undisturbed = (Run(options.folder / name, Config) for name in ("killed", "undisturbed"))
+    killed, undisturbed = options.folder / "killed", options.folder / "undisturbed"
     kills = 0
     while True:
         process = start(killed)
@@ -129,7 +128,7 @@ def compare(arguments: Sequence[str] | None) -> None:
         raise UserError(f"they differ: see {options.folder}")
     print("equal")
     for run in (killed, undisturbed):
-        shutil.rmtree(run.folder)
+        shutil.rmtree(run)
     with suppress(OSError):
         options.folder.rmdir()  # unless it holds other files
 

@@ -4,6 +4,6 @@
 ``translator`` (the interface of a model), ``rnn_attention`` and ``transformer`` (figure 1 of the
 paper), ``corpus`` (``toy_words``, ``toy``, ``download``), ``batches``, ``presets``, ``training``,
 ``decoding``, ``scoring``, ``run``, ``comparison``, ``exploring``, ``pictures``, ``arguments``,
-``commands``. Code that all programs share is in ``common``: ``tokenizer``, ``training``,
-``learner``, ``checkpoint`` and others.
+``commands``, ``ablation``. Code that all programs share is in ``common``: ``tokenizer``,
+``training``, ``learner``, ``checkpoint`` and others.
 """

@@ -14,6 +14,7 @@ import translate
 from common.run import Run
 from common.searches import Greedy
 from transformer_blocks.inspection import ablate as without
+from translation.ablation import ablations
 from translation.decoding import translate as write
 from translation.presets import Config
 from translation.run import corpus_of, load_translator
@@ -60,7 +61,7 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
     assert rows["nothing"][-1] == 0.0
     _, model, *_ = load_translator(Run(Path(folders[0]), Config), torch.device("cpu"))
     assert isinstance(model, Transformer)
-    ablations = list(ablate.ablations(model))
+    ablations = list(ablations(model))
     assert [each.title for each in ablations] == list(rows)
     heads = next(each for each in ablations if each.title.startswith("a head of the cross"))
     assert len(heads.choices) == 2 * 4  # layers and heads of the preset

@@ -23,7 +23,7 @@ LEVELS = {
 PROGRAMS = {
     "translate": {"common", "translation"},
     "ablate": {"common", "translation"},
-    "kill_training": {"common", "translation"},
+    "kill_training": {"common"},
     "classify": {"common", "classification"},
     "generate_text": {"common", "text"},
     "train_minimal": set[str](),
