@@ -1,18 +1,19 @@
-"""Train a classifier of texts, compare it with a bag of words, and classify texts.
+r"""Train a classifier of texts, compare it with a bag of words, and classify texts.
 
-    python examples/classify.py train                       # toy reviews, two minutes on a CPU
+    python examples/classify.py train        # toy reviews, two minutes on a CPU
     python examples/classify.py evaluate
-    python examples/classify.py classify "the zoo ? the guide found it dull , but I found it good ."
+    python examples/classify.py classify "she found it dull , but I liked it ."
 
-    python examples/classify.py train --train-file a.tsv --test-file b.tsv --run runs/mine
+    python examples/classify.py train --run runs/mine \
+        --train-file a.tsv --test-file b.tsv
 
 In the toy reviews several people give their opinion, and the label is the opinion of "I". The same
 words in another order have another label, so a model of word counts cannot distinguish them; an
 encoder, in which every position attends to all others, can. Files of your own hold
 ``label<TAB>text``, one text per line.
 
-All files of a run are in one folder, ``runs/classify`` unless ``--run`` names another. ``--resume``
-resumes a training that was stopped.
+All files of a run are in one folder, ``runs/classify`` unless ``--run`` names another. Commands
+that use a run take the latest one. ``--resume`` resumes a training that was stopped.
 """
 
 import argparse

@@ -1,20 +1,20 @@
 """Train a language model on a text, compare it with n-grams, and generate text.
 
-    python examples/generate_text.py train                    # toy stories, minutes on a CPU
+    python examples/generate_text.py train       # toy stories, minutes on a CPU
     python examples/generate_text.py evaluate
     python examples/generate_text.py generate "Mira the baker had lost"
-    python examples/generate_text.py generate "Mira the baker had lost" --side-by-side
-    python examples/generate_text.py generate "Mira the baker had lost" "Tom the cook"
+    python examples/generate_text.py generate --side-by-side "Tom the cook"
+    python examples/generate_text.py generate "Tom the cook" "Mira the baker"
     python examples/generate_text.py generate --file prompts.txt
 
-    python examples/generate_text.py train --text book.txt --style 2017 --run runs/book
+    python examples/generate_text.py train --text book.txt --run runs/book
 
 The model is a decoder-only Transformer, built from the paper's parts (``--style 2017``) or from
 those of today's models (``--style today``, the default). The text is any UTF-8 file, or generated
 toy stories.
 
-All files of a run are in one folder, ``runs/text`` unless ``--run`` names another. ``--resume``
-resumes a training that was stopped.
+All files of a run are in one folder, ``runs/text`` unless ``--run`` names another. Commands that
+use a run take the latest one. ``--resume`` resumes a training that was stopped.
 """
 
 import argparse

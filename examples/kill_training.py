@@ -1,6 +1,6 @@
 """Kill a training many times, and check that it ends with the same bits as one never killed.
 
-    python examples/kill_training.py                 # 20 kills, about two minutes
+    python examples/kill_training.py               # 20 kills, about two minutes
     python examples/kill_training.py --kills 5 --seed 1
 
 The same training of the toy translator runs twice. One is never killed. The other is killed with

@@ -1,19 +1,21 @@
-"""Train a Japanese-English translator, translate with it, score it, and compare it.
+r"""Train a Japanese-English translator, translate with it, score it, and compare it.
 
-    python examples/translate.py train                     # the toy corpus, minutes on a CPU
+    python examples/translate.py train       # toy corpus, minutes on a CPU
     python examples/translate.py translate "犬が水を飲みました。"
     python examples/translate.py evaluate
 
-    python examples/translate.py train --corpus small_parallel_enja --preset small --minutes 40
+    python examples/translate.py train --corpus small_parallel_enja \
+        --preset small --minutes 40
     python examples/translate.py evaluate --run runs/small_parallel_enja
 
     python examples/translate.py train --model rnn --run runs/rnn      # an LSTM
     python examples/translate.py compare runs/toy runs/rnn
-    python examples/translate.py explore --sentence "犬が水を飲みました。"   # attention page
+    python examples/translate.py explore --sentence "犬が水を飲みました。"
 
-All files of a run are in one folder, ``runs/<corpus>`` unless ``--run`` names another. ``--resume``
-resumes a training that was stopped. ``python examples/translate.py train --help`` lists all
-options.
+All files of a run are in one folder, ``runs/CORPUS`` unless ``--run`` names another. Commands that
+use a run take the latest one. ``--resume`` resumes a training that was stopped. ``python
+examples/translate.py train --help`` lists the options of a command. ``explore`` writes a page with
+all attention weights.
 """
 
 import argparse

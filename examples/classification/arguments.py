@@ -11,7 +11,9 @@ from common.options import Parser, add_training_options, run_options
 def parse(arguments: Sequence[str] | None, *, description: str | None) -> argparse.Namespace:
     """Read the command line; the command is named by ``command``."""
     parser, shared = Parser(description=description), run_options()
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
     train = commands.add_parser(
         "train", parents=[run_options("runs/classify")], help="train both models"
     )

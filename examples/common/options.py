@@ -29,6 +29,14 @@ class Help(argparse.HelpFormatter):
             for each in paragraphs
         )
 
+    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
+        needed = [each for each in actions if each.required or not each.option_strings]
+        text = super()._format_usage(usage, needed, [], prefix)
+        if needed == actions:
+            return text
+        line = " ".join(text.split()).replace(self._prog, f"{self._prog} [options]", 1)
+        return "\n".join(wrap(line, self._width, indent="    ")) + "\n\n"
+
     def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
         if isinstance(action.type, Number):
             return "N" if action.type.kind is int else "X"

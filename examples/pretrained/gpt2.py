@@ -1,8 +1,9 @@
 r"""GPT-2: generate text with a decoder-only model.
 
-    python examples/pretrained/gpt2.py openai-community/gpt2 "The Transformer is" --length 40
-    python examples/pretrained/gpt2.py FOLDER "Once upon a time" --sample --top-p 0.9 --seed 1
-    python examples/pretrained/gpt2.py FOLDER "The cat" "In 2024, the" "Once upon a time"
+    python examples/pretrained/gpt2.py openai-community/gpt2 "The Transformer"
+    python examples/pretrained/gpt2.py FOLDER "Once upon a time" \
+        --length 80 --sample --top-p 0.9 --seed 1
+    python examples/pretrained/gpt2.py FOLDER "The cat" "Once upon a time"
     python examples/pretrained/gpt2.py FOLDER --file prompts.txt
 
 Decoding is greedy, or with ``--sample`` random: tokens are drawn by their probabilities. The model

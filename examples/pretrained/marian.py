@@ -1,6 +1,7 @@
 r"""Marian: translate with the encoder-decoder models of the University of Helsinki.
 
-    python examples/pretrained/marian.py Helsinki-NLP/opus-mt-ja-en "猫が好きです。"
+    python examples/pretrained/marian.py Helsinki-NLP/opus-mt-ja-en \
+        "猫が好きです。"
     python examples/pretrained/marian.py FOLDER --file sentences.txt
 
 "OPUS-MT: Building open translation services for the World" (Tiedemann and Thottingal 2020,

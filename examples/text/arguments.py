@@ -20,7 +20,9 @@ STYLES = ("2017", "today")
 def parse(arguments: Sequence[str] | None, *, description: str | None) -> argparse.Namespace:
     """Read the command line; the command is named by ``command``."""
     parser, shared = Parser(description=description), run_options()
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
     train = commands.add_parser("train", parents=[run_options("runs/text")], help="train a model")
     train.add_argument("--text", type=Path, help="training text (default: toy stories)")
     train.add_argument(

@@ -20,7 +20,9 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         UserError: If an option is unknown, out of range, or requires another that is missing.
     """
     parser, common, searching = Parser(description=description), run_options(), search_options()
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
 
     train = commands.add_parser("train", parents=[run_options("runs/CORPUS")], help="train a model")
     train.add_argument("--corpus", choices=CORPORA, help="training corpus (default: toy)")

@@ -61,9 +61,9 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
     assert rows["nothing"][-1] == 0.0
     _, model, *_ = load_translator(Run(Path(folders[0]), Config), torch.device("cpu"))
     assert isinstance(model, Transformer)
-    ablations = list(ablations(model))
-    assert [each.title for each in ablations] == list(rows)
-    heads = next(each for each in ablations if each.title.startswith("a head of the cross"))
+    parts = list(ablations(model))
+    assert [each.title for each in parts] == list(rows)
+    heads = next(each for each in parts if each.title.startswith("a head of the cross"))
     assert len(heads.choices) == 2 * 4  # layers and heads of the preset
 
 
