@@ -33,6 +33,7 @@ from common.files import FolderLock
 from common.options import chosen_fields
 from common.run import Run
 from common.tables import format_table
+from common.terminal import fit, limit
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 
@@ -112,13 +113,13 @@ def train_command(options: argparse.Namespace) -> None:
         )
         if processes.is_first:
             parameters = sum(weight.numel() for weight in encoder.model.parameters())
-            print(
+            summary = (
                 f"{len(data.train):,} training texts, {len(data.validation):,} validation texts"
                 f"{' (held out from the training file)' if config.train_file else ''}, "
                 f"{len(data.test):,} test texts, {len(config.labels)} labels, {parameters:,} "
-                f"parameters, a vocabulary of {vocabulary}, on {device}",
-                flush=True,
+                f"parameters, a vocabulary of {vocabulary}, on {device}"
             )
+            print(fit(summary, sys.stdout), flush=True)
         train((bag, encoder), run, config, lock)
         if processes.is_first:
             trained = load(run, config, device)
@@ -166,18 +167,17 @@ def show_results(trained: Trained, data: Data) -> None:
     picture = trained.run.folder / "confusion.png"
     plot_confusion(tables, labels, picture)  # before anything is printed, which may fail
     print(f"{len(texts)} test texts")
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (name, f"{counts.diagonal().sum() / len(texts):.1%}") for name, counts in tables.items()
     ]
     rows.append(("best of word counts", f"{best_of_counts(data.test):.1%}"))
     rows.append(("always the most common label", f"{correct.bincount().max() / len(texts):.1%}"))
-    print(format_table(("", "accuracy"), rows, words=1))
+    print(format_table(("", "accuracy"), rows, words=1, width=limit(sys.stdout)))
     for name, counts in tables.items():
         print(f"\n{name}: a row for each label, a column for each predicted label")
         lines = zip(labels, counts.tolist(), strict=True)
-        print(
-            format_table(("", *labels), [(label, *map(str, row)) for label, row in lines], words=1)
-        )
+        rows = [(label, *map(str, row)) for label, row in lines]
+        print(format_table(("", *labels), rows, words=1, width=limit(sys.stdout)))
     print(f"\nWritten: {picture}")
 
 

@@ -35,6 +35,11 @@ def width(stream: Stream) -> int:
     return max(LEAST, columns or DEFAULT)  # some terminals report 0
 
 
+def limit(stream: Stream) -> int | None:
+    """Return the width of a terminal; None for a pipe or a file, which keeps whole lines."""
+    return width(stream) if stream.isatty() else None
+
+
 def colour(text: str, name: str, stream: Stream) -> str:
     """Colour a text if the stream is a terminal that shows colours, and return it.
 
@@ -95,9 +100,9 @@ def wrap(text: str, columns: int, indent: str = "") -> list[str]:
 
 def fit(text: str, stream: Stream) -> str:
     """Break the lines of a text to the width of a terminal; a pipe or a file keeps whole lines."""
-    if not stream.isatty():
+    columns = limit(stream)
+    if columns is None:
         return text
-    columns = width(stream)
     lines = (
         [line] if cells(line) <= columns else wrap(line, columns, indent="  ")
         for line in text.split("\n")

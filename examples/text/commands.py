@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from common.files import FolderLock
 from common.options import chosen_fields
 from common.run import Run
 from common.tables import format_table
+from common.terminal import fit, limit
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 from text.learning import Config, NextToken, text_loss
@@ -100,14 +102,14 @@ def train_command(options: argparse.Namespace) -> None:
         )
         if processes.is_first:
             parameters = sum(weight.numel() for weight in training.model.parameters())
-            print(
+            summary = (
                 f"{len(text.train):,} training lines of {len(train_ids):,} tokens, "
                 f"{len(text.validation):,} validation lines, {len(text.test):,} test lines (cut "
                 f"from the end of the text), {parameters:,} parameters, a vocabulary of "
                 f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
-                f"{math.exp(ngram_loss):.3f}",
-                flush=True,
+                f"{math.exp(ngram_loss):.3f}"
             )
+            print(fit(summary, sys.stdout), flush=True)
         train([training], run, config, lock)
         if processes.is_first:
             model = run.load_best(config.build(tokenizer.vocab_size), config).to(device)
@@ -156,7 +158,8 @@ def evaluate_command(options: argparse.Namespace) -> None:
         (name, f"{math.exp(loss / (len(tokens) - 1)):.3f}", f"{loss / math.log(2) / letters:.3f}")
         for name, loss in losses.items()
     ]
-    print(format_table(("", "perplexity per token", "bits per character"), rows, words=1))
+    header = ("", "perplexity per token", "bits per character")
+    print(format_table(header, rows, words=1, width=limit(sys.stdout)))
 
 
 def generate_command(options: argparse.Namespace) -> None:

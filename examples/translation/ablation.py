@@ -1,6 +1,7 @@
 """Ablation: the BLEU of translators without each of their parts, for ``ablate.py``."""
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
@@ -16,6 +17,7 @@ from common.program import finishing_unread
 from common.run import Run
 from common.searches import Greedy
 from common.tables import format_table
+from common.terminal import fit, limit
 from transformer_blocks import Residual
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import PALETTES
@@ -98,9 +100,8 @@ def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
                 )
             scores.append(score(lines, references, tokenize=corpus.bleu_tokenizer).bleu)
         remaining[ablation.title] = mean(scores)
-        print(
-            f"  {run.folder}: without {ablation.title}: {remaining[ablation.title]:.1f}", flush=True
-        )
+        progress = f"  {run.folder}: without {ablation.title}: {remaining[ablation.title]:.1f}"
+        print(fit(progress, sys.stdout), flush=True)
     return remaining
 
 
@@ -145,5 +146,6 @@ def compare_ablations(options: argparse.Namespace) -> None:
         rows.append((f"without {title}", *cells, spread, f"{change:+.1f}"))
     plot_ablations(names, results, options.picture)
     print()
-    print(format_table(("BLEU", *names, "mean", "range", "change"), rows, words=1))
+    header = ("BLEU", *names, "mean", "range", "change")
+    print(format_table(header, rows, words=1, width=limit(sys.stdout)))
     print(f"\nWritten: {options.picture}")

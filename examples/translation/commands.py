@@ -24,6 +24,7 @@ from common.options import chosen_fields
 from common.program import finishing_unread
 from common.run import Run
 from common.searches import Beam, Sample, Search
+from common.terminal import fit, limit
 from common.text_files import decode_line
 from common.training import join_training, train
 from transformer_blocks.inference import prepare
@@ -115,11 +116,11 @@ def train_command(options: argparse.Namespace) -> None:
             parameters = sum(p.numel() for p in training.model.parameters())
             source, target = training.task.tokenizers
             several = f", in {processes.world_size} processes" if processes.world_size > 1 else ""
-            print(
+            summary = (
                 f"{corpus.sizes}, {parameters:,} parameters, vocabularies of "
-                f"{source.vocab_size} and {target.vocab_size}, on {device}{several}",
-                flush=True,
+                f"{source.vocab_size} and {target.vocab_size}, on {device}{several}"
             )
+            print(fit(summary, sys.stdout), flush=True)
         train([training], run, config, lock)
         if processes.is_first:
             show_results(run, corpus, device)
@@ -297,7 +298,7 @@ def compare_command(options: argparse.Namespace) -> None:
         written.append(attention)
     elif is_again:
         attention.unlink(missing_ok=True)  # of the earlier comparison
-    print(format_results(groups, results))  # last: it may fail
+    print(format_results(groups, results, width=limit(sys.stdout)))  # last: it may fail
     print("\nWritten:", ", ".join(map(str, written)))
 
 

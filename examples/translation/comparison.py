@@ -232,8 +232,10 @@ def attention_along(
     ]
 
 
-def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
-    """Format the results as a table."""
+def format_results(
+    groups: Sequence[str], results: Sequence[Result], *, width: int | None = None
+) -> str:
+    """Format the results as tables, no wider than ``width`` if it is given."""
     first = format_table(
         (
             *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "validation loss"),
@@ -248,6 +250,7 @@ def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
             for each in results
         ],
         words=2,
+        width=width,
     )
     second = format_table(
         ("run", "model", *groups),
@@ -256,5 +259,6 @@ def format_results(groups: Sequence[str], results: Sequence[Result]) -> str:
             for each in results
         ],
         words=2,
+        width=width,
     )
     return f"{first}\n\nBLEU by characters of the source (number of sentences):\n{second}"

@@ -13,7 +13,9 @@ LEVELS = {
         ("__init__", "errors", "packages", "ranges", "terminal", "batching", "tables", "optimiser"),
         0,
     ),
-    **dict.fromkeys(("options", "text_files", "files", "distributed", "sharding", "searches"), 1),
+    **dict.fromkeys(
+        ("options", "tables", "text_files", "files", "distributed", "sharding", "searches"), 1
+    ),
     **dict.fromkeys(("program", "configuration", "plots", "tokenizer", "learner"), 2),
     **dict.fromkeys(("checkpoint", "commands", "task"), 3),
     "run": 4,
