@@ -5,12 +5,14 @@ and prints how many are found.
 """
 
 import argparse
+import difflib
 import functools
+import importlib.metadata
 import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from transformer_blocks.museum.exhibit import THEMES, examine, exhibits, modules
@@ -106,6 +108,12 @@ def examine_all(write: Callable[[str], None]) -> bool:
     return right == len(found)
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the hint that names the known name that is most similar, or "" if none is similar."""
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
 def resolve(text: str) -> str | None:
     """Find the exhibit of a name or number."""
     names = list(modules())
@@ -127,21 +135,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = Parser(
         prog=PROGRAM,
+        allow_abbrev=False,
         description="Show published faults of Transformers, and the checks that find them.",
     )
-    parser.add_argument("exhibit", nargs="?", help="the name or number of an exhibit")
+    parser.add_argument(
+        "exhibit", nargs="?", help="the name or number of an exhibit (default: list them)"
+    )
     parser.add_argument(
         "--all",
         action="store_true",
         help="examine all exhibits; exit with 1 if a fault is missed or a mended model fails",
     )
-    options = parser.parse_args(arguments)
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    options, unknown = parser.parse_known_args(arguments)
+    for argument in unknown:
+        hint = nearest(argument, ("--all", "--help", "--version"))
+        parser.error(f"unknown argument {argument}{hint} (see --help)")
+    if options.version:
+        print("transformer-blocks", importlib.metadata.version("transformer-blocks"))
+        return 0
     if options.all and options.exhibit is not None:
         parser.error("--all takes no exhibit")
     name = None if options.exhibit is None else resolve(options.exhibit)
     if options.exhibit is not None and name is None:
+        hint = nearest(options.exhibit.replace("-", "_"), modules())
         parser.error(
-            f"no exhibit is called {options.exhibit!r}: {PROGRAM} lists the names and numbers"
+            f"no exhibit is called {options.exhibit!r}{hint}: {PROGRAM} lists the names and numbers"
         )
     is_right = True
     try:
