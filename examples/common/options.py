@@ -61,7 +61,9 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             name = next((each for each in unknown if each.startswith("-")), None)
             if name is None:
-                self.error(f"unexpected argument {shown(unknown[0])}")
+                several = any(each.nargs == "*" for each in self._get_positional_actions())
+                hint = "; write it before the options" if several else ""
+                self.error(f"unexpected argument {shown(unknown[0])}{hint}")
             name = name.partition("=")[0]
             self.error(f"unknown option {shown(name)}{nearest(name, self._option_string_actions)}")
         return options, unknown

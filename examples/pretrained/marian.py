@@ -28,7 +28,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = Parser(description=__doc__)
     parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
-    parser.add_argument("sentences", nargs="*", help="sentences to translate")
+    parser.add_argument("sentences", nargs="*", help="sentences (default: those of --file)")
     parser.add_argument("--file", type=Path, help="file of sentences, one per line (default: none)")
     parser.add_argument(
         "--beam", type=Number(int, "above 0"), help="beam size (default: the published one)"

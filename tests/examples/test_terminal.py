@@ -1,0 +1,398 @@
+"""The command lines in a terminal: quick, no wider than it, and helpful about mistakes."""
+
+import argparse
+import importlib
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples.test_translate import one_error_line
+
+import classify
+import generate_text
+import translate
+from classification.commands import new_config as new_classifier
+from common.files import FolderLock
+from common.options import Parser
+from common.tables import format_table
+from common.terminal import cells, colour, fit, width, wrap
+from text.commands import new_config as new_text
+from text.models import STYLES
+from translation import arguments
+from translation.commands import new_config as new_translator
+from translation.corpus import SMALL_PARALLEL_ENJA
+from translation.presets import MODELS, PRESETS
+from translation.training import TranslationTraining
+
+PROGRAMS = (
+    *("translate", "classify", "generate_text", "ablate", "kill_training"),
+    *(f"pretrained.{name}" for name in ("bert", "gpt2", "marian", "convert")),
+)
+HEAVY = ("torch", "numpy", "matplotlib", "sentencepiece", "sacrebleu", "safetensors", "tqdm")
+
+
+class Terminal:
+    """An output that is a terminal, as far as a program can find out."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return -1
+
+
+class FoundError(Exception):
+    """Carries the parser of a program out of it."""
+
+
+def all_parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the parser of each program and of each of its commands, by name."""
+
+    def stop(parser: Parser, *_: object) -> None:
+        raise FoundError(parser)
+
+    for program in PROGRAMS:
+        main = importlib.import_module(program).main
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Parser, "parse_args", stop)
+            with pytest.raises(FoundError) as found:
+                main([])
+        (parser,) = found.value.args
+        yield program, parser
+        for name, each in commands_of(parser).items():
+            yield f"{program} {name}", each
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+PARSERS = dict(all_parsers())
+every_parser = pytest.mark.parametrize("name", PARSERS)
+
+
+# ------------------------------------------------------------------ quick, and in 80 columns
+
+
+DRIVER = f"""
+import contextlib, importlib, sys
+sys.path.insert(0, sys.argv[1])
+for line in sys.stdin.read().splitlines():
+    program, *words = line.split()
+    print("#", line)
+    sys.argv = [program.rpartition(".")[2] + ".py"]
+    with contextlib.suppress(SystemExit):
+        importlib.import_module(program).main(words)
+    loaded = [name for name in {HEAVY} if name in sys.modules]
+    print("loaded:", loaded)
+    if loaded:
+        break
+"""
+
+
+def in_a_terminal(stdin: str, columns: int) -> str:
+    """Run the driver with a terminal as its output, and return what it prints."""
+    fcntl, pty, termios = map(importlib.import_module, ("fcntl", "pty", "termios"))
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {**os.environ, "NO_COLOR": "1"}
+    environment.pop("COLUMNS", None)
+    with tempfile.TemporaryFile() as lines:
+        lines.write(stdin.encode())
+        lines.seek(0)
+        command = [sys.executable, "-c", DRIVER, str(Path(translate.__file__).parent)]
+        process = subprocess.Popen(
+            command, stdin=lines, stdout=theirs, stderr=theirs, env=environment
+        )
+    os.close(theirs)
+    output = b""
+    try:
+        while part := os.read(ours, 65536):
+            output += part
+    except OSError:  # how Linux reports the end of a terminal
+        pass
+    os.close(ours)
+    assert process.wait(timeout=30) == 0
+    return output.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pty")
+@pytest.mark.parametrize("columns", [80, 44])
+def test_a_command_line_is_answered_before_torch_is_imported(columns: int) -> None:
+    lines = [f"{name} --help" for name in PARSERS]
+    lines += [f"{name} --version" for name in PARSERS]
+    lines += [
+        f"{name} --no-such-option-at-all-and-a-long-name-that-does-not-fit" for name in PARSERS
+    ]
+    lines += ["translate", "translate trian", "generate_text generate --greedy --seed 1"]
+    lines += ["pretrained.gpt2 FOLDER --top-k 3", "pretrained.marian FOLDER"]
+    lines += ["classify classify --file x a", "translate translate --file x a"]
+    output = in_a_terminal("\n".join(lines), columns)
+    parts = re.findall(r"^# (.*)\n((?:(?!# ).*\n)*)loaded: (.*)\n", output, re.MULTILINE)
+    assert [line for line, _, _ in parts] == lines
+    for line, printed, loaded in parts:
+        assert loaded == "[]", line
+        if line.endswith("--help"):
+            assert printed.startswith("usage: ")
+        elif line.endswith("--version"):
+            assert printed == f"transformer-blocks {version('transformer-blocks')}\n"
+        else:
+            assert printed.startswith("error: ")
+            assert "Traceback" not in printed
+        for each in printed.splitlines():
+            is_whole = each.startswith(("    python", "        ", "  -")) and columns < 80
+            assert is_whole or cells(each) <= columns, (line, each)
+
+
+@every_parser
+def test_a_description_has_no_markup(name: str) -> None:
+    text = PARSERS[name].format_help()
+    assert "`" not in text
+    assert "  -h, --help" in text
+    assert "  --version" in text
+
+
+def test_lines_are_broken_by_the_cells_that_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wrap("犬が 水を 飲みました。 a b", 10, indent=" ") == [
+        "犬が 水を",
+        " 飲みました。",
+        " a b",
+    ]
+    monkeypatch.setenv("COLUMNS", "44")
+    text = "  one line of words that does not fit into the terminal\n" + "x" * 60
+    lines = fit(text, Terminal()).split("\n")
+    assert lines[0].startswith("  one line")
+    assert lines[1].startswith("    ")
+    assert max(map(cells, lines[:-1])) <= 44
+    assert lines[-1] == "x" * 60  # a word stays whole
+    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
+    with open(os.devnull) as pipe:  # noqa: PTH123
+        assert fit(text, pipe) == text
+
+
+def test_the_width_is_that_of_the_terminal_and_at_least_40(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert width(Terminal()) == 80  # its size is unknown
+    for columns, expected in (("132", 132), ("10", 40), ("0", 80), ("wide", 80)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert width(Terminal()) == expected
+
+
+def test_colours_are_for_terminals_that_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    assert colour("loss", "red", Terminal()) == "\033[31mloss\033[0m"
+    with open(os.devnull) as pipe:  # noqa: PTH123
+        assert colour("loss", "red", pipe) == "loss"
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert colour("loss", "red", Terminal()) == "loss"
+
+
+def test_a_table_that_is_too_wide_is_continued_below() -> None:
+    header = ["run", *(f"column {number}" for number in range(9))]
+    rows = [["訳", *"123456789"], ["run of mine", *"987654321"]]
+    whole = format_table(header, rows, words=1)
+    assert max(map(cells, whole.split("\n"))) > 80
+    parts = format_table(header, rows, words=1, width=40).split("\n\n")
+    assert len(parts) > 1
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        lines = part.split("\n")
+        assert max(map(cells, lines)) <= 40
+        for line, name in zip(lines, ("run", "訳", "run of mine"), strict=True):
+            found.setdefault(name, []).extend(re.split("  +", line.removeprefix(name).strip()))
+    assert [found["run"], found["訳"], found["run of mine"]] == [header[1:], *(r[1:] for r in rows)]
+
+
+def test_the_outputs_of_a_translator_fit_into_80_columns(
+    trained: TranslationTraining, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    run = str(trained.run.folder)
+    test = ["--test-source", files[1], "--test-target", files[3]]
+    terminals = {"stdout": Terminal(), "stderr": Terminal()}
+    for name, stream in terminals.items():
+        monkeypatch.setattr(sys, name, stream)
+    assert translate.main(["evaluate", "--run", run, *test, "--beam", "1"]) == 0
+    assert translate.main(["evaluate", "--run", "a folder that does not exist " * 4]) == 2
+    for stream in terminals.values():
+        assert len(stream.text.split("\n")) > 2
+        for line in re.split("[\r\n]", stream.text):
+            assert cells(line) <= 80, line
+
+
+# ------------------------------------------------------------------ defaults
+
+
+@every_parser
+def test_every_option_names_its_default(name: str) -> None:
+    for action in PARSERS[name]._actions:
+        needs_value = bool(action.option_strings) and action.nargs != 0 and not action.required
+        is_optional = not action.option_strings and action.nargs == "*"
+        if needs_value or is_optional:
+            assert action.help, action.dest
+            assert "default" in action.help, action.dest
+            if action.default is not None and action.option_strings:
+                assert str(action.default) in action.help.partition("default")[2], action.dest
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("classify train", new_classifier({})), ("generate_text train", new_text({}))],
+)
+def test_the_help_names_the_defaults_of_a_configuration(name: str, config: Any) -> None:
+    checked = 0
+    for action in PARSERS[name]._actions:
+        value = getattr(config, action.dest, None)
+        if value is not None:
+            default = re.search(r"\(default: ([^;)]*)", action.help or "")
+            assert default, action.dest
+            assert default[1].split()[0] == format(value, "g" if type(value) is float else "")
+            checked += 1
+    assert checked > 9
+
+
+def test_the_help_names_the_defaults_of_the_presets() -> None:
+    checked = 0
+    for action in PARSERS["translate train"]._actions:
+        for preset, config in PRESETS.items():
+            if found := re.search(rf"default by preset:.*?{preset} ([\d.]+)", action.help or ""):
+                assert float(found[1]) == getattr(config, action.dest), action.dest
+                checked += 1
+    assert checked == 14  # the learning rate of base is the schedule of the paper
+    assert new_translator({}).preset == "tiny"
+
+
+def test_the_names_on_the_command_line_are_those_of_the_code() -> None:
+    assert tuple(MODELS) == arguments.MODELS
+    assert tuple(PRESETS) == arguments.PRESETS
+    assert SMALL_PARALLEL_ENJA in arguments.CORPORA
+    assert tuple(STYLES) == importlib.import_module("text.arguments").STYLES
+
+
+def test_an_option_of_one_meaning_has_one_name() -> None:
+    meanings: dict[str, set[str]] = {}
+    for parser in PARSERS.values():
+        for action in parser._actions:
+            if action.option_strings and action.help:
+                meaning = re.split(r" \(|;|,", action.help)[0]
+                meanings.setdefault(meaning, set()).add(action.option_strings[-1])
+    assert [names for names in meanings.values() if len(names) > 1] == [
+        {"--valid-target", "--test-target", "--target-file"}
+    ]
+
+
+# ------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("translate translate --bean 3 x", "unknown option --bean (did you mean --beam?)"),
+        ("translate translate --bean=3 x", "unknown option --bean (did you mean --beam?)"),
+        ("translate trian", "unknown command trian (did you mean train?)"),
+        ("translate zzz", "unknown command zzz (choose from train, translate, evaluate, "),
+        ("translate train --preset smal", "--preset: invalid choice: smal (did you mean small?)"),
+        ("translate train --preset zzz", "invalid choice: zzz (choose from tiny, small, base)"),
+        ("translate train toy", "unexpected argument toy"),
+        ("translate train --res", "unknown option --res (did you mean --resume?)"),
+        ("translate train --zz 3", "unknown option --zz (see --help)"),
+        ("classify evaluate --rum x", "unknown option --rum (did you mean --run?)"),
+        ("generate_text generate --top_k 3", "unknown option --top_k (did you mean --top-k?)"),
+        ("kill_training --kill 3", "unknown option --kill (did you mean --kills?)"),
+        ("ablate run --sentense 3", "unknown option --sentense (did you mean --sentences?)"),
+        ("pretrained.marian m x --beams 3", "unknown option --beams (did you mean --beam?)"),
+        ("translate translate --file f x", "give sentences or --file, not both"),
+        ("classify classify --file f x", "give texts or --file, not both"),
+        ("generate_text generate --file f x", "prompts cannot be combined with --file"),
+        ("pretrained.gpt2 m x --file f", "prompts cannot be combined with --file"),
+        ("pretrained.gpt2 m --sample x", "unexpected argument x; write it before the options"),
+    ],
+)
+def test_a_misspelt_name_suggests_the_nearest(
+    command: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, *words = command.split()
+    assert importlib.import_module(program).main(words) == 2
+    assert message in one_error_line(capsys)
+
+
+# ------------------------------------------------------------------ the latest run
+
+
+def make_run(trained: TranslationTraining, folder: Path, *, minutes: int) -> Path:
+    """Copy a run to a folder; it is as old as ``minutes`` say."""
+    shutil.copytree(trained.run.folder, folder)
+    (weights,) = (folder / "best").iterdir()
+    time = weights.stat().st_mtime - 60 * minutes
+    os.utime(weights, (time, time))
+    return folder
+
+
+def test_the_latest_trained_run_of_the_program_is_taken_and_named(
+    trained: TranslationTraining,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "runs"
+
+    def chosen(status: int = 0) -> str:
+        assert translate.main(["translate", "犬が走る。", "--beam", "1"]) == status
+        return capsys.readouterr().err
+
+    train = "train one with python examples/translate.py train, or name one with --run"
+    none = f"error: runs/ holds no trained run of this program; {train}\n"
+    assert chosen(2) == none
+    make_run(trained, runs / "old", minutes=9)
+    assert chosen() == "run: runs/old\n"
+    make_run(trained, runs / "new", minutes=5)
+    assert chosen() == "run: runs/new (latest of 2; choose with --run)\n"
+    assert classify.main(["classify", "a"]) == generate_text.main(["evaluate"]) == 2
+    assert capsys.readouterr().err.count("holds no trained run of this program") == 2
+
+    # None of these is newer and can be used.
+    shutil.rmtree(make_run(trained, runs / "begun", minutes=0) / "best")
+    damaged = make_run(trained, runs / "damaged", minutes=1)
+    (damaged / "config.json").write_text("{")
+    changed = make_run(trained, runs / "changed", minutes=1)
+    text = (changed / "config.json").read_text("utf-8")
+    (changed / "config.json").write_text(text.replace('"seed": 0', '"seed": 1'), "utf-8")
+    truncated = make_run(trained, runs / "truncated", minutes=1)
+    next(truncated.glob("best/*/model.safetensors")).write_bytes(b"")
+    (make_run(trained, runs / "untokenized", minutes=1) / "source.model").unlink()
+    (runs / "file").touch()
+    (runs / "empty").mkdir()
+    with FolderLock(make_run(trained, runs / "trained now", minutes=1)):
+        assert chosen() == "run: runs/new (latest of 2; choose with --run)\n"
+    assert chosen() == "run: runs/trained now (latest of 3; choose with --run)\n"
+    shutil.rmtree(runs / "trained now")
+    shutil.rmtree(runs / "new")
+    shutil.rmtree(runs / "old")
+    assert chosen(2) == none
