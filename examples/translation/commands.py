@@ -299,7 +299,7 @@ def compare_command(options: argparse.Namespace) -> None:
     elif is_again:
         attention.unlink(missing_ok=True)  # of the earlier comparison
     print(format_results(groups, results, width=limit(sys.stdout)))  # last: it may fail
-    print("\nWritten:", ", ".join(map(str, written)))
+    print(fit(f"\nWritten: {', '.join(map(str, written))}", sys.stdout))
 
 
 def explore_command(options: argparse.Namespace) -> None:
