@@ -19,7 +19,7 @@ import torch
 sys.path.append(str(Path(__file__).parents[2] / "examples"))  # the programs' packages
 
 from common.files import write_atomically
-from common.options import Parser, number
+from common.options import Number, Parser
 
 FOLDER = Path(__file__).parent / "results"
 DIGITS = 4
@@ -32,8 +32,8 @@ def new_parser(description: str | None, *, seeds: Sequence[int]) -> Parser:
         description: The docstring of the program.
         seeds: The seeds that the experiment uses by default.
     """
-    parser = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    whole = number(int, "at least 0")
+    parser = Parser(description=description)
+    whole = Number(int, "at least 0")
     parser.add_argument(
         "--seeds", type=whole, nargs="+", default=list(seeds), help=f"seeds (default: {seeds})"
     )

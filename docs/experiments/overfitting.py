@@ -30,7 +30,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))  # the translator
 
-from common.options import number
+from common.options import Number
 from common.searches import Greedy
 from common.tokenizer import Tokenizer
 from experiment import Experiment, new_parser, run_single_threaded
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data-dir", type=Path, help="folder that holds the files of the corpus")
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
     for name, default in SIZES.items():
-        parser.add_argument(f"--{name}", type=number(int, "above 0"), default=default)
+        parser.add_argument(f"--{name}", type=Number(int, "above 0"), default=default)
     options = parser.parse_args(arguments)
     experiment = Experiment(f"{COMMAND} {options.corpus}", options)
     corpus = load_corpus(options.corpus, data_dir=options.data_dir)
