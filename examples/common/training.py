@@ -14,7 +14,6 @@ where a clock decides, as in a plan of minutes, the two may differ.
 import json
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -24,7 +23,6 @@ from typing import Any, ClassVar, Generic
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from common.checkpoint import (
     Checkpoint,
@@ -35,6 +33,7 @@ from common.checkpoint import (
 )
 from common.commands import resumable
 from common.configuration import check_fields, is_row
+from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
@@ -101,6 +100,9 @@ class Training(Generic[Model, Batch]):
         on_report: Called by the first process after each validation, for example to draw
             the metrics.
         title: Name of the model in the log.
+        sample: Function that shows what the model generates from a fixed example. It is called
+            after each validation if a terminal shows its result; random numbers that it draws do
+            not change the training.
     """
 
     def __init__(
@@ -117,11 +119,18 @@ class Training(Generic[Model, Batch]):
         keep: int = 2,
         on_report: Callable[[], object] = lambda: None,
         title: str = "",
+        sample: Callable[[Model], Sample] | None = None,
     ) -> None:
         self.run, self.config, self.task, self.device = run, config, task, device
         self.processes = Processes() if processes is None else processes
         self.save_steps, self.keep = save_steps, keep
-        self.on_report, self.title = on_report, title
+        self.on_report, self.title, self.sample = on_report, title, sample
+        self.display = Display(
+            title,
+            task.unit,
+            by_steps=config.report_steps is not None,
+            is_shown=self.processes.is_first,
+        )
         torch.manual_seed(config.seed)
         self.learner: Learner[Model, Batch] = Learner(
             build().to(device),
@@ -155,9 +164,10 @@ class Training(Generic[Model, Batch]):
             self._save()  # a training that is killed at once can be resumed
         on_begin()
         started = time.monotonic() - self.progress.seconds
-        while not self.processes.broadcast(lambda: self.finished):
-            speed = self._train_until_validation(started)
-            self._report(speed, started)
+        with self.display:
+            while not self.processes.broadcast(lambda: self.finished):
+                speed = self._train_until_validation(started)
+                self._report(speed, started)
 
     @property
     def finished(self) -> bool:
@@ -184,7 +194,11 @@ class Training(Generic[Model, Batch]):
             loss += progress.loss
         together = config.accumulate * self.processes.world_size
         batches = self.task.batches(progress.epoch)
-        bar = self._progress_bar(len(batches))
+
+        def status() -> Status:
+            return self._status(progress.epoch + progress.batches / len(batches), started)
+
+        self.display.begin(status)
         begun, already = time.monotonic(), progress.targets
         self.model.train()
         while True:
@@ -202,11 +216,12 @@ class Training(Generic[Model, Batch]):
             progress.step += 1
             progress.batches += len(group)
             loss += self.learner.update(group, self._learning_rate(done))
-            progress.targets += sum(self.task.count(batch) for batch in group)
-            bar.update(len(group) if report_steps is None else 1)
+            targets = sum(self.task.count(batch) for batch in group)
+            progress.targets += targets
+            self.display.update(targets, status)
             if progress.step % 100 == 0:
                 self._sum_loss(loss)
-                bar.set_postfix_str(f"loss {progress.loss / progress.targets:.3f}")
+                self.display.note_loss(progress.loss / progress.targets)
             if report_steps is not None and progress.step % report_steps == 0:
                 break
             is_within = progress.batches < len(batches)  # the end of an epoch is saved anyway
@@ -214,7 +229,6 @@ class Training(Generic[Model, Batch]):
                 self._sum_loss(loss)
                 progress.seconds = time.monotonic() - started
                 self._save()
-        bar.close()
         self._sum_loss(loss)
         return (progress.targets - already) / (time.monotonic() - begun)
 
@@ -248,18 +262,22 @@ class Training(Generic[Model, Batch]):
             )
         return loss
 
-    def _progress_bar(self, batches: int) -> "tqdm[Any]":
-        """Make the progress bar of an epoch, or of the planned updates."""
-        progress, by_epoch = self.progress, self.config.report_steps is None
-        return tqdm(
-            initial=progress.batches if by_epoch else progress.step,
-            total=batches if by_epoch else self.config.steps,
-            desc=f"epoch {progress.epoch + 1}" if by_epoch else self.title,
-            unit="batch" if by_epoch else "step",
-            leave=False,
-            mininterval=0.5,
-            disable=not (sys.stderr.isatty() and self.processes.is_first),
-        )
+    def _status(self, epochs: float, started: float) -> Status:
+        """Describe for the display how far the training has come."""
+        config, progress = self.config, self.progress
+        seconds = time.monotonic() - started
+        done = self.part_done(epochs, seconds)
+        planned = None
+        if config.minutes is not None:
+            planned = max(0.0, 60.0 * config.minutes - seconds)
+            place = f"{min(seconds / 60.0, config.minutes):.1f} of {config.minutes:g} min"
+        elif config.epochs is not None:
+            place = f"epoch {min(progress.epoch + 1, config.epochs)} of {config.epochs}"
+        else:
+            place = f"step {progress.step:,} of {config.steps or 1:,}"
+        come = epochs if config.report_steps is None else progress.step / config.report_steps
+        validations = math.ceil(come * (1.0 - done) / done - 1e-6) if done else 0
+        return Status(done, place, validations, planned)
 
     # After each validation
 
@@ -268,8 +286,9 @@ class Training(Generic[Model, Batch]):
         progress = self.progress
         train_loss = progress.loss / max(progress.targets, 1)
         progress.loss, progress.targets = 0.0, 0
-        average = self.learner.gather_average().eval()
-        figures = self.processes.broadcast(lambda: self.task.validate(average))
+        with self.display.validating(lambda: self._status(progress.epoch, started)):
+            average = self.learner.gather_average().eval()
+            figures = self.processes.broadcast(lambda: self.task.validate(average))
         validation_loss = self._check_finite(figures["validation_loss"])
         is_best = validation_loss < progress.best_loss
         if is_best:
@@ -293,15 +312,23 @@ class Training(Generic[Model, Batch]):
             self._save_best()
         self._save()  # last: what a kill before it loses is computed again
         if self.processes.is_first:
-            named = "  ".join(f"{name.replace('_', ' ')} {x:.3f}" for name, x in figures.items())
-            print(
-                f"{self.title}{'  ' if self.title else ''}epoch {progress.epoch:3d}  "
-                f"step {progress.step:6d}  training loss {train_loss:.3f}  "
-                f"{named.replace('bleu', 'BLEU')}  {speed:6.0f} {self.task.unit}/s  "
-                f"{progress.seconds / 60.0:5.1f} min{'  *' if is_best else ''}",
-                flush=True,
+            self.display.report(
+                self.metrics[-1],
+                figures,
+                speed=speed,
+                is_best=is_best,
+                sample=self._compute_sample(average),
             )
             self.on_report()
+
+    def _compute_sample(self, model: Model) -> Sample | None:
+        """Let the model generate from the fixed example, if it is shown."""
+        if self.sample is None or not self.display.shows_samples:
+            return None
+        states = self._get_random_state()
+        sample = self.sample(model)
+        self._set_random_state(states)
+        return sample
 
     def _write_metrics(self) -> None:
         lines = "".join(json.dumps(row) + "\n" for row in self.metrics)

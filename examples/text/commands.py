@@ -15,6 +15,7 @@ import torch
 from common.choosing import choose_run
 from common.commands import continue_prompts, read_prompts
 from common.configuration import checked
+from common.display import OUTPUT, Sample
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
@@ -34,6 +35,7 @@ from text.writing import Decoding, generate, side_by_side
 ORDER = 5
 """Order of the n-gram model."""
 STEPS, REPORT_STEPS = 1000, 50  # updates planned, and between two validations
+SHOWN = 24  # tokens that are generated after each validation
 
 
 def new_config(chosen: Mapping[str, Any]) -> Config:
@@ -98,7 +100,8 @@ def train_command(options: argparse.Namespace) -> None:
             device=device,
             processes=processes,
             on_report=draw,
-            title=config.style,
+            title=f"style {config.style}",
+            sample=lambda model: continue_line(model, tokenizer, text.validation),
         )
         if processes.is_first:
             parameters = sum(weight.numel() for weight in training.model.parameters())
@@ -119,6 +122,13 @@ def train_command(options: argparse.Namespace) -> None:
                 )
                 print(f"\n{decoding.title}:\n{generated}")
             print(f"\nWritten: {picture}")
+
+
+def continue_line(model: LanguageModel, tokenizer: Tokenizer, lines: Sequence[str]) -> Sample:
+    """Continue the beginning of a validation line, always the same one."""
+    prompt = " ".join(lines[len(lines) // 2].split()[:4])[:30]
+    ((text,),) = generate(model, tokenizer, [prompt], Decoding("greedy", None), length=SHOWN)
+    return [("prompt", prompt), (OUTPUT, text)]
 
 
 class Trained(NamedTuple):

@@ -6,7 +6,8 @@ overconfident. It is computed with teacher forcing: the decoder reads the refere
 position. The loss is summed over the real tokens and divided by their number; padding is left out.
 
 After each epoch, the averaged weights are validated: by their loss on the validation sentences and
-by BLEU of a sample of them, translated by greedy decoding.
+by BLEU of a sample of them, translated by greedy decoding. In a terminal, the translation of one
+validation sentence is shown, too.
 """
 
 import math
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from common.display import OUTPUT, Sample
 from common.distributed import Processes
 from common.run import Run
 from common.searches import Greedy
@@ -139,6 +141,20 @@ class TranslationTask(TranslationLoss):
         outputs = translate(model, *self.tokenizers, sources, search=Greedy())
         return score(outputs, references, tokenize=self.corpus.bleu_tokenizer).bleu
 
+    def sample(self, model: Translator) -> Sample:
+        """Translate a validation sentence, always the same one: one of middle length."""
+        most = self.config.max_length
+        fitting = [
+            pair
+            for pair in self.corpus.validation[:SAMPLE]
+            if len(self.tokenizers[0].encode(pair.source)) < most
+        ]
+        if not fitting:
+            return []
+        pair = sorted(fitting, key=lambda pair: len(pair.source))[len(fitting) // 2]
+        (output,) = translate(model, *self.tokenizers, [pair.source], search=Greedy())
+        return [("source", pair.source), (OUTPUT, output), ("reference", pair.reference)]
+
 
 class TranslationTraining(Training[Translator, Sequence[Example]]):
     """The training of a translator.
@@ -171,15 +187,17 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
         sharded: bool = False,
     ) -> None:
         source, target = run.load_tokenizers(config)
+        task = TranslationTask(corpus, (source, target), config, compiled=compiled)
         super().__init__(
             run,
             config,
             lambda: config.build(source.vocab_size, target.vocab_size),
-            TranslationTask(corpus, (source, target), config, compiled=compiled),
+            task,
             device=device,
             processes=processes,
             sharded=sharded,
             save_steps=save_steps,
             keep=keep,
             on_report=lambda: plot_loss(run.metrics, run.folder / "loss.png"),
+            sample=task.sample,
         )
