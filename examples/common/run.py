@@ -8,6 +8,7 @@ The folder holds everything that a training needs or produces, except the data::
         checkpoints/      the last states of the training, to resume from
         best/             the averaged weights with the lowest validation loss, to be used
         metrics.jsonl     a line for each validation
+        tensorboard/      the same for TensorBoard, if that is installed
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic
@@ -36,6 +36,7 @@ from common.configuration import check_fields, is_row
 from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
 from common.errors import UserError
+from common.events import EventWriter
 from common.files import FolderLock, write_atomically
 from common.learner import Batch, Learner, Model
 from common.optimiser import learning_rate, load_moments
@@ -164,10 +165,15 @@ class Training(Generic[Model, Batch]):
             self._save()  # a training that is killed at once can be resumed
         on_begin()
         started = time.monotonic() - self.progress.seconds
-        with self.display:
+        with self.display, closing(self._open_events()) as events:
             while not self.processes.broadcast(lambda: self.finished):
                 speed = self._train_until_validation(started)
-                self._report(speed, started)
+                self._report(speed, started, events)
+
+    def _open_events(self) -> EventWriter:
+        """Open the events for TensorBoard, which the first process writes."""
+        folder = self.run.folder / "tensorboard" if self.processes.is_first else None
+        return EventWriter(folder, self.progress.step, self.metrics)
 
     @property
     def finished(self) -> bool:
@@ -281,7 +287,7 @@ class Training(Generic[Model, Batch]):
 
     # After each validation
 
-    def _report(self, speed: float, started: float) -> None:
+    def _report(self, speed: float, started: float, events: EventWriter) -> None:
         """Validate the averaged weights, save them if they are the best, and log the metrics."""
         progress = self.progress
         train_loss = progress.loss / max(progress.targets, 1)
@@ -308,6 +314,7 @@ class Training(Generic[Model, Batch]):
         )
         if self.processes.is_first:
             self._write_metrics()
+            events.write(self.metrics[-1])
         if is_best:
             self._save_best()
         self._save()  # last: what a kill before it loses is computed again

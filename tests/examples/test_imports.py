@@ -14,8 +14,9 @@ LEVELS = {
         0,
     ),
     **dict.fromkeys(
-        ("options", "tables", "text_files", "files", "distributed", "sharding", "searches"), 1
+        ("options", "tables", "text_files", "files", "distributed", "events", "sharding"), 1
     ),
+    "searches": 1,
     **dict.fromkeys(("program", "configuration", "plots", "tokenizer", "learner"), 2),
     **dict.fromkeys(("checkpoint", "commands", "display", "task"), 3),
     "run": 4,
