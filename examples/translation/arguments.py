@@ -196,6 +196,11 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     evaluate.add_argument(
         "--test-target", type=Path, help="their translations (default: the run's)"
     )
+    evaluate.add_argument(
+        "--summary",
+        action="store_true",
+        help="end with the score, the address of the explorer page and a command that translates",
+    )
 
     compare = commands.add_parser(
         "compare", parents=[searching], help="score several runs on the same test sentences"
@@ -219,10 +224,13 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         parents=[common, searching],
         help="write a page with the attention weights of every layer and head",
     )
-    explore.add_argument("--sentence", required=True, help="sentence to translate")
+    explore.add_argument(
+        "--sentence", help="sentence to translate (default: a test sentence of the run)"
+    )
     explore.add_argument(
         "--output", type=Path, help="page to write (default: explorer.html in the run)"
     )
+    explore.add_argument("--open", action="store_true", help="open the page in the default browser")
     options = parser.parse_args(arguments)
     if options.command == "translate" and options.sentences and options.file:
         raise UserError("give sentences or --file, not both")

@@ -24,7 +24,7 @@ from common.options import chosen_fields
 from common.program import finishing_unread
 from common.run import Run
 from common.searches import Beam, Sample, Search
-from common.terminal import fit, limit
+from common.terminal import colour, fit, limit
 from common.text_files import decode_line
 from common.training import join_training, train
 from transformer_blocks.inference import prepare
@@ -49,7 +49,14 @@ from translation.exploring import explore
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import Config, preset_config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator
-from translation.scoring import score
+from translation.scoring import Scores, score
+from translation.summary import (
+    example_sentence,
+    file_address,
+    open_in_browser,
+    shown_pairs,
+    translating_command,
+)
 from translation.training import TranslationTraining
 
 
@@ -127,10 +134,10 @@ def train_command(options: argparse.Namespace) -> None:
 
 
 def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:
-    """Translate five test sentences and draw the attention weights of the first."""
+    """Translate five test sentences, and show the attention weights of the first and the last."""
     trained = load_translator(run, device)
     _, model, source, target = trained
-    pairs = corpus.test[:: max(1, len(corpus.test) // 5)][:5]
+    pairs = shown_pairs(corpus)
     search = Beam(BEAM_SIZE, LENGTH_PENALTY)
     outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
     print("\nTest sentences, none of which is in the training data:")
@@ -140,7 +147,14 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
     if model.cross_attentions:
         written.append(run.folder / "attention.png")
         draw_attention(trained, pairs[0].source, written[-1], search=search)
+        written.append(page_of(run))
+        explore(model, source, target, example_sentence(corpus), written[-1], search=search)
     print("Written:", ", ".join(map(str, written)))
+
+
+def page_of(run: Run[Config]) -> Path:
+    """Return the page of a run with its attention weights."""
+    return run.folder / "explorer.html"
 
 
 def draw_attention(
@@ -227,7 +241,8 @@ def evaluate_command(options: argparse.Namespace) -> None:
     if options.output:  # before anything is printed, which may fail
         write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
     references = [pair.reference for pair in corpus.test]
-    report(f"{len(references)} test sentences", outputs, references, corpus.bleu_tokenizer)
+    title = f"{len(references)} test sentences"
+    scores = report(title, outputs, references, corpus.bleu_tokenizer)
     if corpus.name == SMALL_PARALLEL_ENJA and corpus.train:
         seen = set(seen_targets(corpus))
         unseen = [i for i in range(len(references)) if i not in seen]
@@ -237,6 +252,15 @@ def evaluate_command(options: argparse.Namespace) -> None:
             [references[i] for i in unseen],
             corpus.bleu_tokenizer,
         )
+    if options.summary:
+        sentence, page = example_sentence(corpus), page_of(run)
+        if model.attentions and not page.exists():
+            explore(model, source, target, sentence, page, search=search)
+        print("\nThe score, the page of the attention weights, and a command that translates:")
+        print(colour(f"BLEU {scores.bleu:.1f}", "green", sys.stdout), f"on {title}")
+        if page.exists():
+            print(file_address(page))
+        print(translating_command(run.folder, sentence))
 
 
 def evaluated_corpus(config: Config, source: Path | None, target: Path | None) -> Corpus:
@@ -308,16 +332,34 @@ def explore_command(options: argparse.Namespace) -> None:
         check_folder(options.output)
     run = chosen_run(options)
     config, model, source, target = load_translator(run, choose_device(options.device))
-    page = options.output or run.folder / "explorer.html"
+    page = options.output or page_of(run)
     if not model.attentions:
         raise UserError(f"{run.folder} holds a model without attention")
+    sentence = explored_sentence(options, config)
+    search = make_search(options, target.vocab_size)
+    title = explore(model, source, target, sentence, page, search=search)
+    address = file_address(page)
+    is_missed = options.open and not open_in_browser(address)
+    if options.sentence is None:
+        print(f"Without --sentence, a test sentence of {run.folder} is translated:")
+    print(f"{title}\nWritten: {page}")
+    if is_missed:
+        print("No browser could be opened; open this address in one:")
+    print(address)
+
+
+def explored_sentence(options: argparse.Namespace, config: Config) -> str:
+    """Return the sentence of ``--sentence``, or a test sentence of the run."""
+    if options.sentence is None:
+        try:
+            return example_sentence(corpus_of(config))
+        except UserError as error:
+            raise UserError(f"{error}; with --sentence, no corpus is needed") from error
     line = decode_line(os.fsencode(options.sentence), where="--sentence")
     sentence = clean(line, config.source_language, corpus=config.corpus)
     if not sentence:
         raise UserError("--sentence must not be blank")
-    search = make_search(options, target.vocab_size)
-    title = explore(model, source, target, sentence, page, search=search)
-    print(f"{title}\nWritten: {page}")
+    return sentence
 
 
 def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
@@ -337,13 +379,14 @@ def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
     return Beam(beam_size, penalty, n_best)
 
 
-def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> None:
-    """Print BLEU and chrF with their signatures."""
+def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Scores:
+    """Print BLEU and chrF with their signatures, and return them."""
     scores = score(outputs, references, tokenize=tokenize)
     print(
         f"{title}\n  BLEU {scores.bleu:.1f}  {scores.bleu_signature}"
         f"\n  chrF {scores.chrf:.1f}  {scores.chrf_signature}"
     )
+    return scores
 
 
 COMMANDS = {
