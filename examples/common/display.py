@@ -180,7 +180,8 @@ class Display:
         """Show that a validation is running, and measure how long it takes."""
         if self._has_bar:
             now = status()
-            self._draw(now._replace(place="validation", validations=now.validations + 1))
+            place = "validation".ljust(len(now.place))
+            self._draw(now._replace(place=place, validations=now.validations + 1))
         begun = time.monotonic()
         yield
         self.speed.note_validation(time.monotonic() - begun)

@@ -9,6 +9,7 @@ names. Nothing here is needed to train, to resume or to use a model.
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,8 @@ class EventWriter:
             self._writer = None
 
     def _give_up(self, error: Exception) -> None:
+        with suppress(Exception):  # it has failed already
+            self.close()
         self._writer = None
         log.warning("no events for TensorBoard are written to %s: %s", self._folder, error)
 

@@ -1,0 +1,94 @@
+"""A terminal of any width for what a test prints, and what a person sees on its screen."""
+
+import os
+import re
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from common.terminal import cells
+
+pty = pytest.importorskip("pty")  # not on Windows
+
+
+@dataclass
+class Screen:
+    """The screen of a terminal, after all that was printed to it.
+
+    Attributes:
+        columns: Its width.
+        raw: What was printed.
+        lines: The lines that a person sees in the end.
+        drawn: Every version of a line that was overwritten.
+    """
+
+    columns: int
+    raw: str = ""
+    lines: list[str] = field(default_factory=lambda: [""])
+    drawn: list[str] = field(default_factory=list)
+
+    def show(self) -> None:
+        """Draw what was printed: carriage returns overwrite, and long lines are broken."""
+        position = 0
+        for character in re.sub(r"\033\[\d*m", "", self.raw):
+            if character == "\n":
+                self.lines.append("")
+            elif character == "\r":
+                if self.lines[-1].strip():
+                    self.drawn.append(self.lines[-1].rstrip())
+                position = 0
+            else:
+                if cells(self.lines[-1][:position]) + cells(character) > self.columns:
+                    self.lines.append("")
+                    position = 0
+                line = self.lines[-1]
+                self.lines[-1] = line[:position] + character + line[position + 1 :]
+                position += 1
+        self.lines = [line.rstrip() for line in self.lines]
+
+    @property
+    def bars(self) -> list[str]:
+        """The progress bars that were drawn, in their order."""
+        return [line for line in self.drawn if re.search(r"\d%  \[[=>-]+\]", line)]
+
+
+@contextmanager
+def terminal(columns: int, *, colours: bool = True) -> Iterator[Screen]:
+    """Print to a terminal of this width instead of to standard output and standard error."""
+    import fcntl
+    import termios
+
+    screen, pieces = Screen(columns), list[bytes]()
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def read() -> None:
+        while True:
+            try:
+                piece = os.read(master, 2**16)
+            except OSError:  # the other end is closed
+                return
+            if not piece:
+                return
+            pieces.append(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with pytest.MonkeyPatch.context() as patch, os.fdopen(slave, "w", encoding="utf-8") as out:
+            for name in ("COLUMNS", "NO_COLOR"):
+                patch.delenv(name, raising=False)
+            patch.setenv("TERM", "xterm" if colours else "dumb")
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", out)
+            yield screen
+    finally:
+        reader.join()
+        os.close(master)
+        screen.raw = b"".join(pieces).decode()
+        screen.show()

@@ -1,0 +1,324 @@
+"""What a training shows in terminals of several widths, in a pipe and in TensorBoard."""
+
+import importlib.util
+import json
+import logging
+import math
+import random
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.terminals import Screen, terminal
+from tests.examples.test_training import fingerprint, kill_at_save
+from tests.examples.tiny_run import SETTINGS, begin
+
+import common.display
+import translation.training
+from common.display import OUTPUT, Display, Sample, Speed, Status
+from common.events import EventWriter
+from common.terminal import cells
+from translation.run import load_translator
+from translation.training import TranslationTraining
+
+
+@pytest.fixture(autouse=True)
+def _every_update_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common.display, "INTERVAL", 0.0)
+    monkeypatch.setattr(translation.training, "plot_loss", lambda *_: None)  # it takes time
+
+
+def percents(screen: Screen) -> list[int]:
+    """Return the percentages of all bars that were drawn."""
+    return [int(bar.partition("%")[0].split()[-1]) for bar in screen.bars]
+
+
+def ends_of_columns(line: str) -> set[int]:
+    """Return the positions at which the columns of a table end."""
+    two_spaces = line.replace("training loss", "training_loss").replace(
+        "validation ", "validation_"
+    )
+    return {i for i, (a, b) in enumerate(pairwise(f"{two_spaces} ")) if a != " " and b == " "}
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_a_training_shows_one_line_of_progress_below_its_table_and_changes_no_bit(
+    tmp_path: Path, trained: TranslationTraining, columns: int
+) -> None:
+    training = begin(tmp_path / "run")
+    translate = training.sample
+    assert translate is not None
+
+    def translate_and_draw(model: Any) -> Sample:
+        assert not model.training
+        torch.rand(7)  # as a sample that is generated at random
+        return translate(model)
+
+    training.sample = translate_and_draw
+    with terminal(columns) as screen:
+        training.fit()
+    assert fingerprint(training) == fingerprint(trained)
+
+    assert all(cells(line) < columns for line in [*screen.lines, *screen.drawn])
+    assert not any("%" in line for line in screen.lines)  # the bar is gone
+    blank, header, *rest = screen.lines
+    assert blank == rest.pop() == ""
+    samples = [line for line in rest if line.startswith("      ")]
+    assert [line.split()[0] for line in samples[:3]] == ["source", "output", "reference"]
+    assert [line.split()[0] for line in samples[3:]] == ["output"] * 5
+    valid = {pair.source for pair in training.task.corpus.validation}
+    assert samples[0].split()[1] in valid
+    rows = [line for line in rest if line not in samples]
+    assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    for row, metrics in zip(rows, training.metrics, strict=True):
+        assert ends_of_columns(row) <= ends_of_columns(header)
+        numbers = [float(cell) for cell in row.split()[1:5]]
+        names = ("train_loss", "validation_loss", "validation_bleu", "minutes")
+        assert numbers == pytest.approx([metrics[name] for name in names], abs=0.06)
+    assert ("training loss" if columns == 80 else "train ") in header
+    assert "\033[32m" in screen.raw
+
+    assert percents(screen) == sorted(percents(screen))
+    assert percents(screen)[0] == 0
+    assert percents(screen)[-1] == 100
+    for number in range(1, 7) if columns == 80 else ():
+        assert any(f"epoch {number} of 6  loss " in bar for bar in screen.bars)
+    assert all(bar.endswith(" left") for bar in screen.bars)
+    assert any("validation" in bar for bar in screen.bars) == (columns == 80)
+
+
+def test_a_resumed_training_begins_its_bar_at_the_part_that_is_done(
+    tmp_path: Path, trained: TranslationTraining
+) -> None:
+    folder = tmp_path / "run"
+    kill_at_save(begin(folder, save_steps=4), 4, after=True)
+    training = begin(folder)
+    assert training.resume()
+    epochs = training.progress.epoch + training.progress.batches / 7
+    assert epochs > 1
+    with terminal(80) as screen:
+        training.fit()
+    assert percents(screen)[0] == math.floor(100 * epochs / 6)
+    assert sum("source" in line for line in screen.lines) == 1
+    assert fingerprint(training) == fingerprint(trained)
+
+
+def test_the_bar_counts_as_the_plan_does(tmp_path: Path) -> None:
+    plans = {
+        "epoch 2 of 3": replace(SETTINGS, epochs=3),
+        "step 4 of 9": replace(SETTINGS, epochs=None, steps=9, report_steps=5),
+        "0.0 of 0.01 min": replace(SETTINGS, minutes=0.01),
+    }
+    for number, (place, plan) in enumerate(plans.items()):
+        training = begin(tmp_path / str(number), plan)
+        with terminal(100, colours=False) as screen:
+            training.fit()
+        assert any(f"  {place}  loss " in bar for bar in screen.bars)
+        assert percents(screen) == sorted(percents(screen))
+        assert "\033" not in screen.raw
+        if plan.report_steps:
+            assert [line.split()[0] for line in screen.lines if "*" in line] == ["5", "9"]
+
+
+def test_a_pipe_receives_one_line_for_each_epoch_and_no_sample_is_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
+
+    def fail(model: object) -> Sample:
+        raise AssertionError("nobody would see it")
+
+    training.sample = fail
+    training.fit()
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = captured.out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["epoch", "1"], ["epoch", "2"]]
+    assert all("training loss" in line and "validation BLEU" in line for line in lines)
+
+
+def test_a_message_of_the_log_is_not_written_into_the_bar() -> None:
+    with terminal(80) as screen:
+        handler = logging.StreamHandler(sys.stderr)
+        logging.getLogger().addHandler(handler)
+        with Display("", "tokens", by_steps=False) as display:
+            display.begin(lambda: Status(0.5, "epoch 1 of 2", 1))
+            logging.getLogger("common").warning("a message")
+            display.update(7, lambda: Status(0.6, "epoch 1 of 2", 1))
+        logging.getLogger().removeHandler(handler)
+        assert handler.filters == []
+    assert screen.lines == ["a message", ""]
+    assert percents(screen) == [50, 60]
+
+
+@pytest.mark.parametrize("name", ["bleu", "accuracy", "perplexity"])
+@pytest.mark.parametrize("by_steps", [False, True])
+def test_the_table_of_every_task_fits_into_80_columns(name: str, by_steps: bool) -> None:
+    figures = {"validation_loss": 12.3456, f"validation_{name}": 99.987}
+    row = {"epoch": 12, "step": 123456, "train_loss": 10.5, "minutes": 1234.5, **figures}
+    with terminal(80) as screen, Display("bag of words", "texts", by_steps=by_steps) as display:
+        display.begin(lambda: Status(0.5, "step 123,456 of 250,000", 9))
+        display.report(row, figures, speed=1.0, is_best=True)
+    title, header, line = screen.lines[1:4]
+    assert title == "bag of words"
+    assert ends_of_columns(line) <= ends_of_columns(header)
+    assert all(cells(line) < 80 for line in [*screen.lines, *screen.drawn])
+
+
+def test_only_the_first_of_several_processes_shows_anything() -> None:
+    with terminal(80) as screen, Display("", "tokens", by_steps=True, is_shown=False) as display:
+        display.begin(lambda: Status(0.0, "", 1))
+        display.update(7, lambda: Status(0.5, "", 1))
+        with display.validating(lambda: Status(1.0, "", 0)):
+            pass
+        assert not display.shows_samples
+    assert screen.raw == ""
+
+
+def test_a_long_sample_is_cut_to_the_width_of_the_terminal() -> None:
+    figures = {"validation_loss": 1.0}
+    row = {"epoch": 1, "step": 1, "train_loss": 1.0, "minutes": 0.1, **figures}
+    sample = [("source", "犬と猫。" * 30), (OUTPUT, "a dog\nand a cat " * 20)]
+    with terminal(60) as screen, Display("", "tokens", by_steps=True) as display:
+        display.report(row, figures, speed=1.0, is_best=False, sample=sample)
+    source, output = screen.lines[3:5]
+    assert source.endswith("...")
+    assert "a dog and a cat a dog" in output
+    assert 55 < cells(source) < 60 > cells(output)
+
+
+def test_the_time_left_is_that_of_the_whole_plan_and_does_not_jump() -> None:
+    rng, speed = random.Random(0), Speed()
+    epochs, updates, update, validation = 5, 100, 0.2, 6.0
+    whole = epochs * (updates * update + validation)
+    seconds, errors = 0.0, []
+    for epoch in range(epochs):
+        for number in range(1, updates + 1):
+            took = update * rng.uniform(0.4, 1.6)
+            seconds += took
+            speed.note(seconds=took, part=1 / (epochs * updates), targets=10)
+            done = (epoch * updates + number) / (epochs * updates)
+            left = speed.time_left(Status(done, "", epochs - epoch))
+            if epoch:
+                assert left is not None
+                errors.append(abs(seconds + left - whole))
+        seconds += validation
+        speed.note_validation(validation)
+    assert max(errors) < 0.1 * whole
+    assert errors[-1] < 0.02 * whole
+    assert speed.targets == pytest.approx(50, rel=0.1)
+    status = Status(0.5, "", 3, seconds=30.0)  # a plan of minutes ends with its last validation
+    assert speed.time_left(status) == 36.0
+
+
+# TensorBoard
+
+
+class FakeWriter:
+    """Stands for ``SummaryWriter``: writes its events to a file, a line for each."""
+
+    def __init__(self, log_dir: str, *, purge_step: int) -> None:
+        folder = Path(log_dir)
+        folder.mkdir(exist_ok=True)
+        self.file = (folder / f"events.{len(list(folder.iterdir()))}").open("w", encoding="utf-8")
+        self.note("purge", 0.0, purge_step)
+
+    def note(self, *event: Any) -> None:
+        self.file.write(json.dumps(event) + "\n")
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        self.note(tag, scalar_value, global_step)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def visible(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Read events as TensorBoard does: a file hides earlier events from its first step on."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for file in sorted((folder / "tensorboard").iterdir()):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            tag, value, step = json.loads(line)
+            if tag == "purge":
+                found = {tag: [e for e in events if e[0] < step] for tag, events in found.items()}
+            else:
+                found.setdefault(tag, []).append((step, value))
+    return found
+
+
+@pytest.fixture
+def _tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a package called tensorboard be installed."""
+    package = tmp_path / "packages" / "tensorboard"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(package.parent))
+    module = SimpleNamespace(SummaryWriter=FakeWriter)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+
+
+@pytest.mark.usefixtures("_tensorboard")
+def test_tensorboard_shows_every_metric_of_a_resumed_training_once(
+    tmp_path: Path, trained: TranslationTraining
+) -> None:
+    folder = tmp_path / "run"
+    kill_at_save(begin(folder), 4, after=False)  # the events of epoch 3 are of no checkpoint
+    assert len(visible(folder)["train_loss"]) == 3
+    training = begin(folder)
+    assert training.resume()
+    training.fit()
+    assert fingerprint(training) == fingerprint(trained)
+    rows = training.run.read_metrics()
+    events = visible(folder)
+    assert events.keys() == rows[0].keys() - {"step"}
+    for name, found in events.items():
+        assert found == [(row["step"], row[name]) for row in rows]
+    assert load_translator(training.run, torch.device("cpu"))
+    writer = EventWriter(tmp_path / "new", rows[-1]["step"], rows)  # installed meanwhile
+    writer.close()
+    (file,) = (tmp_path / "new").iterdir()
+    assert file.read_text(encoding="utf-8").count("train_loss") == len(rows)
+
+
+def test_without_tensorboard_nothing_is_imported_or_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # its import would fail
+    folder = importlib.util.spec_from_loader("tensorboard", None)  # found, but no package
+    for spec in (None, folder):
+        monkeypatch.setattr("common.events.find_spec", {"tensorboard": spec}.get)
+        writer = EventWriter(tmp_path / "events", 0, [{"step": 1}])
+        writer.write({"step": 2, "train_loss": 1.0})
+        writer.close()
+    assert not (tmp_path / "events").exists()
+    assert caplog.messages == []
+
+
+@pytest.mark.usefixtures("_tensorboard")
+def test_a_training_continues_without_a_tensorboard_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("another version is needed")
+
+    monkeypatch.setattr(FakeWriter, "add_scalar", fail)
+    writer = EventWriter(tmp_path / "events", 0)
+    writer.write({"step": 1, "train_loss": 1.0})
+    writer.write({"step": 2, "train_loss": 1.0})
+    writer.close()
+    (tmp_path / "link").symlink_to(tmp_path)
+    EventWriter(tmp_path / "link", 0).write({"step": 1, "train_loss": 1.0})
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    EventWriter(tmp_path / "broken", 0).close()
+    first, second, third = caplog.messages
+    assert first.endswith("events: another version is needed")
+    assert second.endswith("link: it is a symbolic link")
+    assert "broken" in third
