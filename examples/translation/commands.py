@@ -240,6 +240,9 @@ def evaluate_command(options: argparse.Namespace) -> None:
         )
     if options.output:  # before anything is printed, which may fail
         write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
+    sentence, page = example_sentence(corpus), page_of(run)
+    if options.summary and model.attentions and not page.exists():
+        explore(model, source, target, sentence, page, search=search)
     references = [pair.reference for pair in corpus.test]
     title = f"{len(references)} test sentences"
     scores = report(title, outputs, references, corpus.bleu_tokenizer)
@@ -253,9 +256,6 @@ def evaluate_command(options: argparse.Namespace) -> None:
             corpus.bleu_tokenizer,
         )
     if options.summary:
-        sentence, page = example_sentence(corpus), page_of(run)
-        if model.attentions and not page.exists():
-            explore(model, source, target, sentence, page, search=search)
         print("\nThe score, the page of the attention weights, and a command that translates:")
         print(colour(f"BLEU {scores.bleu:.1f}", "green", sys.stdout), f"on {title}")
         if page.exists():

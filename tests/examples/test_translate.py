@@ -55,7 +55,7 @@ def test_train_translate_and_evaluate_in_one_folder(
     present = {path.name for path in folder.iterdir()}
     assert present == {
         *("config.json", "source.model", "target.model", "checkpoints", "best"),
-        *("metrics.jsonl", "loss.png", "attention.png"),
+        *("metrics.jsonl", "loss.png", "attention.png", "explorer.html"),
     }
     assert translate.main(["translate", "--run", str(folder), "犬が走る。", "", "猫が眠る。"]) == 0
     lines = capsys.readouterr().out.split("\n")
@@ -155,7 +155,9 @@ def test_a_page_shows_all_attention_of_a_model(
             assert "holds a model without attention" in one_error_line(capsys)
             continue
         assert translate.main(explore) == 0
-        assert "Written: " in capsys.readouterr().out
+        *_, written, address = capsys.readouterr().out.splitlines()
+        assert written == f"Written: {folder / 'explorer.html'}"
+        assert address == (folder / "explorer.html").as_uri()
         html = (folder / "explorer.html").read_text(encoding="utf-8")
         text = html.partition('id="data">')[2].partition("</script>")[0]
         content = json.loads(text)

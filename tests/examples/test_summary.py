@@ -1,0 +1,105 @@
+"""The last lines of a program: an address that opens, and a command that can be pasted."""
+
+import shlex
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import translate
+from translation import summary
+
+ROOT = Path(translate.__file__).parents[1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A trained run, in a folder whose name must be quoted, below the current folder."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("it's 練習", "a & b")
+    tiny = ["--epochs", "1", "--vocabulary", "80", "--batch-tokens", "64"]
+    assert translate.main(["train", "--run", str(path), *files, *tiny]) == 0
+    return path
+
+
+def pasted(command: str) -> list[str]:
+    """Return the arguments that a shell makes of a command that is a script of its own."""
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=True)
+    return done.stdout.decode().split("\n")[:-1]
+
+
+def test_an_evaluation_ends_with_a_score_an_address_and_a_command_that_works_when_pasted(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capsys.readouterr()
+    python = tmp_path / "my bin" / "python"  # prints its arguments, a line for each
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n", encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    page = folder / "explorer.html"
+    before = page.read_bytes()
+    page.unlink()  # as in a run of an earlier version
+    assert translate.main(["evaluate", "--run", str(folder), "--summary"]) == 0
+    captured = capsys.readouterr()
+    scores, _, lines = captured.out.partition("\n\n")
+    *_, score, address, command = lines.splitlines()
+    bleu = scores.splitlines()[1].split()[1]
+    assert score == f"BLEU {bleu} on 1 test sentences"
+    assert address.isascii()
+    assert Path(unquote(urlsplit(address).path)) == page.resolve()
+    assert page.read_bytes() == before
+    assert command.startswith("'my bin/python' ")
+    program, *arguments = pasted(command)
+    assert Path(program) == ROOT / "examples" / "translate.py"
+    assert translate.main(arguments) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: not opened.append(url))  # type: ignore[func-returns-value]
+    assert translate.main(["explore", "--run", str(folder), "--open"]) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == f"Without --sentence, a test sentence of {folder} is translated:"
+    assert opened == [last] == [address]
+    assert page.read_bytes() == before
+
+    def fail(url: str) -> bool:
+        raise webbrowser.Error("could not locate runnable browser")
+
+    for missing in (fail, lambda url: False):
+        monkeypatch.setattr(webbrowser, "open", missing)
+        assert translate.main(["explore", "--run", str(folder), "--open"]) == 0
+        *_, line, last = capsys.readouterr().out.splitlines()
+        assert "o browser could be opened" in line
+        assert last == address
+
+
+def test_programs_and_folders_are_named_as_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "executable", str(ROOT / ".venv" / "bin" / "python"))
+    command = summary.translating_command(Path("runs/demo"), "-1 度です。")
+    assert command == (
+        ".venv/bin/python examples/translate.py translate --run runs/demo -- '-1 度です。'"
+    )
+    monkeypatch.chdir(tmp_path)
+    program = shlex.split(summary.translating_command(Path("runs/demo"), "犬"))[1]
+    assert program == str(ROOT / "examples" / "translate.py")
+    active = tmp_path / "python"
+    active.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(active))
+    assert summary.python() == "python"  # the environment is active
+
+
+def test_make_demo_ends_with_the_summary_of_its_run() -> None:
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2]
+    *_, last = recipe.partition("\n\n")[0].splitlines()
+    assert last.endswith("examples/translate.py evaluate --run runs/demo --summary")
