@@ -22,11 +22,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from common.terminal import cells, colour, width
+from common.terminal import cells, colour, width, wrap
 
 INTERVAL = 0.1  # seconds between two drawings of the bar
 RECENT = 60.0  # seconds in which a measurement of the speed loses most of its weight
 SHORTEST, LONGEST = 10, 40  # columns of the bar itself
+INDENT, LINES = "       ", 3  # of a sample, and the most lines that each of its texts takes
 OUTPUT = "output"
 """The label of the line of a sample that is printed after every validation."""
 
@@ -282,12 +283,17 @@ class Display:
         print(self._table.format(row, is_best=is_best), flush=True)
 
     def _print_sample(self, sample: Sample) -> None:
-        indent = "       "
         labels = max((len(label) for label, _ in sample), default=0)
+        room = width(sys.stdout) - 1 - len(f"{INDENT}{'':{labels}}  ")
         for label, text in sample:
             if label == OUTPUT or not self._is_sampled:
-                line = f"{indent}{label.ljust(labels)}  {' '.join(text.split())}"
-                print(cut(line, width(sys.stdout) - 1), flush=True)
+                lines = wrap(" ".join(text.split()), room)
+                if len(lines) > LINES:
+                    lines[LINES - 1 :] = [f"{lines[LINES - 1]} {lines[LINES]}"]  # too long: cut
+                for line in lines:
+                    print(f"{INDENT}{label:{labels}}  {cut(line, room)}".rstrip())
+                    label = ""
+        sys.stdout.flush()
         self._is_sampled = self._is_sampled or bool(sample)
 
 

@@ -227,7 +227,6 @@ class Training(Generic[Model, Batch]):
             self.display.update(targets, status)
             if progress.step % 100 == 0:
                 self._sum_loss(loss)
-                self.display.note_loss(progress.loss / progress.targets)
             if report_steps is not None and progress.step % report_steps == 0:
                 break
             is_within = progress.batches < len(batches)  # the end of an epoch is saved anyway
@@ -259,6 +258,8 @@ class Training(Generic[Model, Batch]):
         total = self.processes.all_reduce_sum(loss.clone())
         self.progress.loss = self._check_finite(float(total))
         loss.copy_(total if self.processes.is_first else torch.zeros_like(total))
+        if self.progress.targets:
+            self.display.note_loss(self.progress.loss / self.progress.targets)
 
     def _check_finite(self, loss: float) -> float:
         if not math.isfinite(loss):

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import random
+import re
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -180,16 +181,25 @@ def test_only_the_first_of_several_processes_shows_anything() -> None:
     assert screen.raw == ""
 
 
-def test_a_long_sample_is_cut_to_the_width_of_the_terminal() -> None:
+def test_a_long_sample_is_broken_into_a_few_lines_of_the_terminal() -> None:
     figures = {"validation_loss": 1.0}
     row = {"epoch": 1, "step": 1, "train_loss": 1.0, "minutes": 0.1, **figures}
-    sample = [("source", "犬と猫。" * 30), (OUTPUT, "a dog\nand a cat " * 20)]
+    sample = [
+        ("source", "犬と猫。" * 30),
+        ("prompt", "a dog\nand a cat " * 5),
+        (OUTPUT, "cat " * 99),
+    ]
     with terminal(60) as screen, Display("", "tokens", by_steps=True) as display:
         display.report(row, figures, speed=1.0, is_best=False, sample=sample)
-    source, output = screen.lines[3:5]
-    assert source.endswith("...")
-    assert "a dog and a cat a dog" in output
-    assert 55 < cells(source) < 60 > cells(output)
+    source, *prompt, first, second, third, _ = screen.lines[3:]
+    assert source.endswith("。...")
+    assert " ".join(prompt).split() == ["prompt", *("a dog and a cat " * 5).split()]
+    assert [line.split()[0] for line in (first, second, third)] == ["output", "cat", "cat"]
+    assert third.endswith("...")
+    assert not first.endswith("...")
+    starts = {re.search(r"\b(a|and|dog|cat)\b|犬", line).start() for line in screen.lines[3:-1]}  # type: ignore[union-attr]
+    assert starts == {15}
+    assert all(cells(line) < 60 for line in screen.lines)
 
 
 def test_the_time_left_is_that_of_the_whole_plan_and_does_not_jump() -> None:
