@@ -283,7 +283,9 @@ class Training(Generic[Model, Batch]):
         else:
             place = f"step {progress.step:,} of {config.steps or 1:,}"
         come = epochs if config.report_steps is None else progress.step / config.report_steps
-        validations = math.ceil(come * (1.0 - done) / done - 1e-6) if done else 0
+        validations = 0
+        if 0.0 < done < 1.0:  # those of the whole plan without those that are done
+            validations = math.ceil(come / done - 1e-6) - math.floor(come + 1e-6)
         return Status(done, place, validations, planned)
 
     # After each validation

@@ -149,7 +149,7 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
         draw_attention(trained, pairs[0].source, written[-1], search=search)
         written.append(page_of(run))
         explore(model, source, target, example_sentence(corpus), written[-1], search=search)
-    print("Written:", ", ".join(map(str, written)))
+    print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))
 
 
 def page_of(run: Run[Config]) -> Path:
@@ -341,7 +341,8 @@ def explore_command(options: argparse.Namespace) -> None:
     address = file_address(page)
     is_missed = options.open and not open_in_browser(address)
     if options.sentence is None:
-        print(f"Without --sentence, a test sentence of {run.folder} is translated:")
+        note = f"Without --sentence, a test sentence of {run.folder} is translated:"
+        print(fit(note, sys.stdout))
     print(f"{title}\nWritten: {page}")
     if is_missed:
         print("No browser could be opened; open this address in one:")

@@ -82,7 +82,8 @@ def test_a_training_shows_one_line_of_progress_below_its_table_and_changes_no_bi
         names = ("train_loss", "validation_loss", "validation_bleu", "minutes")
         assert numbers == pytest.approx([metrics[name] for name in names], abs=0.06)
     assert ("training loss" if columns == 80 else "train ") in header
-    assert "\033[32m" in screen.raw
+    assert "[\033[32m=" in screen.raw  # the bar
+    assert re.search(r"\033\[32m +\d+\.\d\033", screen.raw)  # the score
 
     assert percents(screen) == sorted(percents(screen))
     assert percents(screen)[0] == 0
@@ -122,8 +123,19 @@ def test_the_bar_counts_as_the_plan_does(tmp_path: Path) -> None:
         assert any(f"  {place}  loss " in bar for bar in screen.bars)
         assert percents(screen) == sorted(percents(screen))
         assert "\033" not in screen.raw
+        assert ("-:--" in screen.bars[0]) == (plan.minutes is None)  # a plan in minutes is known
         if plan.report_steps:
             assert [line.split()[0] for line in screen.lines if "*" in line] == ["5", "9"]
+
+
+def test_the_validations_to_come_are_counted(tmp_path: Path) -> None:
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=3))
+    counted = [training._status(epochs, 0.0).validations for epochs in (0.5, 1.0, 1.5, 2.9, 3.0)]
+    assert counted == [3, 2, 2, 1, 0]
+    training.config = replace(SETTINGS, epochs=None, steps=9, report_steps=5)  # after 5 and 9
+    for step, validations in ((1, 2), (4, 2), (5, 1), (8, 1), (9, 0)):
+        training.progress.step = step
+        assert training._status(0.0, 0.0).validations == validations
 
 
 def test_a_pipe_receives_one_line_for_each_epoch_and_no_sample_is_computed(
