@@ -55,7 +55,6 @@ window.addEventListener("popstate", () => { readAddress(); render(true); });
 
 fillRadioGroup($("views"), Object.values(views).map(view => view.name), i => {
   select({view: Object.keys(views)[i]});
-  render(true);
 });
 fillRadioGroup($("attentions"), attentions.map(attention => attention.name), i => select({attention: i}));
 readAddress();

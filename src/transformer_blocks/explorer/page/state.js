@@ -76,6 +76,7 @@ function updateAddress(record) {
 // Change the selection. With `record`, "back" undoes the change.
 function select(change, {record = true} = {}) {
   const isNew = change.attention !== undefined && change.attention !== state.attention;
+  const isOther = change.view !== undefined && change.view !== state.view;
   if (change.head !== undefined && change.heads === undefined) change = {...change, heads: [change.head]};
   Object.assign(state, change);
   const attention = attentions[state.attention];
@@ -88,7 +89,7 @@ function select(change, {record = true} = {}) {
   state.head = Math.min(state.head, columnsOf(attention) - 1);
   state.row = Math.min(state.row, attention.rows - 1);
   state.column = Math.min(state.column, attention.columns - 1);
-  render(isNew);
+  render(isNew || isOther);
   updateAddress(record);
 }
 
