@@ -94,10 +94,15 @@ class Opened:
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 
+    def choose_head(self, layer: int, column: int) -> None:
+        """Choose from the lists; after the heads come the mean and rollout."""
+        self.page.select_option("#layer", value=str(layer - 1))
+        self.page.select_option("#column", value=str(column - 1))
+
     def numbers(self) -> Any:
         """Read the table of the selected head as numbers from 0 to 1."""
         if not self.page.evaluate("document.getElementById('weights').open"):
-            self.page.click("summary")
+            self.page.click("#weights summary")
             self.page.wait_for_selector("#table td")
         cells = self.page.eval_on_selector_all("#table td", "cells => cells.map(c => c.innerText)")
         columns = len(self.page.query_selector_all("#table thead th")) - 1

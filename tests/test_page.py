@@ -59,7 +59,7 @@ def test_the_table_has_the_weights_of_all_maps(opened: Opened) -> None:
     opened.go("#v=map")
     for number, maps in enumerate(opened.explorer.maps):
         opened.page.click(f"#attentions button:nth-child({number + 1})")
-        opened.page.click('#grid button[aria-label="layer 2, head 3"]')
+        opened.choose_head(2, 3)
         np.testing.assert_allclose(opened.numbers(), maps.weights[1, 2], rtol=0, atol=1e-3)
         assert opened.text("#name") == f"{maps.name}, layer 2, head 3"
 
@@ -69,13 +69,13 @@ def test_mean_and_rollout_follow_their_definitions(opened: Opened) -> None:
     opened.go("#v=map&a=0")
     maps = opened.explorer.maps[0]
     mean = maps.weights.mean(dim=1).double()
-    opened.page.click('#grid button[aria-label="layer 2, mean"]')
+    opened.choose_head(2, 4)
     np.testing.assert_allclose(opened.numbers(), mean[1], rtol=0, atol=1e-3)
-    opened.page.click('#grid button[aria-label="layer 2, rollout"]')
+    opened.choose_head(2, 5)
     steps = (mean + torch.eye(5)) / 2
     np.testing.assert_allclose(opened.numbers(), steps[1] @ steps[0], rtol=0, atol=1e-3)
     opened.page.click("#attentions button:nth-child(3)")
-    assert opened.page.query_selector('#grid button[aria-label="layer 2, rollout"]') is None
+    assert opened.text("#column option:last-child") == "mean"
 
 
 @in_browser
@@ -100,11 +100,11 @@ def test_the_tooltip_shows_exact_percentages(opened: Opened) -> None:
 def test_everything_can_be_controlled_by_keyboard(opened: Opened) -> None:
     opened.go("#v=map&a=0&l=0&h=0")
     page = opened.page
-    page.focus("#grid [aria-selected=true]")
+    page.focus("#grid")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert opened.text("#name") == "Encoder self-attention, layer 2, head 2"
-    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "layer 2, head 2"
+    assert "selected: layer 2, head 2" in (page.get_attribute("#grid", "aria-label") or "")
     page.keyboard.press("p")
     page.keyboard.press("ArrowRight")
     assert opened.text("#compare") == "minus Encoder self-attention, layer 2, head 2"
@@ -124,10 +124,10 @@ def test_everything_can_be_controlled_by_keyboard(opened: Opened) -> None:
     assert opened.text("#attentions [aria-checked=true]") == "Encoder self-attention"
     order = []
     page.evaluate("document.activeElement.blur()")
-    for _ in range(12):
+    for _ in range(18):
         page.keyboard.press("Tab")
         order.append(page.evaluate("document.activeElement.id || document.activeElement.role"))
-    assert {"theme", "pin", "csv", "map", "gridcell"} <= set(order)
+    assert {"theme", "pin", "csv", "map", "grid", "layer", "column"} <= set(order)
 
 
 @in_browser
@@ -163,7 +163,7 @@ def test_the_address_restores_the_view(opened: Opened) -> None:
 def test_a_pinned_head_is_subtracted(opened: Opened) -> None:
     opened.go("#v=map&a=0&l=0&h=0")
     opened.page.click("#pin")
-    opened.page.click('#grid button[aria-label="layer 2, head 3"]')
+    opened.choose_head(2, 3)
     table = opened.explorer.maps[0].weights
     np.testing.assert_allclose(opened.numbers(), table[1, 2] - table[0, 0], rtol=0, atol=1e-3)
     assert opened.text("#pin") == "Unpin"
@@ -272,7 +272,7 @@ def test_a_notebook_shows_the_page_in_a_sandboxed_frame(browser: Any, tmp_path: 
     frame.locator("#views button", has_text="Map").click()
     assert frame.locator("#name").inner_text() == "Cross-attention, layer 2, mean"
     assert page.get_attribute("iframe", "sandbox") == "allow-scripts allow-downloads"
-    frame.locator('#grid button[aria-label="layer 2, head 3"]').click()
+    frame.locator("#column").select_option(value="2")
     assert frame.locator("#name").inner_text() == "Cross-attention, layer 2, head 3"
     assert messages == []
     context.close()

@@ -9,28 +9,49 @@ const make = (tag, properties = {}, ...children) => {
   return element;
 };
 
+function bytesOf(base64) {
+  const text = atob(base64), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
+
 // Bytes in base64 that were compressed by zlib.
-async function inflate(text) {
-  const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+async function inflate(base64) {
+  const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// Weights have 12 bits each: all low bytes, then all high bytes.
-async function decodeWeights(text, count) {
-  const planes = await inflate(text), weights = new Float32Array(count);
-  for (let i = 0; i < count; i++) weights[i] = (planes[i] + 256 * planes[count + i]) / data.levels;
-  return weights;
+// A function of a layer and a head whose results are kept, the latest `most` numbers of them.
+function keepLatest(make, most = 1 << 24) {
+  const kept = new Map();
+  let count = 0;
+  return (layer, head) => {
+    const key = `${layer} ${head}`;
+    if (!kept.has(key)) {
+      const made = make(layer, head);
+      kept.set(key, made);
+      count += made.length;
+      for (const [oldest, values] of kept) {
+        if (count <= most || oldest === key) break;
+        kept.delete(oldest);
+        count -= values.length;
+      }
+    }
+    return kept.get(key);
+  };
 }
 
 await Promise.all([...document.fonts].map(font => font.load()));  // a canvas does not load fonts
-const attentions = await Promise.all(data.maps.map(async attention => {
-  const {layers, heads} = attention, rows = attention.queries.length, columns = attention.keys.length;
-  const all = await decodeWeights(attention.weights, layers * heads * rows * columns);
-  const size = rows * columns;
-  const map = (layer, head) => all.subarray((layer * heads + head) * size, (layer * heads + head + 1) * size);
-  const mask = attention.mask && Uint8Array.from(atob(attention.mask), letter => letter.charCodeAt(0));
-  return {...attention, rows, columns, map, mask};
+const attentions = await Promise.all(data.maps.map(async ({weights, ...attention}) => {
+  const {layers, heads} = attention, rows = attention.queries.length, columns = attention.keys.length, size = rows * columns;
+  const planes = await inflate(weights), count = layers * heads * size;
+  // Weights have 12 bits each: all low bytes, then all high bytes.
+  const map = keepLatest((layer, head) => {
+    const start = (layer * heads + head) * size, numbers = new Float32Array(size);
+    for (let i = 0; i < size; i++) numbers[i] = (planes[start + i] + 256 * planes[count + start + i]) / data.levels;
+    return numbers;
+  });
+  return {...attention, rows, columns, map, mask: attention.mask && bytesOf(attention.mask)};
 }));
 
 function meanOf(attention, layer) {
@@ -45,12 +66,12 @@ function meanOf(attention, layer) {
 // Attention rollout: the product of (A + I) / 2 over the layers, where A is the mean of the heads.
 function rolloutOf(a, layer) {
   const attention = attentions[a], n = attention.rows;
-  const step = meanOf(attention, layer).map((x, i) => (x + (i % (n + 1) === 0 ? 1 : 0)) / 2);
+  const step = weightsOf(a, layer, attention.heads).map((x, i) => (x + (i % (n + 1) === 0 ? 1 : 0)) / 2);
   if (layer === 0) return step;
   const before = weightsOf(a, layer - 1, attention.heads + 1), product = new Float32Array(n * n);
   for (let i = 0; i < n; i++) for (let k = 0; k < n; k++) {
     const factor = step[i * n + k];
-    if (factor) for (let j = 0; j < n; j++) product[i * n + j] += factor * before[k * n + j];
+    if (factor) for (let j = 0, to = i * n, from = k * n; j < n; j++) product[to + j] += factor * before[from + j];
   }
   return product;
 }
@@ -68,6 +89,9 @@ function weightsOf(a, layer, column) {
   }
   return summaryCache.get(key);
 }
+
+// The automatic label of a head, for example "previous token": null if it has none or the page has no labels.
+const patternOf = (attention, layer, column) => attention.patterns?.[layer]?.[column] ?? null;
 
 const headName = (attention, column) => column < attention.heads ? `head ${column + 1}` : summaries(attention)[column - attention.heads];
 const nameOf = place => `${attentions[place.attention].name}, layer ${place.layer + 1}, ${headName(attentions[place.attention], place.head)}`;

@@ -50,14 +50,21 @@ document.addEventListener("keydown", event => {
   else if (event.key === "p" && state.view === "map") togglePin();
 });
 $("theme").addEventListener("click", () => setTheme(theme() === "dark" ? "light" : "dark"));
-window.addEventListener("resize", () => render(true));
+let lastWidth = innerWidth;
+window.addEventListener("resize", () => {
+  const isOnlyBar = innerWidth === lastWidth && matchMedia("(pointer: coarse)").matches;  // a phone's address bar comes and goes
+  lastWidth = innerWidth;
+  if (!isOnlyBar) render(true);
+});
 window.addEventListener("popstate", () => { readAddress(); render(true); });
 
 fillRadioGroup($("views"), Object.values(views).map(view => view.name), i => {
   select({view: Object.keys(views)[i]});
 });
 fillRadioGroup($("attentions"), attentions.map(attention => attention.name), i => select({attention: i}));
+$("attentions").hidden = attentions.length === 1;
 readAddress();
 markTheme();
 render(true);
+scrollToCell();
 document.documentElement.dataset.ready = "true";

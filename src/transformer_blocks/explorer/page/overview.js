@@ -1,51 +1,163 @@
 // Overview: a small map of every layer and head, of their mean, and of attention rollout.
 
-let thumbnails = [];
+const LARGEST_THUMBNAIL = 72;
+let overview = null;  // where the small maps are: {left, top, cellWidth, cellHeight, gap, key}
+let thumbnailsLeft = [];  // [layer, head] of the small maps that are still to be drawn
 
-function buildOverview() {
-  const attention = attentions[state.attention], grid = $("grid");
-  grid.style.gridTemplateColumns = `auto repeat(${attention.heads}, minmax(1.4rem, 1fr)) repeat(${summaries(attention).length}, minmax(2.4rem, 1fr))`;
-  thumbnails = [];
-  const top = make("div", {role: "row"}, make("span", {className: "label", role: "columnheader", textContent: "layer"}));
-  for (let head = 0; head < columnsOf(attention); head++) {
-    top.append(make("span", {className: "label", role: "columnheader", textContent: headName(attention, head).replace("head ", "")}));
-  }
-  grid.replaceChildren(top);
-  for (let layer = 0; layer < attention.layers; layer++) {
-    const row = make("div", {role: "row"}, make("span", {className: "label", role: "rowheader", textContent: `${layer + 1}`}));
-    for (let head = 0; head < columnsOf(attention); head++) {
-      const canvas = make("canvas", {width: attention.columns, height: attention.rows});
-      const button = make("button", {type: "button", role: "gridcell", tabIndex: -1}, canvas);
-      button.setAttribute("aria-label", `layer ${layer + 1}, ${headName(attention, head)}`);
-      button.addEventListener("click", () => select({layer, head}));
-      row.append(button);
-      thumbnails.push({layer, head, button, canvas});
+// The largest weight of each of `toRows` x `toColumns` equal parts of a map; of differences, the one of largest magnitude.
+function reduceByMaximum(values, columns, {row = 0, column = 0, height, width}, toRows, toColumns) {
+  const reduced = new Float32Array(toRows * toColumns), places = new Int32Array(width);
+  for (let x = 0; x < width; x++) places[x] = Math.floor(x * toColumns / width);
+  for (let y = 0; y < height; y++) {
+    const to = Math.floor(y * toRows / height) * toColumns, from = (row + y) * columns + column;
+    for (let x = 0; x < width; x++) {
+      const value = values[from + x], place = to + places[x];
+      if (Math.abs(value) > Math.abs(reduced[place])) reduced[place] = value;
     }
-    grid.append(row);
   }
+  return reduced;
 }
 
+// Small maps of all layers and heads within the width of the page, in at most about half of its height.
+function layOutOverview() {
+  const attention = attentions[state.attention], width = $("grid-frame").clientWidth, columns = columnsOf(attention);
+  const left = 24, gap = 6, cellWidth = Math.min(LARGEST_THUMBNAIL, (width - left - gap) / columns);
+  const most = innerHeight * (matchMedia("(max-width: 52rem)").matches ? .36 : .62);
+  const cellHeight = Math.min(cellWidth, Math.max(11, most / attention.layers));
+  const isNarrow = cellWidth < 46, top = isNarrow ? 50 : 22;
+  const key = JSON.stringify([state.attention, theme(), cellWidth, cellHeight, devicePixelRatio]);
+  const margin = cellHeight > 30 ? 3 : cellHeight > 15 ? 2 : 1;  // around a small map
+  return {left, top, gap, margin, cellWidth, cellHeight, isNarrow, key, width: left + gap + columns * cellWidth, height: top + attention.layers * cellHeight + 2};
+}
+const thumbnailX = head => overview.left + head * overview.cellWidth + (head >= attentions[state.attention].heads ? overview.gap : 0);
+const thumbnailY = layer => overview.top + layer * overview.cellHeight;
+
+// Draw the names of rows and columns at once, and the small maps when the browser has time.
 function drawOverview() {
-  const attention = attentions[state.attention];
-  for (const {layer, head, canvas} of thumbnails) {
-    const image = new ImageData(attention.columns, attention.rows);
-    new Uint32Array(image.data.buffer).set(coloursOf(weightsOf(state.attention, layer, head), palette().weights, Math.sqrt));
-    canvas.getContext("2d").putImageData(image, 0, 0);
+  const next = layOutOverview();
+  if (overview !== null && overview.key === next.key) return;
+  overview = next;
+  const attention = attentions[state.attention], colours = palette(), {left, top, cellWidth, cellHeight, width, height, isNarrow} = overview;
+  const scene = new Scene(width, height);
+  const everyColumn = Math.ceil(16 / cellWidth), everyRow = Math.ceil(13 / cellHeight);
+  for (let head = 0; head < columnsOf(attention); head++) {
+    const x = thumbnailX(head) + cellWidth / 2, isSummary = head >= attention.heads;
+    if (isSummary) scene.text(x, isNarrow ? top - 4 : top - 10, headName(attention, head), {size: 11, fill: colours.muted, angle: isNarrow ? -90 : 0, anchor: isNarrow ? "start" : "middle"});
+    else if (head % everyColumn === 0) scene.text(x, top - 10, String(head + 1), {size: 11, fill: colours.muted, anchor: "middle"});
   }
+  for (let layer = 0; layer < attention.layers; layer += everyRow) {
+    scene.text(left - 6, thumbnailY(layer) + cellHeight / 2, String(layer + 1), {size: 11, fill: colours.muted, anchor: "end"});
+  }
+  for (let layer = 0; layer < attention.layers; layer++) for (let head = 0; head < columnsOf(attention); head++) {
+    const margin = overview.margin - .5;
+    scene.rect(thumbnailX(head) + margin, thumbnailY(layer) + margin, cellWidth - 2 * margin, cellHeight - 2 * margin, {fill: colours.background});
+    scene.rect(thumbnailX(head) + margin, thumbnailY(layer) + margin, cellWidth - 2 * margin, cellHeight - 2 * margin, {stroke: colours.muted, opacity: .35});
+  }
+  show(scene, $("grid"));
+  const places = [];
+  for (let head = 0; head < columnsOf(attention); head++) for (let layer = 0; layer < attention.layers; layer++) places.push([layer, head]);
+  const isFirst = !thumbnailsLeft.length;
+  thumbnailsLeft = places.reverse();
+  $("grid").removeAttribute("data-drawn");
+  if (isFirst) whenIdle(drawThumbnails);
 }
 
+const whenIdle = work => window.requestIdleCallback ? requestIdleCallback(work, {timeout: 300}) : setTimeout(work, 1);
+function drawThumbnails() {
+  const until = performance.now() + 12;
+  while (thumbnailsLeft.length && performance.now() < until && state.view === "map") drawThumbnail(...thumbnailsLeft.pop());
+  if (!thumbnailsLeft.length) $("grid").dataset.drawn = "true";
+  else if (state.view === "map") whenIdle(drawThumbnails);
+  else { thumbnailsLeft = []; overview = null; }  // begun again when the view is shown again
+}
+
+function drawThumbnail(layer, head) {
+  const {rows, columns} = attentions[state.attention], scale = devicePixelRatio || 1;
+  const {margin} = overview, width = overview.cellWidth - 2 * margin, height = overview.cellHeight - 2 * margin;
+  const toRows = Math.min(rows, Math.max(1, Math.floor(height * scale))), toColumns = Math.min(columns, Math.max(1, Math.floor(width * scale)));
+  const weights = reduceByMaximum(weightsOf(state.attention, layer, head), columns, {height: rows, width: columns}, toRows, toColumns);
+  const scene = new Scene(width, height);
+  scene.cells(thumbnailX(head) + margin, thumbnailY(layer) + margin, width / toColumns, height / toRows, toRows, toColumns, coloursOf(weights, palette().weights, Math.sqrt));
+  paint(scene, $("grid").getContext("2d"));
+}
+
+// Frames around the selected and the pinned head, and their names.
 function markOverview() {
-  for (const {layer, head, button} of thumbnails) {
-    const isSelected = layer === state.layer && head === state.head;
-    button.setAttribute("aria-selected", String(isSelected));
-    button.tabIndex = isSelected ? 0 : -1;
+  const attention = attentions[state.attention];
+  for (const [id, place] of [["chosen", state], ["pinned", state.pin]]) {
+    $(id).hidden = place === null;
+    if (place === null) continue;
+    Object.assign($(id).style, {
+      left: `${thumbnailX(place.head)}px`, top: `${thumbnailY(place.layer)}px`, width: `${overview.cellWidth}px`, height: `${overview.cellHeight}px`,
+    });
   }
+  const pattern = patternOf(attention, state.layer, state.head);
+  $("pattern").hidden = pattern === null;
+  if (pattern !== null) {
+    const rule = data.rules?.[pattern];
+    $("pattern").replaceChildren(make("b", {textContent: pattern}), rule ? `: ${rule}` : "");
+  }
+  $("pinned-name").hidden = state.pin === null;
+  if (state.pin) $("pinned-name").textContent = `Pinned, in the dashed frame: layer ${state.pin.layer + 1}, ${headName(attention, state.pin.head)}`;
+  $("grid").setAttribute("aria-label", `${attention.layers} layers and ${attention.heads} heads of ${attention.name}; selected: ${placeName(attention, state.layer, state.head)}`);
+  $("layer").value = state.layer;
+  $("column").value = state.head;
+}
+function placeName(attention, layer, head) {
+  const pattern = patternOf(attention, layer, head);
+  return `layer ${layer + 1}, ${headName(attention, head)}${pattern ? `: ${pattern}` : ""}`;
 }
 
+// The two lists from which a layer and a head are chosen.
+let listedAttention = null;
+function fillSelects() {
+  const attention = attentions[state.attention];
+  if (listedAttention === attention) return;
+  listedAttention = attention;
+  const options = (count, name) => Array.from({length: count}, (_, i) => make("option", {value: i, textContent: name(i)}));
+  $("layer").replaceChildren(...options(attention.layers, i => String(i + 1)));
+  $("column").replaceChildren(...options(columnsOf(attention), i => headName(attention, i).replace("head ", "")));
+}
+
+function moveInOverview(down, right) {
+  const attention = attentions[state.attention];
+  select({layer: wrap(state.layer + down, attention.layers), head: wrap(state.head + right, columnsOf(attention))});
+}
+
+// --- Events ----------------------------------------------------------------------------------------
+
+// The layer and head nearest to a pointer.
+function thumbnailAt(event) {
+  const attention = attentions[state.attention], box = $("grid").getBoundingClientRect();
+  const nearest = (at, count, place, size) => {
+    for (let i = 0; i < count; i++) if (at < place(i) + size) return i;
+    return count - 1;
+  };
+  return {
+    layer: nearest(event.clientY - box.top, attention.layers, thumbnailY, overview.cellHeight),
+    head: nearest(event.clientX - box.left, columnsOf(attention), thumbnailX, overview.cellWidth),
+  };
+}
+
+$("grid").addEventListener("click", event => select(thumbnailAt(event)));
+$("grid").addEventListener("pointermove", event => {
+  const tip = $("grid-tip");
+  tip.hidden = event.pointerType === "touch";
+  if (tip.hidden) return;
+  const {layer, head} = thumbnailAt(event), frame = $("grid-frame");
+  tip.textContent = placeName(attentions[state.attention], layer, head);
+  tip.style.left = `${Math.max(0, Math.min(thumbnailX(head), frame.clientWidth - tip.offsetWidth))}px`;
+  tip.style.top = `${thumbnailY(layer) + overview.cellHeight + 6}px`;
+});
+$("grid").addEventListener("pointerleave", () => { $("grid-tip").hidden = true; });
 $("grid").addEventListener("keydown", event => {
-  const move = ARROWS[event.key], attention = attentions[state.attention];
+  const move = ARROWS[event.key];
   if (!move) return;
   event.preventDefault();
-  select({layer: wrap(state.layer + move[0], attention.layers), head: wrap(state.head + move[1], columnsOf(attention))});
-  thumbnails.find(each => each.layer === state.layer && each.head === state.head).button.focus();
+  moveInOverview(...move);
 });
+$("layer").addEventListener("change", event => select({layer: Number(event.target.value)}));
+$("column").addEventListener("change", event => select({head: Number(event.target.value)}));
+for (const [id, down, right] of [["layer-down", -1, 0], ["layer-up", 1, 0], ["column-down", 0, -1], ["column-up", 0, 1]]) {
+  $(id).addEventListener("click", () => moveInOverview(down, right));
+}

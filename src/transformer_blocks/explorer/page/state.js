@@ -12,6 +12,7 @@ const state = {
   column: 0,        // selected key
   isLocked: false,  // whether a pointer that moves over tokens or cells leaves the selection as it is
   pin: null,        // {attention, layer, head}: the head to which the selected one is compared
+  zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
 };
 
 // What a page shows first: of a decoder the last layer's mean cross-attention.
@@ -26,6 +27,7 @@ function setDefaults() {
   state.row = state.column = 0;
   state.isLocked = false;
   state.pin = null;
+  state.zoom = 1;
 }
 
 const clampIndex = (text, below) => Math.max(0, Math.min(below - 1, Number.parseInt(text, 10) || 0));
@@ -43,6 +45,7 @@ function readAddress() {
   state.row = clampIndex(read("q"), attention.rows);
   state.column = clampIndex(read("k"), attention.columns);
   state.isLocked = read("lock") === "1";
+  state.zoom = Math.max(1, Math.min(1000, Number.parseFloat(read("z")) || 1));
   const pin = (read("pin") ?? "").split(".");
   if (pin.length === 3) {
     const a = clampIndex(pin[0], attentions.length);
@@ -51,9 +54,9 @@ function readAddress() {
   }
 }
 
-function addressOf({view, attention, layer, head, heads, row, column, isLocked, pin}) {
+function addressOf({view, attention, layer, head, heads, row, column, isLocked, pin, zoom}) {
   return `#v=${view}&a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
-    (isLocked ? "&lock=1" : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "");
+    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? "&lock=1" : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "");
 }
 
 let addressTimer = 0, isRecorded = false;
@@ -82,6 +85,7 @@ function select(change, {record = true} = {}) {
   const attention = attentions[state.attention];
   if (isNew) {
     state.pin = null;
+    state.zoom = 1;
     if (change.head === undefined) state.head = attention.heads;  // the mean: heads of different stacks have nothing in common
     if (change.heads === undefined) state.heads = [state.head];
   }
