@@ -96,8 +96,8 @@ class Opened:
 
     def choose_head(self, layer: int, column: int) -> None:
         """Choose from the lists; after the heads come the mean and rollout."""
-        self.page.select_option("#layer", value=str(layer - 1))
-        self.page.select_option("#column", value=str(column - 1))
+        self.page.select_option("#layer", index=layer - 1)
+        self.page.select_option("#column", index=column - 1)
 
     def numbers(self) -> Any:
         """Read the table of the selected head as numbers from 0 to 1."""

@@ -272,7 +272,7 @@ def test_a_notebook_shows_the_page_in_a_sandboxed_frame(browser: Any, tmp_path: 
     frame.locator("#views button", has_text="Map").click()
     assert frame.locator("#name").inner_text() == "Cross-attention, layer 2, mean"
     assert page.get_attribute("iframe", "sandbox") == "allow-scripts allow-downloads"
-    frame.locator("#column").select_option(value="2")
+    frame.locator("#column").select_option(index=2)
     assert frame.locator("#name").inner_text() == "Cross-attention, layer 2, head 3"
     assert messages == []
     context.close()
