@@ -96,4 +96,4 @@ const patternOf = (attention, layer, column) => attention.patterns?.[layer]?.[co
 const headName = (attention, column) => column < attention.heads ? `head ${column + 1}` : summaries(attention)[column - attention.heads];
 const nameOf = place => `${attentions[place.attention].name}, layer ${place.layer + 1}, ${headName(attentions[place.attention], place.head)}`;
 const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);
-const percent = (x, sign = false) => `${sign && x > 0 ? "+" : ""}${(100 * x).toFixed(1)} %`;
+const percent = (x, sign = false) => `${sign && x >= .0005 ? "+" : ""}${(100 * x).toFixed(1).replace("-0.0", "0.0")} %`;

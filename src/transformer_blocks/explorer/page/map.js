@@ -62,10 +62,11 @@ function cut(text, room, length) {
 function layOut(width, height, largest = LARGEST_CELL) {
   const attention = attentions[state.attention];
   const longest = (tokens, length, most) => Math.ceil(Math.min(most, tokens.reduce((least, token) => Math.max(least, length(token)), 10)));
-  const left = AXIS + 10 + longest(attention.queries, rowLength, Math.min(140, width * .24));
-  const top = AXIS + 10 + longest(attention.keys, labelLength, 110);
+  const left = AXIS + 10 + longest(attention.queries, rowLength, Math.min(140, width * .2));
+  const top = AXIS + 10 + longest(attention.keys, labelLength, Math.min(110, width * .25));
   const most = Math.min(largest, (width - left - 8) / attention.columns), room = Math.max(160, height - top);
-  const fit = Math.max(Math.min(most, room / attention.rows), Math.min(most, 8));
+  const all = Math.min(most, room / attention.rows), isTall = attention.rows > 3 * attention.columns;
+  const fit = isTall ? Math.max(all, Math.min(most, 8)) : all;  // a tall map fits the width only, not to become a thread
   const plotWidth = Math.ceil(fit * attention.columns), plotHeight = Math.ceil(Math.min(Math.max(room, fit), fit * attention.rows));
   return {left, top, fit, plotWidth, plotHeight, width: left + plotWidth + 8, height: top + plotHeight + 8, cell: fit, x: 0, y: 0};
 }
@@ -164,12 +165,12 @@ function addCells(scene, {left, top, cell, x, y, plotWidth, plotHeight}, attenti
   const reduced = reduceByMaximum(values, attention.columns, {row, column, height, width}, toRows, toColumns);
   const place = [left + column * cell - x, top + row * cell - y, width * cell / toColumns, height * cell / toRows, toRows, toColumns];
   scene.cells(...place, coloursOf(reduced, colours[ramp], toUnit));
-  if (attention.mask) scene.path(hatchingOf(attention, {left, top, cell, x, y}, {row, column, height, width}), {stroke: colours.muted, opacity: .55});
+  if (attention.mask) scene.path(hatchingOf(attention, {left, top, cell, x, y}, {row, column, height, width}), {stroke: colours.muted, opacity: .5});
 }
 
 // Diagonal lines over the masked cells of a part of the map: each line is followed through the cells, and drawn where they are masked.
 function hatchingOf(attention, {left, top, cell, x, y}, {row, column, height, width}) {
-  const parts = [], gap = Math.max(5, Math.min(9, cell / 2)), fromX = column * cell, fromY = row * cell;
+  const parts = [], gap = Math.max(6, Math.min(9, cell / 2)), fromX = column * cell, fromY = row * cell;
   const toX = fromX + width * cell, toY = fromY + height * cell, step = Math.max(.25, Math.min(1, cell / 6));
   for (let sum = Math.ceil((fromX + fromY) / gap) * gap; sum < toX + toY; sum += gap) {
     const end = Math.min(toX, sum - fromY);
@@ -281,9 +282,10 @@ function drawLines() {
   const step = 22, gaps = strongest.map((column, i) => i > 0 && column > strongest[i - 1] + 1 ? 8 : 0);
   let y = 42;
   const ends = strongest.map((_, i) => y += gaps[i] + (i ? step : 0));
-  const others = attention.columns - strongest.length, bottom = y + 16;
+  const others = attention.columns - strongest.length, bottom = y + 24;
   const scene = new Scene(width, bottom + (others ? 22 : 0) + (differs ? 40 : 0));
-  const from = width * .34, to = width * .58, middle = (ends[0] + ends.at(-1)) / 2, most = differs ? shown().most : 1;
+  const from = width * .34, to = width * .56, middle = (ends[0] + ends.at(-1)) / 2;
+  const most = Math.max(1e-6, ...strongest.map(column => Math.abs(row[column])));
   const more = differs ? colours.differences.at(-1) : colours.accent, less = colours.differences[0];
   scene.text(from - 8, 12, attention.queryAxis, {fill: colours.muted, anchor: "end", weight: "bold"});
   scene.text(to + 8, 12, attention.keyAxis, {fill: colours.muted, weight: "bold"});
@@ -332,7 +334,7 @@ function describeQuery() {
   const attention = attentions[state.attention], {columns} = attention;
   const rowOf = values => values.subarray(state.row * columns, (state.row + 1) * columns);
   const weights = rowOf(weightsOf(state.attention, state.layer, state.head)), order = [...weights.keys()];
-  const best = order.filter(column => weights[column] > 0).sort((a, b) => weights[b] - weights[a]);
+  const best = order.filter(column => weights[column] > 0).sort((a, b) => weights[b] - weights[a]).filter((column, i) => i === 0 || weights[column] >= .0005);
   const attends = best.length ? `attends to ${listKeys(best, attention, weights)}` : "is fully masked";
   const sentences = [`${nameOf(state)}: “${attention.queries[state.row]}” ${attends}.`, `Selected cell: ${describe(state.row, state.column)}.`];
   if (state.pin) {
@@ -343,7 +345,7 @@ function describeQuery() {
     const pinned = `layer ${state.pin.layer + 1}, ${headName(attention, state.pin.head)}`;
     sentences.splice(1, 0, parts.length ? `Than in the pinned ${pinned}, it attends ${parts.join("; ")}.` : `The pinned ${pinned} has the same weights.`);
   }
-  $("summary").textContent = sentences.join(" ");
+  $("summary").textContent = sentences.join(" ").replaceAll(" %", "\u00a0%");
 }
 
 const MOST_TABLE_CELLS = 20000;  // a larger map has a table of the selected query only
@@ -373,7 +375,7 @@ function drawMap(isNew) {
   $("name").textContent = nameOf(state);
   $("pin").setAttribute("aria-pressed", String(Boolean(state.pin)));
   $("pin").textContent = state.pin ? "Unpin" : "Pin to compare";
-  $("compare").textContent = state.pin ? `minus ${nameOf(state.pin)}` : "";
+  $("compare").textContent = state.pin ? `minus layer ${state.pin.layer + 1}, ${headName(attention, state.pin.head)}` : "";
   $("unlock").hidden = !state.isLocked;
   $("map").setAttribute("aria-label", `${nameOf(state)}: attention weights of ${attention.rows} queries and ${attention.columns} keys`);
   if (!isNew && !isPointing && selection !== lastSelection) reveal(state.row, state.column);
