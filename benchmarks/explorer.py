@@ -102,6 +102,7 @@ def measure(browser: Any, path: Path) -> tuple[list[str], list[str]]:
         times = page.evaluate(TIME_REDRAWS, [kind, REDRAWS])
         late = statistics.quantiles(times, n=20)[-1]
         cells.append(f"{statistics.median(times):.1f} / {late:.1f} ms")
+    page.evaluate("document.getElementById('zoom-fit').click()")
     sizes = []
     for width, height in ((390, 844), (820, 1180), (1180, 860), (1440, 900)):
         page.set_viewport_size({"width": width, "height": height})

@@ -62,9 +62,13 @@ def data_of(html: str) -> dict[str, Any]:
     return content
 
 
+def rgb(colour: str) -> Any:
+    return np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+
+
 def colour(theme: Theme, part: float) -> Any:
     """Compute the colour of a weight, given as a part of the largest."""
-    ramp = np.array([[int(x[i : i + 2], 16) for i in (1, 3, 5)] for x in PALETTES[theme].weights])
+    ramp = np.array([rgb(each) for each in PALETTES[theme].weights])
     place = part * (len(ramp) - 1)
     index = min(int(place), len(ramp) - 2)
     return ramp[index] + (place - index) * (ramp[index + 1] - ramp[index])
@@ -109,15 +113,24 @@ class Opened:
         values = [float(cell.replace(" %", "").replace("\u00a0", "")) / 100 for cell in cells]
         return np.array(values).reshape(-1, columns)
 
-    def cell(self, row: int, column: int) -> Any:
-        """Crop a cell of the map, without its borders: pixels of shape (height, width, RGB)."""
-        address = self.page.evaluate("document.getElementById('map').toDataURL()")
-        image = imread(io.BytesIO(base64.b64decode(address.partition(",")[2])))
+    def selected(self) -> tuple[int, int]:
+        """Read which row and which column of the map are selected."""
+        labels = self.page.evaluate("window.explorerLayout().labels")
+        row, column = (each["index"] for each in labels if each["isSelected"])
+        return row, column
+
+    def picture(self, canvas: str) -> Any:
+        """Read what a canvas shows: pixels of shape (height, width, RGB), from 0 to 255."""
+        address = self.page.evaluate(f"document.getElementById('{canvas}').toDataURL()")
+        return 255 * imread(io.BytesIO(base64.b64decode(address.partition(",")[2])))[..., :3]
+
+    def cell(self, row: int, column: int, margin: int = 3) -> Any:
+        """Crop a cell of the map, by default without its borders."""
         box = self.page.evaluate("window.explorerLayout()")
         left, top = box["left"] + column * box["cell"], box["top"] + row * box["cell"]
-        rows = slice(math.ceil(top) + 3, math.floor(top + box["cell"]) - 3)
-        columns = slice(math.ceil(left) + 3, math.floor(left + box["cell"]) - 3)
-        return 255 * image[rows, columns, :3]
+        rows = slice(math.ceil(top) + margin, math.floor(top + box["cell"]) - margin)
+        columns = slice(math.ceil(left) + margin, math.floor(left + box["cell"]) - margin)
+        return self.picture("map")[rows, columns]
 
     def download(self, button: str) -> bytes:
         with self.page.expect_download() as info:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from tests.browser import axe, in_browser
-from tests.page import HOSTILE, SOURCE, Opened, colour, make_explorer, weights
+from tests.page import HOSTILE, SOURCE, Opened, colour, make_explorer, rgb, weights
 
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
+from transformer_blocks.explorer.style import PALETTES
 from transformer_blocks.explorer.tokens import token_labels
 
 
@@ -276,3 +277,294 @@ def test_a_notebook_shows_the_page_in_a_sandboxed_frame(browser: Any, tmp_path: 
     assert frame.locator("#name").inner_text() == "Cross-attention, layer 2, head 3"
     assert messages == []
     context.close()
+
+
+class Phone:
+    """Fingers on the map of a page, which is told of them as a phone's screen does."""
+
+    def __init__(self, page: Opened) -> None:
+        self.page = page.page
+        self.session = page.context.new_cdp_session(page.page)
+
+    def layout(self) -> Any:
+        return self.page.evaluate("window.explorerLayout()")
+
+    def place(self, row: float, column: float) -> tuple[float, float]:
+        """Compute where the middle of a cell is on the screen."""
+        return tuple(
+            self.page.evaluate(
+                """([row, column]) => {
+                    const {left, top, cell, x, y} = explorerLayout();
+                    const box = document.getElementById("map").getBoundingClientRect();
+                    return [box.left + left + (column + .5) * cell - x,
+                            box.top + top + (row + .5) * cell - y];
+                }""",
+                [row, column],
+            )
+        )
+
+    def drag(self, *fingers: tuple[tuple[float, float], tuple[float, float]]) -> None:
+        """Move fingers from one place to another in eight steps."""
+        for kind, step in [("touchStart", 0), *(("touchMove", i) for i in range(1, 9))]:
+            points = [
+                {"x": a + (c - a) * step / 8, "y": b + (d - b) * step / 8, "id": number}
+                for number, ((a, b), (c, d)) in enumerate(fingers)
+            ]
+            self.session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        self.session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def on_a_phone(browser: Any, file: Path, explorer: Explorer) -> Opened:
+    size = {"width": 390, "height": 844}
+    return Opened(browser, file, explorer, viewport=size, has_touch=True, is_mobile=True)
+
+
+def make_long_explorer() -> Explorer:
+    """Make a page with maps of 128 and of 512 tokens."""
+    torch.manual_seed(0)
+    maps = []
+    for count in (128, 512):
+        tokens = [("token", "公園", "characteristically", "a")[i % 4] for i in range(count)]
+        mask = causal_mask(count)
+        table = weights(1, 1, count, count, mask=mask)
+        maps.append(AttentionMaps(f"{count} tokens", table, tokens, mask=mask))
+    return Explorer(maps)
+
+
+@in_browser
+def test_a_tap_selects_and_back_undoes(browser: Any, tmp_path: Path) -> None:
+    opened = on_a_phone(browser, tmp_path / "page.html", make_explorer())
+    opened.go("#v=map&a=2&l=1&h=1&q=0&k=0")
+    page, phone = opened.page, Phone(opened)
+    page.locator("#map").scroll_into_view_if_needed()
+    page.touchscreen.tap(*phone.place(2, 3))
+    assert "Selected cell: sleeps → 。" in opened.text("#summary")
+    assert page.is_visible("#unlock")
+    page.wait_for_url("**q=2&k=3&lock=1*")
+    page.locator("#grid").scroll_into_view_if_needed()
+    frame = page.evaluate("document.getElementById('grid').getBoundingClientRect().toJSON()")
+    page.touchscreen.tap(frame["right"] - 20, frame["bottom"] - 3)  # below the last small map
+    assert opened.text("#name") == "Cross-attention, layer 2, mean"
+    page.wait_for_url("**h=3*")
+    page.go_back()
+    page.wait_for_url("**h=1&*")
+    assert opened.text("#name") == "Cross-attention, layer 2, head 2"
+    page.go_back()
+    page.wait_for_url("**q=0&k=0*")
+    assert "Selected cell: the → 猫" in opened.text("#summary")
+    assert not page.is_visible("#unlock")
+    opened.context.close()
+
+
+@in_browser
+def test_fingers_pinch_and_pan_the_map_or_scroll_the_page(browser: Any, tmp_path: Path) -> None:
+    opened = on_a_phone(browser, tmp_path / "page.html", make_long_explorer())
+    opened.go("#v=map&a=0")
+    page, phone = opened.page, Phone(opened)
+    page.locator("#map").scroll_into_view_if_needed()
+    (x, y), before = phone.place(64, 64), page.evaluate("scrollY")
+    phone.drag(((x, y), (x, y + 80)))  # the map shows all: the page scrolls
+    page.wait_for_function("before => scrollY < before - 20", arg=before)
+    page.wait_for_timeout(200)  # until it has come to rest
+    assert phone.layout()["cell"] == phone.layout()["fit"]
+    x, y = phone.place(64, 64)
+    phone.drag(((x - 20, y), (x - 80, y)), ((x + 20, y), (x + 80, y)))
+    pinched = phone.layout()
+    assert pinched["cell"] == pytest.approx(4 * pinched["fit"], rel=0.1)
+    assert phone.place(64, 64) == pytest.approx((x, y), abs=8)  # what is between the fingers stays
+    before = page.evaluate("scrollY")
+    phone.drag(((x, y), (x - 50, y - 60)))
+    panned = phone.layout()
+    assert (panned["x"] - pinched["x"], panned["y"] - pinched["y"]) == pytest.approx(
+        (50, 60), abs=1
+    )
+    assert page.evaluate("scrollY") == before
+    page.wait_for_timeout(500)  # Chromium takes a tap soon after a fast drag as its end
+    page.tap("#zoom-fit")
+    assert phone.layout()["cell"] == pinched["fit"]
+    assert "lock=1" not in page.url  # neither pinch nor drag selects
+    x, y = phone.place(40, 20)
+    page.touchscreen.tap(x, y)
+    row, column = opened.selected()
+    reach = 12 / pinched["fit"] + 1
+    table = opened.explorer.maps[0].weights[0, 0]
+    near = table[int(40 - reach) : int(41 + reach), int(20 - reach) : int(21 + reach)]
+    assert abs(row - 40) <= reach
+    assert abs(column - 20) <= reach
+    assert table[row, column] >= near.flatten().quantile(0.9)  # a fingertip finds what is large
+    opened.context.close()
+
+
+@in_browser
+def test_a_mouse_drags_and_zooms_and_leaves_no_history(browser: Any, tmp_path: Path) -> None:
+    opened = Opened(browser, tmp_path / "page.html", make_long_explorer())
+    opened.go("#v=map&a=0")
+    page, phone = opened.page, Phone(opened)
+    entries = page.evaluate("history.length")
+    x, y = phone.place(50, 30)
+    page.mouse.move(x, y)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    page.wait_for_function("explorerLayout().cell > 2 * explorerLayout().fit")
+    assert phone.place(50, 30) == pytest.approx((x, y), abs=1.5)
+    before = phone.layout()
+    page.mouse.down()
+    page.mouse.move(x - 40, y - 30, steps=4)
+    page.mouse.up()
+    after = phone.layout()
+    assert (after["x"] - before["x"], after["y"] - before["y"]) == pytest.approx((40, 30), abs=1)
+    page.mouse.move(*phone.place(60, 41))
+    page.wait_for_url("**q=60&k=41*")  # what a pointer is over is selected ...
+    assert not page.is_visible("#unlock")
+    assert page.evaluate("history.length") == entries  # ... and is no step that "back" undoes
+    page.mouse.click(*phone.place(61, 42))
+    page.mouse.move(*phone.place(64, 44))
+    page.wait_for_url("**q=61&k=42&*lock=1*")
+    page.keyboard.press("Escape")
+    page.mouse.move(*phone.place(65, 44))
+    page.wait_for_url("**q=65&k=44*")
+    assert "lock=1" not in page.url
+    opened.context.close()
+
+
+@in_browser
+def test_the_theme_is_kept_and_set_before_the_first_paint(browser: Any, tmp_path: Path) -> None:
+    opened = Opened(browser, tmp_path / "page.html", make_explorer(), color_scheme="light")
+    assert opened.page.get_attribute("#theme", "aria-pressed") == "false"
+    opened.page.click("#theme")
+    opened.page.add_init_script(
+        "requestAnimationFrame(() => window.first = document.documentElement.dataset.theme)"
+    )
+    opened.go()
+    assert opened.page.evaluate("window.first") == "dark"
+    assert opened.page.get_attribute("#theme", "aria-pressed") == "true"
+    opened.context.close()
+
+
+@in_browser
+def test_long_maps_have_labels_without_overlap_and_links_that_are_in_view(
+    browser: Any, tmp_path: Path
+) -> None:
+    size = {"width": 1180, "height": 860}
+    opened = Opened(browser, tmp_path / "page.html", make_long_explorer(), viewport=size)
+    page, phone = opened.page, Phone(opened)
+    for width, height in ((1180, 860), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        for number, zoom in ((0, 1), (0, 6), (1, 1), (1, 30)):
+            opened.go(f"#v=map&a={number}&q=100&k=90&z={zoom}")
+            x, y = phone.place(100, 90)
+            assert 0 < x < width
+            assert 0 < y < height
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            layout = phone.layout()
+            labels = layout["labels"]
+            chosen = {each["axis"]: each["index"] for each in labels if each["isSelected"]}
+            assert chosen == {"row": 100, "column": 90}
+            assert len(labels) >= 12
+            boxes = [(b["x"], b["y"], b["x"] + b["width"], b["y"] + b["height"]) for b in labels]
+            for i, (left, top, right, bottom) in enumerate(boxes):
+                assert left >= 0
+                assert top >= 0
+                assert not any(
+                    left < c and right > a and top < d and bottom > b for a, b, c, d in boxes[:i]
+                )
+            if width == 1180 and number == 0:
+                assert page.evaluate("document.documentElement.scrollHeight") <= 2 * height
+            top, right = int(layout["top"]), int(layout["left"] + layout["plotWidth"])
+            corner = opened.picture("map")[top + 3 : top + 27, right - 27 : right - 3]  # masked
+            assert corner.std(axis=(0, 1)).max() > 5
+    opened.context.close()
+
+
+@in_browser
+@pytest.mark.parametrize("width", [390, 820, 1180, 1440])
+def test_an_overview_of_24_layers_and_16_heads_fits(
+    browser: Any, tmp_path: Path, width: int
+) -> None:
+    torch.manual_seed(0)
+    explorer = Explorer([AttentionMaps("Self-attention", weights(24, 16, 3, 3), ["a", "b", "c"])])
+    size = {"width": width, "height": 860}
+    is_touched = width < 1000
+    opened = Opened(browser, tmp_path / "page.html", explorer, viewport=size, has_touch=is_touched)
+    opened.go("#v=map&l=22&h=17&q=0&k=0&pin=0.1.2&lock=1")
+    page = opened.page
+    page.wait_for_selector("#grid[data-drawn]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    boxes = {
+        name: page.evaluate(f"document.getElementById('{name}').getBoundingClientRect().toJSON()")
+        for name in ("grid", "chosen", "pinned", "overview")
+    }
+    assert boxes["overview"]["left"] <= boxes["grid"]["left"]
+    assert boxes["grid"]["right"] <= boxes["overview"]["right"]
+    for name in ("chosen", "pinned"):
+        assert boxes["grid"]["left"] < boxes[name]["left"]
+        assert boxes[name]["right"] <= boxes["grid"]["right"] + 1
+        assert boxes[name]["bottom"] <= boxes["grid"]["bottom"] + 1
+        assert min(boxes[name]["width"], boxes[name]["height"]) >= 11
+    assert opened.text("#column option:checked") == "rollout"
+    assert "layer 2, head 3" in opened.text("#pinned-name")
+    if is_touched:
+        small = page.eval_on_selector_all(
+            "button, select, summary",
+            """elements => elements.filter(each => each.checkVisibility()).filter(each => {
+                const {width, height} = each.getBoundingClientRect();
+                return width < 44 || height < 44;
+            }).map(each => each.outerHTML)""",
+        )
+        assert small == []
+    height = page.evaluate("document.querySelector('header').offsetHeight")
+    assert height < 860 / 3
+    opened.context.close()
+
+
+@in_browser
+def test_the_overview_shows_the_square_roots_of_the_weights(browser: Any, tmp_path: Path) -> None:
+    explorer = make_explorer()
+    opened = Opened(browser, tmp_path / "page.html", explorer)
+    opened.go("#v=map&a=0&l=1&h=2")
+    opened.page.wait_for_selector("#grid[data-drawn]")
+    image = opened.picture("grid")
+    chosen, grid = opened.page.evaluate(
+        "['chosen', 'grid'].map(id => document.getElementById(id).getBoundingClientRect().toJSON())"
+    )
+    table = explorer.maps[0].weights[1, 2]
+    for row, column in ((0, 0), (2, 3), (4, 1)):
+        x = chosen["left"] - grid["left"] + 3 + (column + 0.5) / 5 * (chosen["width"] - 6)
+        y = chosen["top"] - grid["top"] + 3 + (row + 0.5) / 5 * (chosen["height"] - 6)
+        expected = colour("light", float(table[row, column]) ** 0.5)
+        np.testing.assert_allclose(image[int(y), int(x)], expected, atol=2)
+    opened.context.close()
+
+
+@in_browser
+def test_a_pinned_head_is_marked_and_compared_in_words_and_lines(opened: Opened) -> None:
+    for pin in ("", "&pin=0.0.1"):
+        opened.go(f"#v=map&a=0&l=1&h=2&q=1&k=3{pin}")
+        lines = opened.picture("lines")[:, 120:170].reshape(-1, 3)  # between the tokens
+        red, blue = (lines[:, [0, 2]] @ [[1, -1], [-1, 1]]).max(axis=0)
+        assert red > 40
+        assert (blue > 40) == bool(pin)
+    tables = opened.explorer.maps[0].weights
+    difference = tables[1, 2, 1] - tables[0, 1, 1]
+    labels = [label.text for label in token_labels(SOURCE)]
+    summary = opened.text("#summary")
+    assert f"it attends more to “{labels[int(difference.argmax())]}” +" in summary
+    assert f"less to “{labels[int(difference.argmin())]}” -" in summary
+    assert opened.page.is_visible("#pinned")
+    assert opened.text("#pinned-name").endswith("layer 1, head 2")
+
+
+@in_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_selection_has_a_dark_and_a_light_stroke(
+    browser: Any, tmp_path: Path, theme: Any
+) -> None:
+    opened = Opened(browser, tmp_path / "page.html", make_explorer(), color_scheme=theme)
+    colours = PALETTES[theme]
+    for row, column in ((0, 1), (1, 1), (3, 2)):
+        opened.go(f"#v=map&a=0&l=1&h=2&q={row}&k={column}")
+        edge = opened.cell(row, column, margin=-3)[:, 15]  # pixels from above the cell to below it
+        for stroke in (colours.text, colours.background):
+            assert (abs(edge - rgb(stroke)).max(axis=1) < 30).any()
+    opened.context.close()

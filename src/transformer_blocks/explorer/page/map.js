@@ -12,7 +12,7 @@ views.map = {
   draw: drawMap,
   scene: mapScene,
   legend: () => ({kind: "bar", ramp: shown().ramp, most: shown().most, differs: shown().differs}),
-  caption: () => `${shownName()}: each row is a token whose query attends to the tokens of the columns.`,
+  caption: () => shownName(),
 };
 
 // What is shown: values with their colours, from 0 (or minus `most`) to `most`, the largest.
