@@ -95,6 +95,16 @@ class Opened:
         self.page.goto(self.address + place)
         self.page.wait_for_selector("html[data-ready]")
 
+    def show(self, place: str) -> None:
+        """Go to another place of the opened page, as a link within it does."""
+        self.page.evaluate(
+            """place => new Promise(resolve => {
+                addEventListener("popstate", resolve, {once: true});
+                location.hash = place;
+            })""",
+            place,
+        )
+
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 

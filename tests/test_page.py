@@ -208,8 +208,7 @@ def test_hostile_tokens_are_shown_as_text_and_never_executed(browser: Any, tmp_p
 
 
 @in_browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1300])
+@pytest.mark.parametrize(("theme", "width"), [("light", 360), ("dark", 1300), ("dark", 820)])
 def test_the_page_is_accessible_and_nothing_overflows(
     browser: Any, tmp_path: Path, theme: Any, width: int
 ) -> None:
@@ -221,15 +220,17 @@ def test_the_page_is_accessible_and_nothing_overflows(
         color_scheme=theme,
         viewport={"width": width, "height": 900},
     )
-    page.go("#v=map")
-    page.numbers()
     page.page.evaluate(rules)
-    result = page.page.evaluate("axe.run()")
-    problems = [
-        (each["id"], [node["html"] for node in each["nodes"]]) for each in result["violations"]
-    ]
-    assert problems == []
-    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    for place in ("#v=map&l=1&h=1&q=1&k=2&lock=1&pin=2.0.0", "#v=story"):
+        page.show(place)
+        if "map" in place:
+            page.numbers()
+        result = page.page.evaluate("axe.run()")
+        problems = [
+            (each["id"], [node["html"] for node in each["nodes"]]) for each in result["violations"]
+        ]
+        assert problems == []
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= width
     page.context.close()
 
 
@@ -449,13 +450,18 @@ def test_long_maps_have_labels_without_overlap_and_links_that_are_in_view(
     size = {"width": 1180, "height": 860}
     opened = Opened(browser, tmp_path / "page.html", make_long_explorer(), viewport=size)
     page, phone = opened.page, Phone(opened)
+    opened.go("#v=map&a=1&q=0&k=0")
     for width, height in ((1180, 860), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         for number, zoom in ((0, 1), (0, 6), (1, 1), (1, 30)):
-            opened.go(f"#v=map&a={number}&q=100&k=90&z={zoom}")
-            x, y = phone.place(100, 90)
-            assert 0 < x < width
-            assert 0 < y < height
+            place = f"#v=map&a={number}&q=100&k=90&z={zoom}"
+            if zoom > 1:
+                opened.go(place)
+                x, y = phone.place(100, 90)
+                assert 0 < x < width
+                assert 0 < y < height
+            else:
+                opened.show(place)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             layout = phone.layout()
             labels = layout["labels"]
@@ -478,33 +484,30 @@ def test_long_maps_have_labels_without_overlap_and_links_that_are_in_view(
 
 
 @in_browser
-@pytest.mark.parametrize("width", [390, 820, 1180, 1440])
-def test_an_overview_of_24_layers_and_16_heads_fits(
-    browser: Any, tmp_path: Path, width: int
-) -> None:
+def test_an_overview_of_24_layers_and_16_heads_fits(browser: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     explorer = Explorer([AttentionMaps("Self-attention", weights(24, 16, 3, 3), ["a", "b", "c"])])
-    size = {"width": width, "height": 860}
-    is_touched = width < 1000
-    opened = Opened(browser, tmp_path / "page.html", explorer, viewport=size, has_touch=is_touched)
+    opened = Opened(browser, tmp_path / "page.html", explorer, has_touch=True)
     opened.go("#v=map&l=22&h=17&q=0&k=0&pin=0.1.2&lock=1")
     page = opened.page
-    page.wait_for_selector("#grid[data-drawn]")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    boxes = {
-        name: page.evaluate(f"document.getElementById('{name}').getBoundingClientRect().toJSON()")
-        for name in ("grid", "chosen", "pinned", "overview")
-    }
-    assert boxes["overview"]["left"] <= boxes["grid"]["left"]
-    assert boxes["grid"]["right"] <= boxes["overview"]["right"]
-    for name in ("chosen", "pinned"):
-        assert boxes["grid"]["left"] < boxes[name]["left"]
-        assert boxes[name]["right"] <= boxes["grid"]["right"] + 1
-        assert boxes[name]["bottom"] <= boxes["grid"]["bottom"] + 1
-        assert min(boxes[name]["width"], boxes[name]["height"]) >= 11
     assert opened.text("#column option:checked") == "rollout"
     assert "layer 2, head 3" in opened.text("#pinned-name")
-    if is_touched:
+    for width in (390, 820, 1180, 1440):
+        page.set_viewport_size({"width": width, "height": 860})
+        page.wait_for_selector("#grid[data-drawn]")
+        page.evaluate("new Promise(requestAnimationFrame)")  # after the event of the new size
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        overview, grid, chosen, pinned = page.evaluate(
+            """["overview", "grid", "chosen", "pinned"].map(
+                id => document.getElementById(id).getBoundingClientRect().toJSON())"""
+        )
+        assert overview["left"] <= grid["left"]
+        assert grid["right"] <= overview["right"]
+        for frame in (chosen, pinned):
+            assert grid["left"] < frame["left"]
+            assert frame["right"] <= grid["right"] + 1
+            assert frame["bottom"] <= grid["bottom"] + 1
+            assert min(frame["width"], frame["height"]) >= 11
         small = page.eval_on_selector_all(
             "button, select, summary",
             """elements => elements.filter(each => each.checkVisibility()).filter(each => {
@@ -513,8 +516,7 @@ def test_an_overview_of_24_layers_and_16_heads_fits(
             }).map(each => each.outerHTML)""",
         )
         assert small == []
-    height = page.evaluate("document.querySelector('header').offsetHeight")
-    assert height < 860 / 3
+        assert page.evaluate("document.querySelector('header').offsetHeight") < 860 / 3
     opened.context.close()
 
 
@@ -556,15 +558,13 @@ def test_a_pinned_head_is_marked_and_compared_in_words_and_lines(opened: Opened)
 
 
 @in_browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_selection_has_a_dark_and_a_light_stroke(
-    browser: Any, tmp_path: Path, theme: Any
-) -> None:
-    opened = Opened(browser, tmp_path / "page.html", make_explorer(), color_scheme=theme)
-    colours = PALETTES[theme]
-    for row, column in ((0, 1), (1, 1), (3, 2)):
-        opened.go(f"#v=map&a=0&l=1&h=2&q={row}&k={column}")
-        edge = opened.cell(row, column, margin=-3)[:, 15]  # pixels from above the cell to below it
-        for stroke in (colours.text, colours.background):
-            assert (abs(edge - rgb(stroke)).max(axis=1) < 30).any()
-    opened.context.close()
+def test_the_selection_has_a_dark_and_a_light_stroke(opened: Opened) -> None:
+    opened.go("#v=map&a=0&l=1&h=2")
+    for theme in ("light", "dark"):
+        assert opened.page.get_attribute("html", "data-theme") == theme
+        for row, column in ((0, 1), (1, 1), (3, 2)):
+            opened.show(f"#v=map&a=0&l=1&h=2&q={row}&k={column}")
+            edge = opened.cell(row, column, margin=-3)[:, 15]  # from above the cell to below it
+            for stroke in (PALETTES[theme].text, PALETTES[theme].background):
+                assert (abs(edge - rgb(stroke)).max(axis=1) < 30).any()
+        opened.page.click("#theme")
