@@ -1,10 +1,733 @@
-// Story: the source above, the output below, and lines between them for all tokens at once.
+// Story: the keys above, the queries below, and ribbons between them for all tokens at once.
 
 views.story = {
   name: "Story",
   sections: ["story"],
-  lead: () => "Each line is an attention weight: the thicker, the more the token below attends to the token above.",
-  measure() {},
-  draw(isNew) {},
-  scene: (colours) => new Scene(100, 100),
+  lead: storyLead,
+  measure: measureStory,
+  draw: drawStory,
+  scene: storyScene,
+  legend: storyLegend,
+  caption: storyCaption,
 };
+
+const story = {
+  layout: null,         // places of the tokens, see layOutStory
+  pointed: null,        // {side, index}: the token under the pointer or with the keyboard's focus
+  lockedSide: "queries",
+  step: null,           // decoding step that is shown; null: the whole output
+  isPlaying: false,
+  timer: 0,
+  frame: 0,
+  built: "",            // what the buttons were made for
+  painted: "",          // what the ribbons of all tokens were painted for
+  drawn: {all: 0, one: 0},  // ribbons in the last drawings
+};
+window.explorerStory = () => ({...story, shows: shownToken()});  // for scripts that control the page
+
+const OTHER = {queries: "keys", keys: "queries"};
+const MANY = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
+const RIBBON = 24;  // width of a ribbon whose weight is 1
+const PERCENT_ROOM = 15;  // height of the percentages above the keys and below the queries
+const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const isCoarse = () => matchMedia("(pointer: coarse)").matches;
+
+const storyAttention = () => attentions[state.attention];
+const tokensOf = (attention, side) => side === "keys" ? attention.keys : attention.queries;
+const nameToken = text => text === "" ? "the empty token" : `“${text}”`;
+const round = weight => weight > 0 && weight < .005 ? "<1 %" : `${Math.round(100 * weight)} %`;
+
+// The columns of the overview that are drawn, in their order.
+const storyColumns = () => state.heads.length ? [...state.heads].sort((a, b) => a - b) : [state.head];
+const isSummary = () => { const columns = storyColumns(); return columns.length === 1 && columns[0] >= storyAttention().heads; };
+
+// The mean weights of the shown columns, which shade tokens and give percentages.
+function storyWeights() {
+  const columns = storyColumns();
+  if (columns.length === 1) return weightsOf(state.attention, state.layer, columns[0]);
+  const key = `${state.attention} ${state.layer} ${columns.join()}`;
+  if (storyWeights.key !== key) {
+    const mean = new Float32Array(storyAttention().rows * storyAttention().columns);
+    for (const column of columns) weightsOf(state.attention, state.layer, column).forEach((x, i) => { mean[i] += x / columns.length; });
+    Object.assign(storyWeights, {key, mean});
+  }
+  return storyWeights.mean;
+}
+
+// The weights between a token and every token of the other side.
+function weightsAt({side, index}, weights = storyWeights()) {
+  const {rows, columns} = storyAttention();
+  if (side === "queries") return weights.subarray(index * columns, (index + 1) * columns);
+  return Float32Array.from({length: rows}, (_, row) => weights[row * columns + index]);
+}
+
+// The token whose ribbons are shown alone, or null.
+function shownToken() {
+  if (state.isLocked) return {side: story.lockedSide, index: story.lockedSide === "queries" ? state.row : state.column};
+  if (story.pointed) return story.pointed;
+  return story.step === null ? null : {side: "queries", index: story.step};
+}
+
+// --- Places of the tokens -----------------------------------------------------------------------------
+
+// Shorten a text to a width; the whole text remains the label of its button.
+function shorten(text, size, room) {
+  if (textWidth(text, size) <= room) return text;
+  const letters = [...text];
+  let low = 0, high = letters.length;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (textWidth(letters.slice(0, middle).join("") + "…", size) <= room) low = middle;
+    else high = middle - 1;
+  }
+  return letters.slice(0, low).join("") + "…";
+}
+
+// Set one side's tokens in lines of text: subwords of one word together, words apart.
+function setLines(tokens, words, {width, size, height, isFew}) {
+  const items = tokens.map((token, index) => {
+    const isChip = token === "" || isUpright(token), begins = index === 0 || words[index] === "1";
+    const ends = index + 1 === tokens.length || words[index + 1] === "1";
+    const pad = isChip ? .45 * size : .22 * size;
+    const text = shorten(token.replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size));
+    const inside = textWidth(text, size) + (begins || isChip ? pad : 1) + (ends || isChip ? pad : 1);
+    return {index, text, isChip, begins, width: Math.ceil(Math.min(width, Math.max(inside, begins && ends ? 1.1 * size : .7 * size)))};
+  });
+  const gapOf = item => item.begins ? (item.isChip ? .35 : .2) * size : 1;
+  const natural = items.reduce((sum, item, i) => sum + item.width + (i ? gapOf(item) : 0), 0);
+  const breaks = items.filter((item, i) => i && item.begins).length;
+  const stretch = isFew && natural <= width && breaks ? Math.min(1.3 * size, (width - natural) / breaks) : 0;
+  const lines = [];
+  let line = null;
+  for (const item of items) {
+    const gap = gapOf(item) + (item.begins ? stretch : 0);
+    let word = item.width;  // a word is not divided unless it is wider than the line
+    for (let i = item.index + 1; i < items.length && !items[i].begins; i++) word += items[i].width + 1;
+    const needs = item.begins && word <= width ? word : item.width;
+    if (!line || line.width + gap + needs > width + .5) {
+      line = {items: [], width: 0};
+      lines.push(line);
+    }
+    item.x = line.width + (line.items.length ? gap : 0);
+    line.items.push(item);
+    line.width = item.x + item.width;
+  }
+  for (const line of lines) {
+    const shift = isFew ? (width - line.width) / 2 : 0;
+    for (const item of line.items) item.x += shift;
+  }
+  lines.forEach((line, i) => line.items.forEach(item => Object.assign(item, {line: i, height})));
+  return {items, lines: lines.length};
+}
+
+// Place both sides within a width. Pictures take the size of text on a screen with a mouse.
+function layOutStory(width, {coarse = false} = {}) {
+  const attention = storyAttention(), count = Math.max(attention.rows, attention.columns), isFew = count <= MANY;
+  const size = width < 560 ? (count <= 60 ? 16 : 14) : count <= 14 ? 21 : isFew ? 18 : count <= 64 ? 16 : count <= 160 ? 14 : 13;
+  const height = coarse ? 44 : Math.round(1.65 * size), step = height + PERCENT_ROOM + 1;
+  const keys = setLines(attention.keys, attention.keyWords, {width, size, height, isFew});
+  const queries = setLines(attention.queries, attention.queryWords, {width, size, height, isFew});
+  const top = 24, gap = Math.round(Math.max(150, Math.min(isFew ? 270 : 220, .3 * width)));
+  for (const item of keys.items) item.y = top + item.line * step + PERCENT_ROOM;
+  const keyEnd = top + keys.lines * step, queryStart = keyEnd + gap;
+  for (const item of queries.items) item.y = queryStart + item.line * step;
+  return {
+    width, size, isFew, keys: keys.items, queries: queries.items, keyEnd, queryStart,
+    height: queryStart + queries.lines * step + 22,
+    many: isFew ? RIBBON : Math.max(5, RIBBON * MANY / count), least: isFew ? .01 : .05,
+  };
+}
+
+function measureStory() {
+  const width = $("story-figure").clientWidth;
+  if (width) story.layout = layOutStory(width, {coarse: isCoarse()});
+  story.painted = "";
+}
+
+// --- Ribbons ------------------------------------------------------------------------------------------
+
+const mixed = new Map();
+// Colours of the queries, where one summary is shown: from blue over green and orange to purple.
+function queryColour(row, rows) {
+  const key = `${theme()} ${row} ${rows}`;
+  if (!mixed.has(key)) {
+    const lines = data.style.lines, ramp = [0, 5, 2, 1, 3, 4].map(i => lines[i % lines.length]);
+    mixed.set(key, `rgb(${colour(ramp, rows < 2 ? 0 : row / (rows - 1)).join(" ")})`);
+  }
+  return mixed.get(key);
+}
+
+// The ribbons of all tokens, or of one: with {row, column, head, weight, colour, width}, weak ones first.
+function ribbonsOf(layout, token, lastRow = Infinity) {
+  const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummary();
+  const full = token ? RIBBON : layout.many, each = Math.max(columns.length > 1 ? 5 : 0, full / columns.length);
+  const least = token ? .002 : layout.least;
+  for (const head of columns) {
+    const weights = weightsOf(state.attention, state.layer, head);
+    for (let row = 0; row < attention.rows && row <= lastRow; row++) {
+      if (token?.side === "queries" && row !== token.index) continue;
+      const ink = summary ? queryColour(row, attention.rows) : lineColour(head);
+      for (let column = 0; column < attention.columns; column++) {
+        if (token?.side === "keys" && column !== token.index) continue;
+        const weight = weights[row * attention.columns + column];
+        if (weight >= least) ribbons.push({row, column, head, weight, colour: ink, width: Math.max(.6, each * weight)});
+      }
+    }
+  }
+  spread(ribbons, layout, "queries");
+  spread(ribbons, layout, "keys");
+  return ribbons.sort((a, b) => a.weight - b.weight);
+}
+
+// Set the ends of ribbons side by side along their token, in the order of their other ends.
+function spread(ribbons, layout, side) {
+  const own = side === "queries" ? "row" : "column", other = side === "queries" ? "column" : "row";
+  const others = layout[OTHER[side]], groups = new Map();
+  for (const ribbon of ribbons) {
+    if (!groups.has(ribbon[own])) groups.set(ribbon[own], []);
+    groups.get(ribbon[own]).push(ribbon);
+  }
+  for (const [index, group] of groups) {
+    const item = layout[side][index], total = group.reduce((sum, ribbon) => sum + ribbon.width, 0);
+    const room = Math.max(0, item.width - 4), scale = Math.min(1, room / total), middle = item.x + item.width / 2;
+    group.sort((a, b) => others[a[other]].x - others[b[other]].x || a.head - b.head);
+    let at = middle - total * scale / 2;
+    for (const ribbon of group) {
+      ribbon[side] = at + ribbon.width * scale / 2;
+      at += ribbon.width * scale;
+    }
+  }
+}
+
+function drawRibbons(scene, layout, ribbons, {isAlone = false} = {}) {
+  for (const ribbon of ribbons) {
+    const key = layout.keys[ribbon.column], query = layout.queries[ribbon.row];
+    const from = key.y + key.height + 1, to = query.y - 4, reach = (to - from) * .5;
+    const [a, b] = [ribbon.keys, ribbon.queries].map(x => x.toFixed(1));
+    const opacity = isAlone ? .4 + .5 * ribbon.weight : layout.isFew ? .1 + .65 * ribbon.weight ** .8 : .1 + .6 * ribbon.weight;
+    scene.path(`M${a} ${from.toFixed(1)}C${a} ${(from + reach).toFixed(1)} ${b} ${(to - reach).toFixed(1)} ${b} ${to.toFixed(1)}`,
+      {stroke: ribbon.colour, line: ribbon.width, opacity: Math.min(1, opacity)});
+  }
+}
+
+// The colour of each query, at the ends of its ribbons.
+function drawBars(scene, layout, lastRow, token) {
+  if (!isSummary()) return;
+  layout.queries.forEach((item, row) => {
+    if (row > lastRow || (token?.side === "queries" && token.index !== row)) return;
+    scene.rect(item.x + 2, item.y - 4, Math.max(4, item.width - 4), 3, {fill: queryColour(row, layout.queries.length), radius: 1.5});
+  });
+}
+
+// Percentages at the strongest tokens of the other side, where they do not overlap.
+function drawPercentages(scene, layout, token, colours) {
+  const side = OTHER[token.side], weights = weightsAt(token), placed = [];
+  const best = [...weights.keys()].filter(i => weights[i] >= .03).sort((a, b) => weights[b] - weights[a]).slice(0, 12);
+  const extra = [story.pointed?.side === side ? story.pointed.index : -1, state.isLocked ? (side === "keys" ? state.column : state.row) : -1];
+  for (const index of new Set([...extra.filter(i => i >= 0), ...best])) {
+    const item = layout[side][index], text = round(weights[index]), half = textWidth(text, 12, "bold") / 2 + 3;
+    const x = Math.max(half, Math.min(layout.width - half, item.x + item.width / 2));
+    if (placed.some(each => each.line === item.line && Math.abs(each.x - x) < each.half + half)) continue;
+    placed.push({line: item.line, x, half});
+    scene.text(x, side === "keys" ? item.y - 8 : item.y + item.height + 8, text, {size: 12, anchor: "middle", fill: colours.text, weight: "bold"});
+  }
+}
+
+// --- The picture for posters --------------------------------------------------------------------------
+
+function storyScene(colours, {width = 1000} = {}) {
+  const margin = 24, layout = layOutStory(width - 2 * margin), token = state.isLocked ? shownToken() : null;
+  for (const item of [...layout.keys, ...layout.queries]) item.x += margin;
+  layout.width = width;
+  const attention = storyAttention(), scene = new Scene(width, layout.height);
+  drawRibbons(scene, layout, ribbonsOf(layout, token), {isAlone: Boolean(token)});
+  drawBars(scene, layout, Infinity, token);
+  scene.text(margin, 10, axisLabel(attention, "keys"), {fill: colours.muted, room: width - 2 * margin});
+  for (const side of ["keys", "queries"]) for (const item of layout[side]) {
+    const shade = shadeOf(token, side, item.index);
+    const isPlain = !item.isChip && !shade;
+    scene.rect(item.x, item.y, item.width, item.height, {
+      fill: isPlain ? colours.background : colours.panel, radius: 6, opacity: isPlain && item.line + 1 ? .8 : 1,
+      stroke: item.isChip ? mixHex(colours.muted, colours.background, .35) : "none",
+    });
+    if (shade) scene.rect(item.x, item.y, item.width, item.height, {fill: shade.colour, opacity: shade.part, radius: 6});
+    const isFaint = token && token.side === side && token.index !== item.index;
+    scene.text(item.x + item.width / 2, item.y + item.height / 2, item.text, {
+      size: layout.size, anchor: "middle", fill: isFaint ? colours.muted : colours.text, room: item.width,
+      weight: token && token.side === side && token.index === item.index ? "bold" : "normal",
+    });
+  }
+  if (token) drawPercentages(scene, layout, token, colours);
+  scene.text(margin, layout.height - 8, axisLabel(attention, "queries"), {fill: colours.muted, room: width - 2 * margin});
+  return scene;
+}
+
+const mixHex = (a, b, part) => `rgb(${channels(a).map((x, i) => Math.round(part * x + (1 - part) * channels(b)[i])).join(" ")})`;
+
+// How a token is shaded while a token of the other side is isolated: by its weight.
+function shadeOf(token, side, index) {
+  if (!token || token.side === side) return null;
+  const weight = weightsAt(token)[index];
+  if (weight < .01) return null;
+  const row = side === "queries" ? index : token.index;
+  const ink = isSummary() ? queryColour(row, storyAttention().rows) : storyColumns().length === 1 ? lineColour(storyColumns()[0]) : palette().muted;
+  return {colour: ink, part: .08 + .42 * weight};
+}
+
+function axisLabel(attention, side) {
+  const axis = side === "keys" ? attention.keyAxis : attention.queryAxis, role = side === "keys" ? "keys" : "queries";
+  if (axis === "query" || axis === "key" || axis === undefined) return side === "keys" ? "Keys" : "Queries";
+  return `${axis[0].toUpperCase()}${axis.slice(1)} (${role})`;
+}
+
+function storyLegend() {
+  const {heads} = storyAttention();
+  if (isSummary()) return {kind: "lines", entries: []};
+  return {kind: "lines", entries: storyColumns().map(column => ({colour: lineColour(column), name: column < heads ? `head ${column + 1}` : headName(storyAttention(), column)}))};
+}
+
+function storyCaption() {
+  const token = state.isLocked ? shownToken() : null, least = layOutStory(1000).least;
+  const what = "Each line is an attention weight: the thicker, the larger";
+  const colours = isSummary() ? "; its colour is that of the token below" : "; its colour is that of its head";
+  return `${what}${colours}.${token ? ` ${storySentence(token)}` : ` Weights below ${Math.round(100 * least)} % are not drawn.`}`;
+}
+
+function storyLead() {
+  const attention = storyAttention(), isWriting = hasSteps();
+  const what = attention.isSelf ? "Which tokens does each token attend to?" : "Which tokens above does each token below attend to?";
+  return `${what} The thicker a line, the larger the attention weight. Point at a word to see only its lines, ` +
+    (isWriting ? "click it to keep them, or press Play to see the output written token by token." : "click it to keep them, or choose heads to compare them.");
+}
+
+// --- Sentences ----------------------------------------------------------------------------------------
+
+function storySentence(token) {
+  const attention = storyAttention();
+  if (!token) {
+    const weights = storyWeights();
+    let best = 0;
+    weights.forEach((x, i) => { if (x > weights[best]) best = i; });
+    if (!(weights[best] > 0)) return "All weights are zero.";
+    const row = Math.floor(best / attention.columns), column = best % attention.columns;
+    return `The largest weight: ${nameToken(attention.queries[row])} attends to ${nameToken(attention.keys[column])} (${round(weights[best])}).`;
+  }
+  const columns = storyColumns();
+  if (columns.length > 1 && columns.length <= 3) {
+    const parts = columns.map(column => `${headName(attention, column)}: ${attendsMost(token, weightsOf(state.attention, state.layer, column), 1)}`);
+    return `${nameToken(tokensOf(attention, token.side)[token.index])}${token.side === "queries" ? " attends most to" : " receives most attention from"} ${parts.join(", ")}.`;
+  }
+  const name = nameToken(tokensOf(attention, token.side)[token.index]), best = attendsMost(token, storyWeights(), 2);
+  const mean = columns.length > 1 ? `In the mean of ${columns.length} heads, ` : "";
+  if (token.side === "queries") return best ? `${mean}${name} attends most to ${best}.` : `${name} is fully masked: it attends to no token.`;
+  return best ? `${mean}${name} receives most attention from ${best}.` : `${name} receives no attention.`;
+}
+
+function attendsMost(token, all, count) {
+  const weights = weightsAt(token, all), names = tokensOf(storyAttention(), OTHER[token.side]);
+  const best = [...weights.keys()].filter(i => weights[i] > 0).sort((a, b) => weights[b] - weights[a]).slice(0, count);
+  return best.map(i => `${nameToken(names[i])} (${round(weights[i])})`).join(", then ") || (count === 1 ? "no token" : "");
+}
+
+function writeSentence() {
+  const token = shownToken(), attention = storyAttention();
+  let text = storySentence(token);
+  if (state.isLocked) {
+    const weight = storyWeights()[state.row * attention.columns + state.column];
+    const strongest = weightsAt(token).every(x => x <= weight);
+    if (!strongest) text += ` Selected: ${nameToken(attention.queries[state.row])} to ${nameToken(attention.keys[state.column])}, ${round(weight)}${isMasked(attention, state.row, state.column) ? ", masked" : ""}.`;
+  }
+  $("story-sentence").setAttribute("aria-live", story.isPlaying ? "off" : "polite");
+  if ($("story-sentence").textContent !== text) $("story-sentence").textContent = text;
+}
+
+// --- Drawing ------------------------------------------------------------------------------------------
+
+function buildTokens() {
+  const attention = storyAttention();
+  for (const side of ["keys", "queries"]) {
+    const items = story.layout[side], group = $(`story-${side}`), tokens = tokensOf(attention, side);
+    group.setAttribute("aria-label", `${axisLabel(attention, side)}; arrow keys move, Enter keeps a token`);
+    group.replaceChildren(...items.map(item => {
+      const token = tokens[item.index], button = make("button", {type: "button", className: item.isChip ? "token chip" : "token", textContent: item.text});
+      if (item.text !== token) { button.ariaLabel = token.trim() === "" ? "empty token" : token; button.title = token; }
+      else if (token === "") button.ariaLabel = "empty token";
+      button.tabIndex = -1;
+      button.dataset.index = item.index;
+      Object.assign(button.style, {
+        left: `${item.x}px`, top: `${item.y}px`, width: `${item.width}px`, height: `${item.height}px`,
+        fontSize: `${story.layout.size}px`,
+      });
+      return button;
+    }));
+    group.children[side === "keys" ? state.column : state.row].tabIndex = 0;
+    $(`story-${side}-axis`).textContent = axisLabel(attention, side);
+  }
+  $("story-figure").style.height = `${story.layout.height}px`;
+  $("story-queries-axis").style.top = `${story.layout.height - 20}px`;
+}
+
+// Paint a scene on one of the two canvases, in at most 12 million pixels.
+function paintStory(scene, canvas, part = 1) {
+  const area = scene.width * scene.height, scale = Math.min(window.devicePixelRatio || 1, Math.sqrt(12e6 / area));
+  const width = Math.round(scene.width * scale), height = Math.round(scene.height * scale), context = canvas.getContext("2d");
+  if (canvas.width !== width || canvas.height !== height) {
+    Object.assign(canvas, {width, height});
+    canvas.style.width = `${scene.width}px`;
+    canvas.style.height = `${scene.height}px`;
+  }
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.save();
+  if (part < 1) {
+    context.beginPath();
+    context.rect(0, 0, scene.width, part * scene.height);
+    context.clip();
+  }
+  paint(scene, context);
+  context.restore();
+}
+
+function drawAll() {
+  const {layout, step} = story, lastRow = step === null ? Infinity : step - 1;
+  const key = [state.attention, state.layer, storyColumns(), step, theme(), layout.width].join(" ");
+  if (story.painted === key) return;
+  story.painted = key;
+  const scene = new Scene(layout.width, layout.height), ribbons = ribbonsOf(layout, null, lastRow);
+  drawRibbons(scene, layout, ribbons);
+  drawBars(scene, layout, lastRow, null);
+  story.drawn.all = ribbons.length;
+  paintStory(scene, $("story-all"));
+}
+
+// The ribbons of the isolated token; `part` of them while they are animated.
+function drawOne(part = 1) {
+  const token = shownToken(), {layout} = story, scene = new Scene(layout.width, layout.height);
+  const ribbons = token ? ribbonsOf(layout, token, story.step ?? Infinity) : [];
+  drawRibbons(scene, layout, ribbons, {isAlone: true});
+  if (token) {
+    drawBars(scene, layout, story.step ?? Infinity, token);
+    if (part === 1) drawPercentages(scene, layout, token, palette());
+  }
+  story.drawn.one = ribbons.length;
+  const reach = (layout.keyEnd + part * (layout.height - layout.keyEnd)) / layout.height;
+  paintStory(scene, $("story-one"), part < 1 ? reach : 1);
+}
+
+// What a pointer or the keyboard changes: the ribbons of one token, shades, percentages and the sentence.
+function drawPointed() {
+  const attention = storyAttention(), token = shownToken(), {step} = story;
+  $("story-all").style.opacity = !token ? "1" : step !== null && !state.isLocked && !story.pointed ? ".28" : "0";
+  for (const side of ["keys", "queries"]) {
+    const buttons = $(`story-${side}`).children, isOther = token && token.side !== side;
+    const weights = isOther ? weightsAt(token) : null;
+    const isWritten = index => step === null || index <= step || (side === "keys" && !(attention.isSelf && attention.isDecoding));
+    for (let index = 0; index < buttons.length; index++) {
+      const button = buttons[index], isOwn = Boolean(token) && !isOther && token.index === index;
+      const shade = isOther ? shadeFrom(weights[index], token, side, index) : null;
+      const masked = isOther && (side === "keys" ? isMasked(attention, token.index, index) : isMasked(attention, index, token.index));
+      const isChosen = state.isLocked && index === (side === "keys" ? state.column : state.row);
+      const look = `token${story.layout[side][index].isChip ? " chip" : ""}${isOwn ? " shown" : ""}${masked ? " masked" : ""}` +
+        `${isChosen ? " chosen" : ""}${token && !isOther && !isOwn && step === null ? " faint" : ""}${isWritten(index) ? "" : " future"}${step === index && side === "queries" ? " now" : ""}`;
+      if (button.className !== look) button.className = look;
+      const pressed = String(isOwn && state.isLocked);
+      if (button.getAttribute("aria-pressed") !== pressed) button.setAttribute("aria-pressed", pressed);
+      if (button.style.backgroundColor !== (shade ?? "")) button.style.backgroundColor = shade ?? "";
+    }
+  }
+  drawOne();
+  writeSentence();
+  drawCandidates();
+}
+
+function shadeFrom(weight, token, side, index) {
+  if (weight < .01) return null;
+  const row = side === "queries" ? index : token.index, columns = storyColumns();
+  const ink = isSummary() ? queryColour(row, storyAttention().rows) : columns.length === 1 ? lineColour(columns[0]) : "var(--muted)";
+  return `color-mix(in srgb, ${ink} ${Math.round(100 * (.1 + .4 * weight))}%, var(--panel))`;
+}
+
+function drawStory(isNew) {
+  if (!story.layout) measureStory();
+  if (!story.layout) return;
+  const attention = storyAttention();
+  const key = `${state.attention} ${story.layout.width} ${story.layout.size} ${story.layout.height}`;
+  if (story.built !== key) {
+    if (story.built.split(" ")[0] !== String(state.attention)) { stopPlaying(); story.step = story.pointed = null; }
+    story.built = key;
+    buildTokens();
+    buildChoices();
+  }
+  if (!hasSteps()) story.step = null;
+  markChoices();
+  const columns = storyColumns(), heads = columns.filter(column => column < attention.heads);
+  const which = isSummary() ? (columns[0] === attention.heads ? `mean of ${attention.heads} ${attention.heads === 1 ? "head" : "heads"}` : "rollout")
+    : `${heads.length === 1 ? "head" : "heads"} ${heads.map(head => head + 1).join(", ")}${heads.length < columns.length ? " and mean" : ""}`;
+  $("story-name").textContent = `${attention.name}, layer ${state.layer + 1}, ${which}`;
+  drawAll();
+  drawPointed();
+  drawStoryLegend();
+  drawSteps();
+}
+
+function drawStoryLegend() {
+  const {layout} = story, columns = storyColumns(), canvas = $("story-scale"), colours = palette();
+  const full = Math.max(columns.length > 1 ? 5 : 0, RIBBON / columns.length), scene = new Scene(214, 28);
+  [.1, .5, 1].forEach((weight, i) => {
+    const x = 4 + i * 68;
+    scene.path(`M${x} 14L${x + 22} 14`, {stroke: isSummary() ? colours.muted : lineColour(columns[0]), line: Math.max(.6, full * weight), opacity: .4 + .5 * weight});
+    scene.text(x + 28, 14, `${100 * weight} %`, {fill: colours.text, size: 12});
+  });
+  show(scene, canvas);
+  const parts = [];
+  if (isSummary()) parts.push("The colour of a line is that of the token below.");
+  else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
+  else parts.push("The colour of a line is that of its head.");
+  parts.push(layout.isFew ? "Weights below 1 % are not drawn." : `Thin lines: weights of at least ${Math.round(100 * layout.least)} %; a token that is pointed at shows all its weights.`);
+  $("story-note").textContent = parts.join(" ");
+}
+
+// --- Layers and heads ---------------------------------------------------------------------------------
+
+function buildChoices() {
+  const attention = storyAttention(), group = $("story-layers");
+  group.replaceChildren();
+  fillRadioGroup(group, Array.from({length: attention.layers}, (_, layer) => String(layer + 1)), layer => select({layer}));
+  [...group.children].forEach((option, layer) => { option.ariaLabel = `layer ${layer + 1}`; });
+  const chips = Array.from({length: columnsOf(attention)}, (_, column) => {
+    const isHead = column < attention.heads, chip = make("button", {type: "button", className: "head-chip", ariaLabel: headName(attention, column)});
+    chip.dataset.column = column;
+    if (isHead) {
+      const dot = make("span", {className: "dot", ariaHidden: "true"});
+      dot.style.borderColor = dot.style.backgroundColor = lineColour(column);
+      chip.append(dot);
+    }
+    chip.append(isHead ? String(column + 1) : headName(attention, column));
+    return chip;
+  });
+  const all = make("button", {type: "button", className: "head-chip", textContent: "all", ariaLabel: "all heads"});
+  all.dataset.column = "all";
+  $("story-heads").replaceChildren(...chips.slice(attention.heads), ...(attention.heads > 1 ? [all] : []), ...chips.slice(0, attention.heads));
+}
+
+function markChoices() {
+  [...$("story-layers").children].forEach((option, layer) => mark(option, layer === state.layer));
+  const columns = storyColumns(), {heads} = storyAttention();
+  for (const chip of $("story-heads").children) {
+    const {column} = chip.dataset;
+    const isOn = column === "all" ? columns.length === heads && columns.every(each => each < heads) : columns.includes(Number(column));
+    chip.setAttribute("aria-pressed", String(isOn));
+  }
+}
+
+// Heads are drawn together; the mean and rollout stand alone.
+function toggleHead(column) {
+  const {heads} = storyAttention();
+  if (column === "all") {
+    const isOn = storyColumns().length === heads && !isSummary();
+    select(isOn && heads > 1 ? {heads: [heads], head: heads} : {heads: Array.from({length: heads}, (_, head) => head), head: state.head < heads ? state.head : 0});
+    return;
+  }
+  const chosen = Number(column);
+  if (chosen >= heads) { select({heads: [chosen], head: chosen}); return; }
+  const shown = storyColumns().filter(each => each < heads), isOn = shown.includes(chosen);
+  const next = isOn ? shown.filter(each => each !== chosen) : [...shown, chosen];
+  if (!next.length) select({heads: [heads], head: heads});
+  else select({heads: next, head: isOn ? next.at(-1) : chosen});
+}
+
+$("story-heads").addEventListener("click", event => {
+  const chip = event.target.closest("button");
+  if (chip) toggleHead(chip.dataset.column);
+});
+
+// --- Pointing, locking, and keys ----------------------------------------------------------------------
+
+function tokenOf(target) {
+  const button = target instanceof Element ? target.closest(".token") : null;
+  return button && {side: button.parentElement.id === "story-keys" ? "keys" : "queries", index: Number(button.dataset.index)};
+}
+const isSame = (a, b) => a?.side === b?.side && a?.index === b?.index;
+
+function point(token) {
+  if (isSame(token, story.pointed)) return;
+  story.pointed = token;
+  stopAnimation();
+  drawPointed();
+}
+
+// Lock a token; of a locked token, choose a cell; lock it again to release it.
+function lock(token) {
+  stopPlaying();
+  const {side, index} = token, shown = shownToken();
+  if (state.isLocked && isSame(token, shown)) { release(); return; }
+  if (state.isLocked && side !== story.lockedSide) { select(side === "keys" ? {column: index} : {row: index}); return; }
+  story.lockedSide = side;
+  const weights = weightsAt(token), best = weights.indexOf(Math.max(...weights));
+  select({isLocked: true, row: side === "queries" ? index : best, column: side === "queries" ? best : index});
+}
+
+function release() {
+  if (!isHovering) story.pointed = null;
+  story.lockedSide = "queries";
+  select({isLocked: false});
+}
+
+let isHovering = false;
+$("story-figure").addEventListener("pointerover", event => {
+  if (event.pointerType === "touch") return;
+  const token = tokenOf(event.target);
+  isHovering = Boolean(token);
+  point(token);
+});
+$("story-figure").addEventListener("pointerleave", () => { isHovering = false; point(null); });
+$("story-figure").addEventListener("focusin", event => {
+  const token = tokenOf(event.target);
+  if (!token) return;
+  for (const button of event.target.parentElement.children) if (button.tabIndex === 0) button.tabIndex = -1;
+  event.target.tabIndex = 0;
+  if (event.target.matches(":focus-visible")) point(token);
+});
+$("story-figure").addEventListener("focusout", () => { if (!isHovering) point(null); });
+$("story-figure").addEventListener("click", event => {
+  const token = tokenOf(event.target);
+  if (token) lock(token);
+  else if (state.isLocked) release();
+});
+$("story-figure").addEventListener("keydown", event => {
+  const token = tokenOf(event.target);
+  if (!token || event.ctrlKey || event.altKey || event.metaKey) return;
+  const buttons = $(`story-${token.side}`).children;
+  let next = null;
+  if (event.key === "ArrowLeft") next = buttons[Math.max(0, token.index - 1)];
+  else if (event.key === "ArrowRight") next = buttons[Math.min(buttons.length - 1, token.index + 1)];
+  else if (event.key === "Home") next = buttons[0];
+  else if (event.key === "End") next = buttons[buttons.length - 1];
+  else if (event.key === "ArrowUp" || event.key === "ArrowDown") next = beyond(token, event.key === "ArrowUp" ? -1 : 1);
+  else return;
+  event.preventDefault();
+  if (next && !next.classList.contains("future")) next.focus();
+});
+
+// The nearest token in the next line of text, which may be of the other side.
+function beyond({side, index}, direction) {
+  const {layout} = story, own = layout[side][index], middle = own.x + own.width / 2;
+  const all = ["keys", "queries"].flatMap(each => layout[each].map(item => ({item, side: each})));
+  const further = all.filter(({item}) => direction * (item.y - own.y) > 0);
+  if (!further.length) return null;
+  const line = further.reduce((best, {item}) => direction * (item.y - best) < 0 ? item.y : best, further[0].item.y);
+  const nearest = further.filter(({item}) => item.y === line)
+    .reduce((a, b) => Math.abs(a.item.x + a.item.width / 2 - middle) <= Math.abs(b.item.x + b.item.width / 2 - middle) ? a : b);
+  return $(`story-${nearest.side}`).children[nearest.item.index];
+}
+
+document.addEventListener("keydown", event => {
+  if (state.view !== "story" || event.defaultPrevented) return;
+  if (event.key === "Escape" && (state.isLocked || story.pointed)) { isHovering = false; release(); }
+  if (!$("shortcuts").checked || event.ctrlKey || event.altKey || event.metaKey || !hasSteps()) return;
+  if (event.target instanceof Element && event.target.matches("input:not([type=range]):not([type=checkbox]), textarea, select")) return;
+  if (event.key === ",") goBack();
+  else if (event.key === ".") goOn();
+});
+
+// --- Play: decoding steps -----------------------------------------------------------------------------
+
+const hasSteps = () => Boolean(data.decoding) && storyAttention().isDecoding;
+
+function setStep(step, {isAnimated = false} = {}) {
+  stopAnimation();
+  story.step = step;
+  story.pointed = null;
+  if (isAnimated && !isStill()) $("story").classList.add("animated");
+  else $("story").classList.remove("animated");
+  select({isLocked: false, ...(step === null ? {} : {row: step})}, {record: false});
+  if (isAnimated && step !== null && !isStill()) animate();
+}
+
+function animate() {
+  const start = performance.now();
+  const go = now => {
+    const x = Math.min(1, (now - start) / 550), part = 1 - (1 - x) ** 3;
+    drawOne(part);
+    story.frame = x < 1 ? requestAnimationFrame(go) : 0;
+  };
+  drawOne(0);
+  story.frame = requestAnimationFrame(go);
+}
+
+function stopAnimation() {
+  cancelAnimationFrame(story.frame);
+  story.frame = 0;
+}
+
+function stopPlaying() {
+  clearTimeout(story.timer);
+  story.isPlaying = false;
+  stopAnimation();
+}
+
+const lastStep = () => data.decoding.tokens.length - 1;
+function goBack() { stopPlaying(); setStep(story.step === null ? lastStep() : Math.max(0, story.step - 1)); }
+function goOn() { stopPlaying(); setStep(story.step === null ? 0 : story.step === lastStep() ? null : story.step + 1, {isAnimated: true}); }
+
+// Each step remains long enough to read its candidates.
+function play() {
+  const pause = isStill() ? 2600 : 1700;
+  story.isPlaying = true;
+  setStep(story.step === null || story.step === lastStep() ? 0 : story.step + 1, {isAnimated: true});
+  const next = () => {
+    const isLast = story.step === lastStep();
+    if (isLast) story.isPlaying = false;
+    setStep(isLast ? null : story.step + 1, {isAnimated: true});
+    if (!isLast) story.timer = setTimeout(next, pause);
+  };
+  story.timer = setTimeout(next, pause);
+}
+
+function drawSteps() {
+  $("decoding").hidden = !hasSteps();
+  if (!hasSteps()) return;
+  const {step} = story;
+  $("play").textContent = story.isPlaying ? "Pause" : "Play";
+  $("step").max = String(lastStep());
+  $("step").value = String(step ?? lastStep());
+  const where = step === null ? "whole output" : `step ${step + 1} of ${lastStep() + 1}`;
+  $("step").setAttribute("aria-valuetext", where);
+  $("step-name").textContent = where;
+}
+
+// The tokens generated so far, and the likeliest candidates of the shown step.
+function drawCandidates() {
+  if (!hasSteps()) return;
+  const token = shownToken(), {tokens, words, candidates} = data.decoding;
+  const step = token?.side === "queries" ? token.index : story.step;
+  const key = `${step} ${story.isPlaying}`;
+  if (drawCandidates.key === key) return;
+  drawCandidates.key = key;
+  const generated = $("generated"), list = $("candidates");
+  $("step-hint").hidden = step !== null;
+  generated.hidden = list.hidden = step === null;
+  if (step === null) { generated.replaceChildren(); list.replaceChildren(); return; }
+  const first = Math.max(0, step - 11), parts = [];
+  if (first) parts.push("… ");
+  for (let i = first; i <= step; i++) {
+    if (i > first && words[i] === "1") parts.push(" ");
+    parts.push(i === step ? make("b", {className: "now", textContent: tokens[i]}) : tokens[i]);
+  }
+  generated.replaceChildren(...parts);
+  list.replaceChildren(...candidates[step].map(([text, probability]) => {
+    const bar = make("span", {className: "bar", ariaHidden: "true"}), fill = make("span");
+    fill.style.width = `${100 * probability}%`;
+    bar.append(fill);
+    return make("li", {className: text === tokens[step] ? "chosen" : ""}, make("span", {className: "candidate", textContent: text === "" ? "␣" : text, title: text}), bar, make("span", {className: "share", textContent: percent(probability)}));
+  }));
+}
+
+$("play").addEventListener("click", () => {
+  if (story.isPlaying) { stopPlaying(); drawPointed(); drawSteps(); }
+  else play();
+});
+$("previous").addEventListener("click", goBack);
+$("next").addEventListener("click", goOn);
+$("step").addEventListener("input", () => { stopPlaying(); setStep(Number($("step").value)); });
