@@ -23,12 +23,14 @@ const story = {
   painted: "",          // what the ribbons of all tokens were painted for
   drawn: {all: 0, one: 0},  // ribbons in the last drawings
 };
-window.explorerStory = () => ({...story, shows: shownToken()});  // for scripts that control the page
+// For scripts that control the page.
+window.explorerStory = width => ({...story, shows: shownToken(), scene: width ? storyScene(palette(), {width}) : null});
 
 const OTHER = {queries: "keys", keys: "queries"};
 const MANY = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
 const RIBBON = 24;  // width of a ribbon whose weight is 1
 const PERCENT_ROOM = 15;  // height of the percentages above the keys and below the queries
+const SPECIAL = /^(<[^<>\s]+>|\[[A-Z]+\d*\])$/u;  // </s>, [CLS]
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const isCoarse = () => matchMedia("(pointer: coarse)").matches;
 
@@ -86,7 +88,7 @@ function shorten(text, size, room) {
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
 function setLines(tokens, words, {width, size, height, isFew}) {
   const items = tokens.map((token, index) => {
-    const isChip = token === "" || isUpright(token), begins = index === 0 || words[index] === "1";
+    const isChip = token === "" || isUpright(token) || SPECIAL.test(token), begins = index === 0 || words[index] === "1";
     const ends = index + 1 === tokens.length || words[index + 1] === "1";
     const pad = isChip ? .45 * size : .22 * size;
     const text = shorten(token.replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size));
@@ -132,8 +134,8 @@ function layOutStory(width, {coarse = false} = {}) {
   const keyEnd = top + keys.lines * step, queryStart = keyEnd + gap;
   for (const item of queries.items) item.y = queryStart + item.line * step;
   return {
-    width, size, isFew, keys: keys.items, queries: queries.items, keyEnd, queryStart,
-    height: queryStart + queries.lines * step + 22,
+    attention: state.attention, width, size, isFew, keys: keys.items, queries: queries.items, keyEnd, queryStart,
+    height: queryStart + queries.lines * step + 22, isWrapped: Math.max(keys.lines, queries.lines) > 1,
     many: isFew ? RIBBON : Math.max(5, RIBBON * MANY / count), least: isFew ? .01 : .05,
   };
 }
@@ -204,7 +206,7 @@ function drawRibbons(scene, layout, ribbons, {isAlone = false} = {}) {
     const key = layout.keys[ribbon.column], query = layout.queries[ribbon.row];
     const from = key.y + key.height + 1, to = query.y - 4, reach = (to - from) * .5;
     const [a, b] = [ribbon.keys, ribbon.queries].map(x => x.toFixed(1));
-    const opacity = isAlone ? .4 + .5 * ribbon.weight : layout.isFew ? .1 + .65 * ribbon.weight ** .8 : .1 + .6 * ribbon.weight;
+    const opacity = isAlone ? .4 + .5 * ribbon.weight : layout.isFew ? .1 + .65 * ribbon.weight ** .8 : .06 + .6 * Math.sqrt(ribbon.weight);
     scene.path(`M${a} ${from.toFixed(1)}C${a} ${(from + reach).toFixed(1)} ${b} ${(to - reach).toFixed(1)} ${b} ${to.toFixed(1)}`,
       {stroke: ribbon.colour, line: ribbon.width, opacity: Math.min(1, opacity)});
   }
@@ -246,15 +248,15 @@ function storyScene(colours, {width = 1000} = {}) {
   for (const side of ["keys", "queries"]) for (const item of layout[side]) {
     const shade = shadeOf(token, side, item.index);
     const isPlain = !item.isChip && !shade;
-    scene.rect(item.x, item.y, item.width, item.height, {
-      fill: isPlain ? colours.background : colours.panel, radius: 6, opacity: isPlain && item.line + 1 ? .8 : 1,
+    if (!isPlain || layout.isWrapped) scene.rect(item.x, item.y, item.width, item.height, {
+      fill: isPlain ? colours.background : colours.panel, radius: 6, opacity: isPlain ? .8 : 1,
       stroke: item.isChip ? mixHex(colours.muted, colours.background, .35) : "none",
     });
     if (shade) scene.rect(item.x, item.y, item.width, item.height, {fill: shade.colour, opacity: shade.part, radius: 6});
-    const isFaint = token && token.side === side && token.index !== item.index;
+    const isFaint = token && token.side === side && token.index !== item.index, isOwn = token && token.side === side && !isFaint;
+    if (isOwn) scene.rect(item.x, item.y, item.width, item.height, {fill: colours.text, radius: 6});
     scene.text(item.x + item.width / 2, item.y + item.height / 2, item.text, {
-      size: layout.size, anchor: "middle", fill: isFaint ? colours.muted : colours.text, room: item.width,
-      weight: token && token.side === side && token.index === item.index ? "bold" : "normal",
+      size: layout.size, anchor: "middle", fill: isOwn ? colours.background : isFaint ? colours.muted : colours.text, room: item.width,
     });
   }
   if (token) drawPercentages(scene, layout, token, colours);
@@ -276,7 +278,10 @@ function shadeOf(token, side, index) {
 
 function axisLabel(attention, side) {
   const axis = side === "keys" ? attention.keyAxis : attention.queryAxis, role = side === "keys" ? "keys" : "queries";
-  if (axis === "query" || axis === "key" || axis === undefined) return side === "keys" ? "Keys" : "Queries";
+  if (axis === "query" || axis === "key") {
+    if (attention.isDecoding && attention.isSelf) return `Decoder input (${role})`;
+    return attention.isDecoding && side === "queries" ? "Output (queries)" : side === "keys" ? "Keys" : "Queries";
+  }
   return `${axis[0].toUpperCase()}${axis.slice(1)} (${role})`;
 }
 
@@ -314,8 +319,8 @@ function storySentence(token) {
   }
   const columns = storyColumns();
   if (columns.length > 1 && columns.length <= 3) {
-    const parts = columns.map(column => `${headName(attention, column)}: ${attendsMost(token, weightsOf(state.attention, state.layer, column), 1)}`);
-    return `${nameToken(tokensOf(attention, token.side)[token.index])}${token.side === "queries" ? " attends most to" : " receives most attention from"} ${parts.join(", ")}.`;
+    const parts = columns.map(column => `${attendsMost(token, weightsOf(state.attention, state.layer, column), 1)} in ${headName(attention, column)}`);
+    return `${nameToken(tokensOf(attention, token.side)[token.index])} ${token.side === "queries" ? "attends most to" : "receives most attention from"} ${parts.join(", ")}.`;
   }
   const name = nameToken(tokensOf(attention, token.side)[token.index]), best = attendsMost(token, storyWeights(), 2);
   const mean = columns.length > 1 ? `In the mean of ${columns.length} heads, ` : "";
@@ -325,7 +330,8 @@ function storySentence(token) {
 
 function attendsMost(token, all, count) {
   const weights = weightsAt(token, all), names = tokensOf(storyAttention(), OTHER[token.side]);
-  const best = [...weights.keys()].filter(i => weights[i] > 0).sort((a, b) => weights[b] - weights[a]).slice(0, count);
+  const sorted = [...weights.keys()].filter(i => weights[i] > 0).sort((a, b) => weights[b] - weights[a]);
+  const best = sorted.filter((column, i) => i === 0 || weights[column] >= .005).slice(0, count);
   return best.map(i => `${nameToken(names[i])} (${round(weights[i])})`).join(", then ") || (count === 1 ? "no token" : "");
 }
 
@@ -333,9 +339,10 @@ function writeSentence() {
   const token = shownToken(), attention = storyAttention();
   let text = storySentence(token);
   if (state.isLocked) {
-    const weight = storyWeights()[state.row * attention.columns + state.column];
-    const strongest = weightsAt(token).every(x => x <= weight);
-    if (!strongest) text += ` Selected: ${nameToken(attention.queries[state.row])} to ${nameToken(attention.keys[state.column])}, ${round(weight)}${isMasked(attention, state.row, state.column) ? ", masked" : ""}.`;
+    const other = story.pointed?.side === OTHER[token.side] ? story.pointed.index : token.side === "queries" ? state.column : state.row;
+    const [row, column] = token.side === "queries" ? [token.index, other] : [other, token.index], weights = weightsAt(token);
+    const masked = isMasked(attention, row, column) ? ", masked" : "", isStrongest = weights.every(x => x <= weights[other]);
+    if (!isStrongest) text += ` The weight of ${nameToken(attention.queries[row])} to ${nameToken(attention.keys[column])} is ${round(weights[other])}${masked}.`;
   }
   $("story-sentence").setAttribute("aria-live", story.isPlaying ? "off" : "polite");
   if ($("story-sentence").textContent !== text) $("story-sentence").textContent = text;
@@ -449,7 +456,7 @@ function shadeFrom(weight, token, side, index) {
 }
 
 function drawStory(isNew) {
-  if (!story.layout) measureStory();
+  if (story.layout?.attention !== state.attention) measureStory();
   if (!story.layout) return;
   const attention = storyAttention();
   const key = `${state.attention} ${story.layout.width} ${story.layout.size} ${story.layout.height}`;
