@@ -277,12 +277,10 @@ function shadeOf(token, side, index) {
 }
 
 function axisLabel(attention, side) {
-  const axis = side === "keys" ? attention.keyAxis : attention.queryAxis, role = side === "keys" ? "keys" : "queries";
-  if (axis === "query" || axis === "key") {
-    if (attention.isDecoding && attention.isSelf) return `Decoder input (${role})`;
-    return attention.isDecoding && side === "queries" ? "Output (queries)" : side === "keys" ? "Keys" : "Queries";
-  }
-  return `${axis[0].toUpperCase()}${axis.slice(1)} (${role})`;
+  const role = side === "keys" ? "Keys" : "Queries", axis = side === "keys" ? attention.keyAxis : attention.queryAxis;
+  if (axis !== "query" && axis !== "key") return `${role}: ${axis}`;
+  if (attention.isDecoding && attention.isSelf) return `${role}: input of the decoder`;
+  return attention.isDecoding && side === "queries" ? `${role}: output` : role;
 }
 
 function storyLegend() {
@@ -299,10 +297,11 @@ function storyCaption() {
 }
 
 function storyLead() {
-  const attention = storyAttention(), isWriting = hasSteps();
-  const what = attention.isSelf ? "Which tokens does each token attend to?" : "Which tokens above does each token below attend to?";
-  return `${what} The thicker a line, the larger the attention weight. Point at a word to see only its lines, ` +
-    (isWriting ? "click it to keep them, or press Play to see the output written token by token." : "click it to keep them, or choose heads to compare them.");
+  const what = storyAttention().isSelf ? "Which tokens does each token attend to?" : "Which tokens above does each token below attend to?";
+  const [keep, last] = isCoarse() ? ["Tap a word to see only its lines", "tap a second word on the other side to select one weight"]
+    : ["Point at a word to see only its lines", "click it to keep them"];
+  const more = hasSteps() ? "press Play to see the output written token by token" : "choose heads to compare them";
+  return `${what} The thicker a line, the larger the attention weight. ${keep}, ${last}, or ${more}.`;
 }
 
 // --- Sentences ----------------------------------------------------------------------------------------
