@@ -151,7 +151,7 @@ function measureStory() {
 const mixed = new Map();
 // Colours of the queries, where one summary is shown: from blue over green and orange to purple.
 function queryColour(row, rows) {
-  const key = `${theme()} ${row} ${rows}`;
+  const key = `${row} ${rows}`;
   if (!mixed.has(key)) {
     const lines = data.style.lines, ramp = [0, 5, 2, 1, 3, 4].map(i => lines[i % lines.length]);
     mixed.set(key, `rgb(${colour(ramp, rows < 2 ? 0 : row / (rows - 1)).join(" ")})`);
@@ -159,10 +159,26 @@ function queryColour(row, rows) {
   return mixed.get(key);
 }
 
+// The width of a ribbon whose weight is 1; heads that are drawn together share it.
+function fullWidth(layout, isAlone) {
+  const count = storyColumns().length, isWide = isAlone || layout.isFew;
+  return Math.max(count > 1 ? (isWide ? 5 : 3) : 0, (isWide ? RIBBON : layout.many) / count);
+}
+
+// Samples of lines with their weights, from (x, y) to the right.
+function drawScale(scene, layout, x, y, colours, isAlone) {
+  const stroke = isSummary() ? colours.muted : lineColour(storyColumns()[0]), full = fullWidth(layout, isAlone);
+  [.1, .5, 1].forEach((weight, i) => {
+    const from = x + 68 * i;
+    scene.path(`M${from} ${y}L${from + 22} ${y}`, {stroke, line: Math.max(.6, full * weight), opacity: .5 + .4 * weight});
+    scene.text(from + 28, y, `${100 * weight} %`, {fill: colours.text, size: 12});
+  });
+}
+
 // The ribbons of all tokens, or of one: with {row, column, head, weight, colour, width}, weak ones first.
 function ribbonsOf(layout, token, lastRow = Infinity) {
   const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummary();
-  const full = token ? RIBBON : layout.many, each = Math.max(columns.length > 1 ? 5 : 0, full / columns.length);
+  const each = fullWidth(layout, Boolean(token));
   const least = token ? .002 : layout.least;
   for (const head of columns) {
     const weights = weightsOf(state.attention, state.layer, head);
@@ -201,12 +217,16 @@ function spread(ribbons, layout, side) {
   }
 }
 
-function drawRibbons(scene, layout, ribbons, {isAlone = false} = {}) {
+const isDark = colours => channels(colours.background).reduce((sum, x) => sum + x) < 384;
+
+// Ribbons are more opaque on a dark background, where transparent ones would be dull.
+function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} = {}) {
+  const least = isDark(colours) ? .16 : .06;
   for (const ribbon of ribbons) {
     const key = layout.keys[ribbon.column], query = layout.queries[ribbon.row];
     const from = key.y + key.height + 1, to = query.y - 4, reach = (to - from) * .5;
     const [a, b] = [ribbon.keys, ribbon.queries].map(x => x.toFixed(1));
-    const opacity = isAlone ? .4 + .5 * ribbon.weight : layout.isFew ? .1 + .65 * ribbon.weight ** .8 : .06 + .6 * Math.sqrt(ribbon.weight);
+    const opacity = isAlone ? .4 + least + .45 * ribbon.weight : least + .7 * Math.sqrt(ribbon.weight) * (layout.isFew ? 1 : .8);
     scene.path(`M${a} ${from.toFixed(1)}C${a} ${(from + reach).toFixed(1)} ${b} ${(to - reach).toFixed(1)} ${b} ${to.toFixed(1)}`,
       {stroke: ribbon.colour, line: ribbon.width, opacity: Math.min(1, opacity)});
   }
@@ -241,12 +261,12 @@ function storyScene(colours, {width = 1000} = {}) {
   const margin = 24, layout = layOutStory(width - 2 * margin), token = state.isLocked ? shownToken() : null;
   for (const item of [...layout.keys, ...layout.queries]) item.x += margin;
   layout.width = width;
-  const attention = storyAttention(), scene = new Scene(width, layout.height);
-  drawRibbons(scene, layout, ribbonsOf(layout, token), {isAlone: Boolean(token)});
+  const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
+  drawRibbons(scene, layout, ribbonsOf(layout, token), colours, {isAlone: Boolean(token)});
   drawBars(scene, layout, Infinity, token);
   scene.text(margin, 10, axisLabel(attention, "keys"), {fill: colours.muted, room: width - 2 * margin});
   for (const side of ["keys", "queries"]) for (const item of layout[side]) {
-    const shade = shadeOf(token, side, item.index);
+    const shade = shadeOf(token, side, item.index, token && token.side !== side ? weightsAt(token)[item.index] : 0, colours);
     const isPlain = !item.isChip && !shade;
     if (!isPlain || layout.isWrapped) scene.rect(item.x, item.y, item.width, item.height, {
       fill: isPlain ? colours.background : colours.panel, radius: 6, opacity: isPlain ? .8 : 1,
@@ -260,20 +280,20 @@ function storyScene(colours, {width = 1000} = {}) {
     });
   }
   if (token) drawPercentages(scene, layout, token, colours);
-  scene.text(margin, layout.height - 8, axisLabel(attention, "queries"), {fill: colours.muted, room: width - 2 * margin});
+  const scale = 206;
+  scene.text(margin, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, room: width - scale - 3 * margin});
+  drawScale(scene, layout, width - margin - scale, layout.height, colours, Boolean(token));
   return scene;
 }
 
 const mixHex = (a, b, part) => `rgb(${channels(a).map((x, i) => Math.round(part * x + (1 - part) * channels(b)[i])).join(" ")})`;
 
 // How a token is shaded while a token of the other side is isolated: by its weight.
-function shadeOf(token, side, index) {
-  if (!token || token.side === side) return null;
-  const weight = weightsAt(token)[index];
-  if (weight < .01) return null;
-  const row = side === "queries" ? index : token.index;
-  const ink = isSummary() ? queryColour(row, storyAttention().rows) : storyColumns().length === 1 ? lineColour(storyColumns()[0]) : palette().muted;
-  return {colour: ink, part: .08 + .42 * weight};
+function shadeOf(token, side, index, weight, colours) {
+  if (!token || token.side === side || weight < .01) return null;
+  const row = side === "queries" ? index : token.index, columns = storyColumns();
+  const ink = isSummary() ? queryColour(row, storyAttention().rows) : columns.length === 1 ? lineColour(columns[0]) : colours.muted;
+  return {colour: ink, part: .1 + .4 * weight};
 }
 
 function axisLabel(attention, side) {
@@ -297,11 +317,10 @@ function storyCaption() {
 }
 
 function storyLead() {
-  const what = storyAttention().isSelf ? "Which tokens does each token attend to?" : "Which tokens above does each token below attend to?";
-  const [keep, last] = isCoarse() ? ["Tap a word to see only its lines", "tap a second word on the other side to select one weight"]
+  const [point, keep] = isCoarse() ? ["Tap a word to see only its lines", "tap it again to see all"]
     : ["Point at a word to see only its lines", "click it to keep them"];
   const more = hasSteps() ? "press Play to see the output written token by token" : "choose heads to compare them";
-  return `${what} The thicker a line, the larger the attention weight. ${keep}, ${last}, or ${more}.`;
+  return `The thicker a line, the more the token below attends to the token above. ${point}, ${keep}, or ${more}.`;
 }
 
 // --- Sentences ----------------------------------------------------------------------------------------
@@ -401,7 +420,7 @@ function drawAll() {
   if (story.painted === key) return;
   story.painted = key;
   const scene = new Scene(layout.width, layout.height), ribbons = ribbonsOf(layout, null, lastRow);
-  drawRibbons(scene, layout, ribbons);
+  drawRibbons(scene, layout, ribbons, palette());
   drawBars(scene, layout, lastRow, null);
   story.drawn.all = ribbons.length;
   paintStory(scene, $("story-all"));
@@ -411,7 +430,7 @@ function drawAll() {
 function drawOne(part = 1) {
   const token = shownToken(), {layout} = story, scene = new Scene(layout.width, layout.height);
   const ribbons = token ? ribbonsOf(layout, token, story.step ?? Infinity) : [];
-  drawRibbons(scene, layout, ribbons, {isAlone: true});
+  drawRibbons(scene, layout, ribbons, palette(), {isAlone: true});
   if (token) {
     drawBars(scene, layout, story.step ?? Infinity, token);
     if (part === 1) drawPercentages(scene, layout, token, palette());
@@ -423,7 +442,7 @@ function drawOne(part = 1) {
 
 // What a pointer or the keyboard changes: the ribbons of one token, shades, percentages and the sentence.
 function drawPointed() {
-  const attention = storyAttention(), token = shownToken(), {step} = story;
+  const attention = storyAttention(), token = shownToken(), colours = palette(), {step} = story;
   $("story-all").style.opacity = !token ? "1" : step !== null && !state.isLocked && !story.pointed ? ".28" : "0";
   for (const side of ["keys", "queries"]) {
     const buttons = $(`story-${side}`).children, isOther = token && token.side !== side;
@@ -431,7 +450,8 @@ function drawPointed() {
     const isWritten = index => step === null || index <= step || (side === "keys" && !(attention.isSelf && attention.isDecoding));
     for (let index = 0; index < buttons.length; index++) {
       const button = buttons[index], isOwn = Boolean(token) && !isOther && token.index === index;
-      const shade = isOther ? shadeFrom(weights[index], token, side, index) : null;
+      const shade = isOther ? shadeOf(token, side, index, weights[index], colours) : null;
+      const fill = shade ? `color-mix(in srgb, ${shade.colour} ${Math.round(100 * shade.part)}%, var(--panel))` : "";
       const masked = isOther && (side === "keys" ? isMasked(attention, token.index, index) : isMasked(attention, index, token.index));
       const isChosen = state.isLocked && index === (side === "keys" ? state.column : state.row);
       const look = `token${story.layout[side][index].isChip ? " chip" : ""}${isOwn ? " shown" : ""}${masked ? " masked" : ""}` +
@@ -439,19 +459,13 @@ function drawPointed() {
       if (button.className !== look) button.className = look;
       const pressed = String(isOwn && state.isLocked);
       if (button.getAttribute("aria-pressed") !== pressed) button.setAttribute("aria-pressed", pressed);
-      if (button.style.backgroundColor !== (shade ?? "")) button.style.backgroundColor = shade ?? "";
+      if (button.style.backgroundColor !== fill) button.style.backgroundColor = fill;
     }
   }
   drawOne();
+  drawStoryLegend();
   writeSentence();
   drawCandidates();
-}
-
-function shadeFrom(weight, token, side, index) {
-  if (weight < .01) return null;
-  const row = side === "queries" ? index : token.index, columns = storyColumns();
-  const ink = isSummary() ? queryColour(row, storyAttention().rows) : columns.length === 1 ? lineColour(columns[0]) : "var(--muted)";
-  return `color-mix(in srgb, ${ink} ${Math.round(100 * (.1 + .4 * weight))}%, var(--panel))`;
 }
 
 function drawStory(isNew) {
@@ -469,23 +483,21 @@ function drawStory(isNew) {
   markChoices();
   const columns = storyColumns(), heads = columns.filter(column => column < attention.heads);
   const which = isSummary() ? (columns[0] === attention.heads ? `mean of ${attention.heads} ${attention.heads === 1 ? "head" : "heads"}` : "rollout")
+    : heads.length > 1 && heads.length === attention.heads ? `all ${heads.length} heads`
     : `${heads.length === 1 ? "head" : "heads"} ${heads.map(head => head + 1).join(", ")}${heads.length < columns.length ? " and mean" : ""}`;
   $("story-name").textContent = `${attention.name}, layer ${state.layer + 1}, ${which}`;
   drawAll();
   drawPointed();
-  drawStoryLegend();
   drawSteps();
 }
 
 function drawStoryLegend() {
-  const {layout} = story, columns = storyColumns(), canvas = $("story-scale"), colours = palette();
-  const full = Math.max(columns.length > 1 ? 5 : 0, RIBBON / columns.length), scene = new Scene(214, 28);
-  [.1, .5, 1].forEach((weight, i) => {
-    const x = 4 + i * 68;
-    scene.path(`M${x} 14L${x + 22} 14`, {stroke: isSummary() ? colours.muted : lineColour(columns[0]), line: Math.max(.6, full * weight), opacity: .4 + .5 * weight});
-    scene.text(x + 28, 14, `${100 * weight} %`, {fill: colours.text, size: 12});
-  });
-  show(scene, canvas);
+  const {layout} = story, isAlone = shownToken() !== null, key = [isAlone, layout.isFew, storyColumns(), theme(), storyAttention().name].join();
+  if (drawStoryLegend.key === key) return;
+  drawStoryLegend.key = key;
+  const scene = new Scene(214, 28);
+  drawScale(scene, layout, 4, 14, palette(), isAlone);
+  show(scene, $("story-scale"));
   const parts = [];
   if (isSummary()) parts.push("The colour of a line is that of the token below.");
   else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
@@ -713,15 +725,16 @@ function drawCandidates() {
   drawCandidates.key = key;
   const generated = $("generated"), list = $("candidates");
   $("step-hint").hidden = step !== null;
-  generated.hidden = list.hidden = step === null;
-  if (step === null) { generated.replaceChildren(); list.replaceChildren(); return; }
-  const first = Math.max(0, step - 11), parts = [];
+  list.hidden = step === null;
+  const end = step ?? lastStep(), first = step === null ? 0 : Math.max(0, step - 11), parts = [];
   if (first) parts.push("… ");
-  for (let i = first; i <= step; i++) {
+  for (let i = first; i <= Math.min(end, first + 24); i++) {
     if (i > first && words[i] === "1") parts.push(" ");
     parts.push(i === step ? make("b", {className: "now", textContent: tokens[i]}) : tokens[i]);
   }
+  if (end > first + 24) parts.push(" …");
   generated.replaceChildren(...parts);
+  if (step === null) { list.replaceChildren(); return; }
   list.replaceChildren(...candidates[step].map(([text, probability]) => {
     const bar = make("span", {className: "bar", ariaHidden: "true"}), fill = make("span");
     fill.style.width = `${100 * probability}%`;
