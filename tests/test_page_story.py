@@ -164,7 +164,7 @@ def test_play_writes_the_output_token_by_token(opened: Opened) -> None:
         assert opened.text("#generated .now") == label
         assert "".join(opened.text("#generated").split()) == "".join(TARGET_LABELS[: step + 1])
         assert opened.text("#candidates").split("\n")[:2] == [label, "90.0 %"]
-        assert opened.text("#candidates .chosen .candidate") == label
+        assert opened.text("#candidates .picked .candidate-name") == label
         visible = [page.is_visible(token("queries", index)) for index in range(4)]
         assert visible == [index <= step for index in range(4)]
         assert named(opened.text(SENTENCE))[1] == SOURCE_LABELS[int(mean[step].argmax())]

@@ -26,22 +26,22 @@ const story = {
 // For scripts that control the page.
 window.explorerStory = width => ({...story, shows: shownToken(), scene: width ? storyScene(palette(), {width}) : null});
 
-const OTHER = {queries: "keys", keys: "queries"};
-const MANY = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
-const RIBBON = 24;  // width of a ribbon whose weight is 1
+const OTHER_SIDE = {queries: "keys", keys: "queries"};
+const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
+const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
 const PERCENT_ROOM = 15;  // height of the percentages above the keys and below the queries
-const SPECIAL = /^(<[^<>\s]+>|\[[A-Z]+\d*\])$/u;  // </s>, [CLS]
-const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-const isCoarse = () => matchMedia("(pointer: coarse)").matches;
+const SPECIAL_TOKEN = /^(<[^<>\s]+>|\[[A-Z]+\d*\])$/u;  // </s>, [CLS]
+const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
 
 const storyAttention = () => attentions[state.attention];
 const tokensOf = (attention, side) => side === "keys" ? attention.keys : attention.queries;
 const nameToken = text => text === "" ? "the empty token" : `“${text}”`;
-const round = weight => weight > 0 && weight < .005 ? "<1 %" : `${Math.round(100 * weight)} %`;
+const wholePercent = weight => weight > 0 && weight < .005 ? "<1 %" : `${Math.round(100 * weight)} %`;
 
 // The columns of the overview that are drawn, in their order.
 const storyColumns = () => state.heads.length ? [...state.heads].sort((a, b) => a - b) : [state.head];
-const isSummary = () => { const columns = storyColumns(); return columns.length === 1 && columns[0] >= storyAttention().heads; };
+const isSummaryShown = () => { const columns = storyColumns(); return columns.length === 1 && columns[0] >= storyAttention().heads; };
 
 // The mean weights of the shown columns, which shade tokens and give percentages.
 function storyWeights() {
@@ -73,7 +73,7 @@ function shownToken() {
 // --- Places of the tokens -----------------------------------------------------------------------------
 
 // Shorten a text to a width; the whole text remains the label of its button.
-function shorten(text, size, room) {
+function shortenText(text, size, room) {
   if (textWidth(text, size) <= room) return text;
   const letters = [...text];
   let low = 0, high = letters.length;
@@ -88,10 +88,10 @@ function shorten(text, size, room) {
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
 function setLines(tokens, words, {width, size, height, isFew}) {
   const items = tokens.map((token, index) => {
-    const isChip = token === "" || isUpright(token) || SPECIAL.test(token), begins = index === 0 || words[index] === "1";
+    const isChip = token === "" || isUpright(token) || SPECIAL_TOKEN.test(token), begins = index === 0 || words[index] === "1";
     const ends = index + 1 === tokens.length || words[index + 1] === "1";
     const pad = isChip ? .45 * size : .22 * size;
-    const text = shorten(token.replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size));
+    const text = shortenText(token.replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size));
     const inside = textWidth(text, size) + (begins || isChip ? pad : 1) + (ends || isChip ? pad : 1);
     return {index, text, isChip, begins, width: Math.ceil(Math.min(width, Math.max(inside, begins && ends ? 1.1 * size : .7 * size)))};
   });
@@ -124,7 +124,7 @@ function setLines(tokens, words, {width, size, height, isFew}) {
 
 // Place both sides within a width. Pictures take the size of text on a screen with a mouse.
 function layOutStory(width, {coarse = false} = {}) {
-  const attention = storyAttention(), count = Math.max(attention.rows, attention.columns), isFew = count <= MANY;
+  const attention = storyAttention(), count = Math.max(attention.rows, attention.columns), isFew = count <= MANY_TOKENS;
   const size = width < 560 ? (count <= 60 ? 16 : 14) : count <= 14 ? 21 : isFew ? 18 : count <= 64 ? 16 : count <= 160 ? 14 : 13;
   const height = coarse ? 44 : Math.round(1.65 * size), step = height + PERCENT_ROOM + 1;
   const keys = setLines(attention.keys, attention.keyWords, {width, size, height, isFew});
@@ -136,38 +136,38 @@ function layOutStory(width, {coarse = false} = {}) {
   return {
     attention: state.attention, width, size, isFew, keys: keys.items, queries: queries.items, keyEnd, queryStart,
     height: queryStart + queries.lines * step + 22, isWrapped: Math.max(keys.lines, queries.lines) > 1,
-    many: isFew ? RIBBON : Math.max(5, RIBBON * MANY / count), least: isFew ? .01 : .05,
+    many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count), least: isFew ? .01 : .05,
   };
 }
 
 function measureStory() {
   const width = $("story-figure").clientWidth;
-  if (width) story.layout = layOutStory(width, {coarse: isCoarse()});
+  if (width) story.layout = layOutStory(width, {coarse: isCoarsePointer()});
   story.painted = "";
 }
 
 // --- Ribbons ------------------------------------------------------------------------------------------
 
-const mixed = new Map();
+const queryColours = new Map();
 // Colours of the queries, where one summary is shown: from blue over green and orange to purple.
 function queryColour(row, rows) {
   const key = `${row} ${rows}`;
-  if (!mixed.has(key)) {
+  if (!queryColours.has(key)) {
     const lines = data.style.lines, ramp = [0, 5, 2, 1, 3, 4].map(i => lines[i % lines.length]);
-    mixed.set(key, `rgb(${colour(ramp, rows < 2 ? 0 : row / (rows - 1)).join(" ")})`);
+    queryColours.set(key, `rgb(${colour(ramp, rows < 2 ? 0 : row / (rows - 1)).join(" ")})`);
   }
-  return mixed.get(key);
+  return queryColours.get(key);
 }
 
 // The width of a ribbon whose weight is 1; heads that are drawn together share it.
-function fullWidth(layout, isAlone) {
+function ribbonWidth(layout, isAlone) {
   const count = storyColumns().length, isWide = isAlone || layout.isFew;
-  return Math.max(count > 1 ? (isWide ? 5 : 3) : 0, (isWide ? RIBBON : layout.many) / count);
+  return Math.max(count > 1 ? (isWide ? 5 : 3) : 0, (isWide ? RIBBON_WIDTH : layout.many) / count);
 }
 
 // Samples of lines with their weights, from (x, y) to the right.
-function drawScale(scene, layout, x, y, colours, isAlone) {
-  const stroke = isSummary() ? colours.muted : lineColour(storyColumns()[0]), full = fullWidth(layout, isAlone);
+function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
+  const stroke = isSummaryShown() ? colours.muted : lineColour(storyColumns()[0]), full = ribbonWidth(layout, isAlone);
   [.1, .5, 1].forEach((weight, i) => {
     const from = x + 68 * i;
     scene.path(`M${from} ${y}L${from + 22} ${y}`, {stroke, line: Math.max(.6, full * weight), opacity: .5 + .4 * weight});
@@ -177,8 +177,8 @@ function drawScale(scene, layout, x, y, colours, isAlone) {
 
 // The ribbons of all tokens, or of one: with {row, column, head, weight, colour, width}, weak ones first.
 function ribbonsOf(layout, token, lastRow = Infinity) {
-  const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummary();
-  const each = fullWidth(layout, Boolean(token));
+  const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummaryShown();
+  const each = ribbonWidth(layout, Boolean(token));
   const least = token ? .002 : layout.least;
   for (const head of columns) {
     const weights = weightsOf(state.attention, state.layer, head);
@@ -192,15 +192,15 @@ function ribbonsOf(layout, token, lastRow = Infinity) {
       }
     }
   }
-  spread(ribbons, layout, "queries");
-  spread(ribbons, layout, "keys");
+  spreadEnds(ribbons, layout, "queries");
+  spreadEnds(ribbons, layout, "keys");
   return ribbons.sort((a, b) => a.weight - b.weight);
 }
 
 // Set the ends of ribbons side by side along their token, in the order of their other ends.
-function spread(ribbons, layout, side) {
+function spreadEnds(ribbons, layout, side) {
   const own = side === "queries" ? "row" : "column", other = side === "queries" ? "column" : "row";
-  const others = layout[OTHER[side]], groups = new Map();
+  const others = layout[OTHER_SIDE[side]], groups = new Map();
   for (const ribbon of ribbons) {
     if (!groups.has(ribbon[own])) groups.set(ribbon[own], []);
     groups.get(ribbon[own]).push(ribbon);
@@ -217,11 +217,11 @@ function spread(ribbons, layout, side) {
   }
 }
 
-const isDark = colours => channels(colours.background).reduce((sum, x) => sum + x) < 384;
+const isDarkPalette = colours => channels(colours.background).reduce((sum, x) => sum + x) < 384;
 
 // Ribbons are more opaque on a dark background, where transparent ones would be dull.
 function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} = {}) {
-  const least = isDark(colours) ? .16 : .06;
+  const least = isDarkPalette(colours) ? .16 : .06;
   for (const ribbon of ribbons) {
     const key = layout.keys[ribbon.column], query = layout.queries[ribbon.row];
     const from = key.y + key.height + 1, to = query.y - 4, reach = (to - from) * .5;
@@ -233,8 +233,8 @@ function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} = {}) {
 }
 
 // The colour of each query, at the ends of its ribbons.
-function drawBars(scene, layout, lastRow, token) {
-  if (!isSummary()) return;
+function drawQueryBars(scene, layout, lastRow, token) {
+  if (!isSummaryShown()) return;
   layout.queries.forEach((item, row) => {
     if (row > lastRow || (token?.side === "queries" && token.index !== row)) return;
     scene.rect(item.x + 2, item.y - 4, Math.max(4, item.width - 4), 3, {fill: queryColour(row, layout.queries.length), radius: 1.5});
@@ -243,11 +243,11 @@ function drawBars(scene, layout, lastRow, token) {
 
 // Percentages at the strongest tokens of the other side, where they do not overlap.
 function drawPercentages(scene, layout, token, colours) {
-  const side = OTHER[token.side], weights = weightsAt(token), placed = [];
+  const side = OTHER_SIDE[token.side], weights = weightsAt(token), placed = [];
   const best = [...weights.keys()].filter(i => weights[i] >= .03).sort((a, b) => weights[b] - weights[a]).slice(0, 12);
   const extra = [story.pointed?.side === side ? story.pointed.index : -1, state.isLocked ? (side === "keys" ? state.column : state.row) : -1];
   for (const index of new Set([...extra.filter(i => i >= 0), ...best])) {
-    const item = layout[side][index], text = round(weights[index]), half = textWidth(text, 12, "bold") / 2 + 3;
+    const item = layout[side][index], text = wholePercent(weights[index]), half = textWidth(text, 12, "bold") / 2 + 3;
     const x = Math.max(half, Math.min(layout.width - half, item.x + item.width / 2));
     if (placed.some(each => each.line === item.line && Math.abs(each.x - x) < each.half + half)) continue;
     placed.push({line: item.line, x, half});
@@ -263,14 +263,14 @@ function storyScene(colours, {width = 1000} = {}) {
   layout.width = width;
   const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
   drawRibbons(scene, layout, ribbonsOf(layout, token), colours, {isAlone: Boolean(token)});
-  drawBars(scene, layout, Infinity, token);
+  drawQueryBars(scene, layout, Infinity, token);
   scene.text(margin, 10, axisLabel(attention, "keys"), {fill: colours.muted, room: width - 2 * margin});
   for (const side of ["keys", "queries"]) for (const item of layout[side]) {
-    const shade = shadeOf(token, side, item.index, token && token.side !== side ? weightsAt(token)[item.index] : 0, colours);
+    const shade = shadeOfToken(token, side, item.index, token && token.side !== side ? weightsAt(token)[item.index] : 0, colours);
     const isPlain = !item.isChip && !shade;
     if (!isPlain || layout.isWrapped) scene.rect(item.x, item.y, item.width, item.height, {
       fill: isPlain ? colours.background : colours.panel, radius: 6, opacity: isPlain ? .8 : 1,
-      stroke: item.isChip ? mixHex(colours.muted, colours.background, .35) : "none",
+      stroke: item.isChip ? mixColours(colours.muted, colours.background, .35) : "none",
     });
     if (shade) scene.rect(item.x, item.y, item.width, item.height, {fill: shade.colour, opacity: shade.part, radius: 6});
     const isFaint = token && token.side === side && token.index !== item.index, isOwn = token && token.side === side && !isFaint;
@@ -282,17 +282,17 @@ function storyScene(colours, {width = 1000} = {}) {
   if (token) drawPercentages(scene, layout, token, colours);
   const scale = 206;
   scene.text(margin, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, room: width - scale - 3 * margin});
-  drawScale(scene, layout, width - margin - scale, layout.height, colours, Boolean(token));
+  drawRibbonScale(scene, layout, width - margin - scale, layout.height, colours, Boolean(token));
   return scene;
 }
 
-const mixHex = (a, b, part) => `rgb(${channels(a).map((x, i) => Math.round(part * x + (1 - part) * channels(b)[i])).join(" ")})`;
+const mixColours = (a, b, part) => `rgb(${channels(a).map((x, i) => Math.round(part * x + (1 - part) * channels(b)[i])).join(" ")})`;
 
 // How a token is shaded while a token of the other side is isolated: by its weight.
-function shadeOf(token, side, index, weight, colours) {
+function shadeOfToken(token, side, index, weight, colours) {
   if (!token || token.side === side || weight < .01) return null;
   const row = side === "queries" ? index : token.index, columns = storyColumns();
-  const ink = isSummary() ? queryColour(row, storyAttention().rows) : columns.length === 1 ? lineColour(columns[0]) : colours.muted;
+  const ink = isSummaryShown() ? queryColour(row, storyAttention().rows) : columns.length === 1 ? lineColour(columns[0]) : colours.muted;
   return {colour: ink, part: .1 + .4 * weight};
 }
 
@@ -305,22 +305,22 @@ function axisLabel(attention, side) {
 
 function storyLegend() {
   const {heads} = storyAttention();
-  if (isSummary()) return {kind: "lines", entries: []};
+  if (isSummaryShown()) return {kind: "lines", entries: []};
   return {kind: "lines", entries: storyColumns().map(column => ({colour: lineColour(column), name: column < heads ? `head ${column + 1}` : headName(storyAttention(), column)}))};
 }
 
 function storyCaption() {
   const token = state.isLocked ? shownToken() : null, least = layOutStory(1000).least;
   const what = "Each line is an attention weight: the thicker, the larger";
-  const colours = isSummary() ? "; its colour is that of the token below" : "; its colour is that of its head";
+  const colours = isSummaryShown() ? "; its colour is that of the token below" : "; its colour is that of its head";
   return `${what}${colours}.${token ? ` ${storySentence(token)}` : ` Weights below ${Math.round(100 * least)} % are not drawn.`}`;
 }
 
 function storyLead() {
-  const [point, keep] = isCoarse() ? ["Tap a word to see only its lines", "tap it again to see all"]
+  const [pointing, keep] = isCoarsePointer() ? ["Tap a word to see only its lines", "tap it again to see all"]
     : ["Point at a word to see only its lines", "click it to keep them"];
   const more = hasSteps() ? "press Play to see the output written token by token" : "choose heads to compare them";
-  return `The thicker a line, the more the token below attends to the token above. ${point}, ${keep}, or ${more}.`;
+  return `The thicker a line, the more the token below attends to the token above. ${pointing}, ${keep}, or ${more}.`;
 }
 
 // --- Sentences ----------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ function storySentence(token) {
     weights.forEach((x, i) => { if (x > weights[best]) best = i; });
     if (!(weights[best] > 0)) return "All weights are zero.";
     const row = Math.floor(best / attention.columns), column = best % attention.columns;
-    return `The largest weight: ${nameToken(attention.queries[row])} attends to ${nameToken(attention.keys[column])} (${round(weights[best])}).`;
+    return `The largest weight: ${nameToken(attention.queries[row])} attends to ${nameToken(attention.keys[column])} (${wholePercent(weights[best])}).`;
   }
   const columns = storyColumns();
   if (columns.length > 1 && columns.length <= 3) {
@@ -347,20 +347,20 @@ function storySentence(token) {
 }
 
 function attendsMost(token, all, count) {
-  const weights = weightsAt(token, all), names = tokensOf(storyAttention(), OTHER[token.side]);
+  const weights = weightsAt(token, all), names = tokensOf(storyAttention(), OTHER_SIDE[token.side]);
   const sorted = [...weights.keys()].filter(i => weights[i] > 0).sort((a, b) => weights[b] - weights[a]);
   const best = sorted.filter((column, i) => i === 0 || weights[column] >= .005).slice(0, count);
-  return best.map(i => `${nameToken(names[i])} (${round(weights[i])})`).join(", then ") || (count === 1 ? "no token" : "");
+  return best.map(i => `${nameToken(names[i])} (${wholePercent(weights[i])})`).join(", then ") || (count === 1 ? "no token" : "");
 }
 
 function writeSentence() {
   const token = shownToken(), attention = storyAttention();
   let text = storySentence(token);
   if (state.isLocked) {
-    const other = story.pointed?.side === OTHER[token.side] ? story.pointed.index : token.side === "queries" ? state.column : state.row;
+    const other = story.pointed?.side === OTHER_SIDE[token.side] ? story.pointed.index : token.side === "queries" ? state.column : state.row;
     const [row, column] = token.side === "queries" ? [token.index, other] : [other, token.index], weights = weightsAt(token);
     const masked = isMasked(attention, row, column) ? ", masked" : "", isStrongest = weights.every(x => x <= weights[other]);
-    if (!isStrongest) text += ` The weight of ${nameToken(attention.queries[row])} to ${nameToken(attention.keys[column])} is ${round(weights[other])}${masked}.`;
+    if (!isStrongest) text += ` The weight of ${nameToken(attention.queries[row])} to ${nameToken(attention.keys[column])} is ${wholePercent(weights[other])}${masked}.`;
   }
   $("story-sentence").setAttribute("aria-live", story.isPlaying ? "off" : "polite");
   if ($("story-sentence").textContent !== text) $("story-sentence").textContent = text;
@@ -414,25 +414,25 @@ function paintStory(scene, canvas, part = 1) {
   context.restore();
 }
 
-function drawAll() {
+function drawAllRibbons() {
   const {layout, step} = story, lastRow = step === null ? Infinity : step - 1;
   const key = [state.attention, state.layer, storyColumns(), step, theme(), layout.width].join(" ");
   if (story.painted === key) return;
   story.painted = key;
   const scene = new Scene(layout.width, layout.height), ribbons = ribbonsOf(layout, null, lastRow);
   drawRibbons(scene, layout, ribbons, palette());
-  drawBars(scene, layout, lastRow, null);
+  drawQueryBars(scene, layout, lastRow, null);
   story.drawn.all = ribbons.length;
   paintStory(scene, $("story-all"));
 }
 
 // The ribbons of the isolated token; `part` of them while they are animated.
-function drawOne(part = 1) {
+function drawTokenRibbons(part = 1) {
   const token = shownToken(), {layout} = story, scene = new Scene(layout.width, layout.height);
   const ribbons = token ? ribbonsOf(layout, token, story.step ?? Infinity) : [];
   drawRibbons(scene, layout, ribbons, palette(), {isAlone: true});
   if (token) {
-    drawBars(scene, layout, story.step ?? Infinity, token);
+    drawQueryBars(scene, layout, story.step ?? Infinity, token);
     if (part === 1) drawPercentages(scene, layout, token, palette());
   }
   story.drawn.one = ribbons.length;
@@ -450,7 +450,7 @@ function drawPointed() {
     const isWritten = index => step === null || index <= step || (side === "keys" && !(attention.isSelf && attention.isDecoding));
     for (let index = 0; index < buttons.length; index++) {
       const button = buttons[index], isOwn = Boolean(token) && !isOther && token.index === index;
-      const shade = isOther ? shadeOf(token, side, index, weights[index], colours) : null;
+      const shade = isOther ? shadeOfToken(token, side, index, weights[index], colours) : null;
       const fill = shade ? `color-mix(in srgb, ${shade.colour} ${Math.round(100 * shade.part)}%, var(--panel))` : "";
       const masked = isOther && (side === "keys" ? isMasked(attention, token.index, index) : isMasked(attention, index, token.index));
       const isChosen = state.isLocked && index === (side === "keys" ? state.column : state.row);
@@ -462,7 +462,7 @@ function drawPointed() {
       if (button.style.backgroundColor !== fill) button.style.backgroundColor = fill;
     }
   }
-  drawOne();
+  drawTokenRibbons();
   drawStoryLegend();
   writeSentence();
   drawCandidates();
@@ -482,11 +482,11 @@ function drawStory(isNew) {
   if (!hasSteps()) story.step = null;
   markChoices();
   const columns = storyColumns(), heads = columns.filter(column => column < attention.heads);
-  const which = isSummary() ? (columns[0] === attention.heads ? `mean of ${attention.heads} ${attention.heads === 1 ? "head" : "heads"}` : "rollout")
+  const which = isSummaryShown() ? (columns[0] === attention.heads ? `mean of ${attention.heads} ${attention.heads === 1 ? "head" : "heads"}` : "rollout")
     : heads.length > 1 && heads.length === attention.heads ? `all ${heads.length} heads`
     : `${heads.length === 1 ? "head" : "heads"} ${heads.map(head => head + 1).join(", ")}${heads.length < columns.length ? " and mean" : ""}`;
   $("story-name").textContent = `${attention.name}, layer ${state.layer + 1}, ${which}`;
-  drawAll();
+  drawAllRibbons();
   drawPointed();
   drawSteps();
 }
@@ -496,10 +496,10 @@ function drawStoryLegend() {
   if (drawStoryLegend.key === key) return;
   drawStoryLegend.key = key;
   const scene = new Scene(214, 28);
-  drawScale(scene, layout, 4, 14, palette(), isAlone);
+  drawRibbonScale(scene, layout, 4, 14, palette(), isAlone);
   show(scene, $("story-scale"));
   const parts = [];
-  if (isSummary()) parts.push("The colour of a line is that of the token below.");
+  if (isSummaryShown()) parts.push("The colour of a line is that of the token below.");
   else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
   else parts.push("The colour of a line is that of its head.");
   parts.push(layout.isFew ? "Weights below 1 % are not drawn." : `Thin lines: weights of at least ${Math.round(100 * layout.least)} %; a token that is pointed at shows all its weights.`);
@@ -543,7 +543,7 @@ function markChoices() {
 function toggleHead(column) {
   const {heads} = storyAttention();
   if (column === "all") {
-    const isOn = storyColumns().length === heads && !isSummary();
+    const isOn = storyColumns().length === heads && !isSummaryShown();
     select(isOn && heads > 1 ? {heads: [heads], head: heads} : {heads: Array.from({length: heads}, (_, head) => head), head: state.head < heads ? state.head : 0});
     return;
   }
@@ -562,59 +562,59 @@ $("story-heads").addEventListener("click", event => {
 
 // --- Pointing, locking, and keys ----------------------------------------------------------------------
 
-function tokenOf(target) {
+function tokenAt(target) {
   const button = target instanceof Element ? target.closest(".token") : null;
   return button && {side: button.parentElement.id === "story-keys" ? "keys" : "queries", index: Number(button.dataset.index)};
 }
-const isSame = (a, b) => a?.side === b?.side && a?.index === b?.index;
+const isSameToken = (a, b) => a?.side === b?.side && a?.index === b?.index;
 
-function point(token) {
-  if (isSame(token, story.pointed)) return;
+function pointAt(token) {
+  if (isSameToken(token, story.pointed)) return;
   story.pointed = token;
   stopAnimation();
   drawPointed();
 }
 
-// Lock a token; of a locked token, choose a cell; lock it again to release it.
-function lock(token) {
+// Lock a token, or release it if it is locked. While one is locked, a token of the other side selects a cell.
+function lockToken(token) {
   stopPlaying();
   const {side, index} = token, shown = shownToken();
-  if (state.isLocked && isSame(token, shown)) { release(); return; }
+  if (state.isLocked && isSameToken(token, shown)) { releaseToken(); return; }
   if (state.isLocked && side !== story.lockedSide) { select(side === "keys" ? {column: index} : {row: index}); return; }
   story.lockedSide = side;
   const weights = weightsAt(token), best = weights.indexOf(Math.max(...weights));
   select({isLocked: true, row: side === "queries" ? index : best, column: side === "queries" ? best : index});
 }
 
-function release() {
-  if (!isHovering) story.pointed = null;
+function releaseToken() {
+  if (!isOverToken) story.pointed = null;
   story.lockedSide = "queries";
   select({isLocked: false});
 }
 
-let isHovering = false;
+let isOverToken = false;
 $("story-figure").addEventListener("pointerover", event => {
   if (event.pointerType === "touch") return;
-  const token = tokenOf(event.target);
-  isHovering = Boolean(token);
-  point(token);
+  const token = tokenAt(event.target);
+  isOverToken = Boolean(token);
+  pointAt(token);
 });
-$("story-figure").addEventListener("pointerleave", () => { isHovering = false; point(null); });
+$("story-figure").addEventListener("pointerleave", () => { isOverToken = false; pointAt(null); });
 $("story-figure").addEventListener("focusin", event => {
-  const token = tokenOf(event.target);
+  const token = tokenAt(event.target);
   if (!token) return;
   for (const button of event.target.parentElement.children) if (button.tabIndex === 0) button.tabIndex = -1;
   event.target.tabIndex = 0;
-  if (event.target.matches(":focus-visible")) point(token);
+  if (event.target.matches(":focus-visible")) pointAt(token);
 });
-$("story-figure").addEventListener("focusout", () => { if (!isHovering) point(null); });
+$("story-figure").addEventListener("focusout", () => { if (!isOverToken) pointAt(null); });
 $("story-figure").addEventListener("click", event => {
-  const token = tokenOf(event.target);
-  if (token) lock(token);
-  else if (state.isLocked) release();
+  const token = tokenAt(event.target);
+  if (token) lockToken(token);
+  else if (state.isLocked) releaseToken();
 });
 $("story-figure").addEventListener("keydown", event => {
-  const token = tokenOf(event.target);
+  const token = tokenAt(event.target);
   if (!token || event.ctrlKey || event.altKey || event.metaKey) return;
   const buttons = $(`story-${token.side}`).children;
   let next = null;
@@ -622,14 +622,14 @@ $("story-figure").addEventListener("keydown", event => {
   else if (event.key === "ArrowRight") next = buttons[Math.min(buttons.length - 1, token.index + 1)];
   else if (event.key === "Home") next = buttons[0];
   else if (event.key === "End") next = buttons[buttons.length - 1];
-  else if (event.key === "ArrowUp" || event.key === "ArrowDown") next = beyond(token, event.key === "ArrowUp" ? -1 : 1);
+  else if (event.key === "ArrowUp" || event.key === "ArrowDown") next = tokenBeyond(token, event.key === "ArrowUp" ? -1 : 1);
   else return;
   event.preventDefault();
   if (next && !next.classList.contains("future")) next.focus();
 });
 
 // The nearest token in the next line of text, which may be of the other side.
-function beyond({side, index}, direction) {
+function tokenBeyond({side, index}, direction) {
   const {layout} = story, own = layout[side][index], middle = own.x + own.width / 2;
   const all = ["keys", "queries"].flatMap(each => layout[each].map(item => ({item, side: each})));
   const further = all.filter(({item}) => direction * (item.y - own.y) > 0);
@@ -642,35 +642,35 @@ function beyond({side, index}, direction) {
 
 document.addEventListener("keydown", event => {
   if (state.view !== "story" || event.defaultPrevented) return;
-  if (event.key === "Escape" && (state.isLocked || story.pointed)) { isHovering = false; release(); }
+  if (event.key === "Escape" && (state.isLocked || story.pointed)) { isOverToken = false; releaseToken(); }
   if (!$("shortcuts").checked || event.ctrlKey || event.altKey || event.metaKey || !hasSteps()) return;
   if (event.target instanceof Element && event.target.matches("input:not([type=range]):not([type=checkbox]), textarea, select")) return;
-  if (event.key === ",") goBack();
-  else if (event.key === ".") goOn();
+  if (event.key === ",") showPreviousStep();
+  else if (event.key === ".") showNextStep();
 });
 
 // --- Play: decoding steps -----------------------------------------------------------------------------
 
 const hasSteps = () => Boolean(data.decoding) && storyAttention().isDecoding;
 
-function setStep(step, {isAnimated = false} = {}) {
+function showStep(step, {isAnimated = false} = {}) {
   stopAnimation();
   story.step = step;
   story.pointed = null;
-  if (isAnimated && !isStill()) $("story").classList.add("animated");
+  if (isAnimated && !isMotionReduced()) $("story").classList.add("animated");
   else $("story").classList.remove("animated");
   select({isLocked: false, ...(step === null ? {} : {row: step})}, {record: false});
-  if (isAnimated && step !== null && !isStill()) animate();
+  if (isAnimated && step !== null && !isMotionReduced()) animateStep();
 }
 
-function animate() {
+function animateStep() {
   const start = performance.now();
   const go = now => {
     const x = Math.min(1, (now - start) / 550), part = 1 - (1 - x) ** 3;
-    drawOne(part);
+    drawTokenRibbons(part);
     story.frame = x < 1 ? requestAnimationFrame(go) : 0;
   };
-  drawOne(0);
+  drawTokenRibbons(0);
   story.frame = requestAnimationFrame(go);
 }
 
@@ -686,18 +686,18 @@ function stopPlaying() {
 }
 
 const lastStep = () => data.decoding.tokens.length - 1;
-function goBack() { stopPlaying(); setStep(story.step === null ? lastStep() : Math.max(0, story.step - 1)); }
-function goOn() { stopPlaying(); setStep(story.step === null ? 0 : story.step === lastStep() ? null : story.step + 1, {isAnimated: true}); }
+function showPreviousStep() { stopPlaying(); showStep(story.step === null ? lastStep() : Math.max(0, story.step - 1)); }
+function showNextStep() { stopPlaying(); showStep(story.step === null ? 0 : story.step === lastStep() ? null : story.step + 1, {isAnimated: true}); }
 
 // Each step remains long enough to read its candidates.
-function play() {
-  const pause = isStill() ? 2600 : 1700;
+function startPlaying() {
+  const pause = isMotionReduced() ? 2600 : 1700;
   story.isPlaying = true;
-  setStep(story.step === null || story.step === lastStep() ? 0 : story.step + 1, {isAnimated: true});
+  showStep(story.step === null || story.step === lastStep() ? 0 : story.step + 1, {isAnimated: true});
   const next = () => {
     const isLast = story.step === lastStep();
     if (isLast) story.isPlaying = false;
-    setStep(isLast ? null : story.step + 1, {isAnimated: true});
+    showStep(isLast ? null : story.step + 1, {isAnimated: true});
     if (!isLast) story.timer = setTimeout(next, pause);
   };
   story.timer = setTimeout(next, pause);
@@ -736,17 +736,17 @@ function drawCandidates() {
   generated.replaceChildren(...parts);
   if (step === null) { list.replaceChildren(); return; }
   list.replaceChildren(...candidates[step].map(([text, probability]) => {
-    const bar = make("span", {className: "bar", ariaHidden: "true"}), fill = make("span");
+    const bar = make("span", {className: "candidate-bar", ariaHidden: "true"}), fill = make("span");
     fill.style.width = `${100 * probability}%`;
     bar.append(fill);
-    return make("li", {className: text === tokens[step] ? "chosen" : ""}, make("span", {className: "candidate", textContent: text === "" ? "␣" : text, title: text}), bar, make("span", {className: "share", textContent: percent(probability)}));
+    return make("li", {className: text === tokens[step] ? "picked" : ""}, make("span", {className: "candidate-name", textContent: text === "" ? "␣" : text, title: text}), bar, make("span", {className: "candidate-share", textContent: percent(probability)}));
   }));
 }
 
 $("play").addEventListener("click", () => {
   if (story.isPlaying) { stopPlaying(); drawPointed(); drawSteps(); }
-  else play();
+  else startPlaying();
 });
-$("previous").addEventListener("click", goBack);
-$("next").addEventListener("click", goOn);
-$("step").addEventListener("input", () => { stopPlaying(); setStep(Number($("step").value)); });
+$("previous").addEventListener("click", showPreviousStep);
+$("next").addEventListener("click", showNextStep);
+$("step").addEventListener("input", () => { stopPlaying(); showStep(Number($("step").value)); });
