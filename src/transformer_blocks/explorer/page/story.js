@@ -443,6 +443,7 @@ function drawTokenRibbons(part = 1) {
 // What a pointer or the keyboard changes: the ribbons of one token, shades, percentages and the sentence.
 function drawPointed() {
   const attention = storyAttention(), token = shownToken(), colours = palette(), {step} = story;
+  drawTokenRibbons();  // first: text on a canvas waits for the styles of changed elements
   $("story-all").style.opacity = !token ? "1" : step !== null && !state.isLocked && !story.pointed ? ".28" : "0";
   for (const side of ["keys", "queries"]) {
     const buttons = $(`story-${side}`).children, isOther = token && token.side !== side;
@@ -462,7 +463,6 @@ function drawPointed() {
       if (button.style.backgroundColor !== fill) button.style.backgroundColor = fill;
     }
   }
-  drawTokenRibbons();
   drawStoryLegend();
   writeSentence();
   drawCandidates();
@@ -715,7 +715,7 @@ function drawSteps() {
   $("step-name").textContent = where;
 }
 
-// The tokens generated so far, and the likeliest candidates of the shown step.
+// The tokens generated so far, and the most probable candidates of the shown step.
 function drawCandidates() {
   if (!hasSteps()) return;
   const token = shownToken(), {tokens, words, candidates} = data.decoding;
