@@ -1,4 +1,4 @@
-// Poster: the shown view as a picture with title, axes and colour bar, and the weights as a file.
+// Poster: the shown view as a picture with title, legend and background, to save, copy or print; and the weights as a file.
 
 function download(name, blob) {
   const link = make("a", {href: URL.createObjectURL(blob), download: name});
@@ -16,5 +16,183 @@ function csvOf() {
     ...Array.from(values.subarray(row * attention.columns, (row + 1) * attention.columns), x => x.toFixed(4))].join(",")));
   return lines.join("\r\n") + "\r\n";
 }
+const saveWeights = () => download(fileName("csv"), new Blob(["\ufeff", csvOf()], {type: "text/csv"}));
 
-$("csv").addEventListener("click", () => download(fileName("csv"), new Blob(["\ufeff", csvOf()], {type: "text/csv"})));
+// --- The picture --------------------------------------------------------------------------------------
+
+// Break a text into lines of at most `room`: at spaces, and between Chinese, Japanese and Korean letters.
+const PIECES = /[（「『【]*[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}][ー、。，．！？」』）】…]*|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]+|\s+/gu;
+function wrapText(text, room, {size, weight = "normal", most}) {
+  const fits = line => textWidth(line.trim(), size, weight) <= room, lines = [""];
+  const pieces = (text.slice(0, 1000).match(PIECES) ?? []).flatMap(piece => fits(piece) ? [piece] : [...piece]);
+  for (const piece of pieces) {
+    if (fits(lines.at(-1) + piece)) lines[lines.length - 1] += piece;
+    else lines.push(piece);
+  }
+  const shown = lines.slice(0, most).map(line => line.trim());
+  if (lines.length > most) {
+    const letters = [...shown.pop()];
+    while (letters.length && !fits(`${letters.join("")}…`)) letters.pop();
+    shown.push(`${letters.join("").trimEnd()}…`);
+  }
+  return shown;
+}
+
+// The entries of the legend: each has a width and draws itself from x on, around the height y.
+function legendEntries(legend, colours, unit) {
+  const attention = attentions[state.attention], size = 12 * unit, gap = 7 * unit, entries = [];
+  const label = text => ({width: textWidth(text, size), draw: (scene, x, y) => scene.text(x, y, text, {size, fill: colours.text})});
+  const joined = (...parts) => ({
+    width: parts.reduce((width, part) => width + part.width + gap, -gap),
+    draw(scene, x, y) { for (const part of parts) { part.draw(scene, x, y); x += part.width + gap; } },
+  });
+  if (legend.kind === "bar") {
+    const width = 150 * unit, height = 11 * unit, steps = 150, {ramp, most, differs} = legend;
+    const name = differs ? "difference of attention weights" : headName(attention, state.head) === "rollout" ? "attention rollout" : "attention weight";
+    const places = Float32Array.from({length: steps}, (_, i) => i / (steps - 1));
+    const bar = {width, draw(scene, x, y) {
+      scene.cells(x, y - height / 2, width / steps, height, 1, steps, coloursOf(places, colours[ramp], place => place));
+      scene.rect(x, y - height / 2, width, height, {stroke: colours.muted, line: .75 * unit});
+    }};
+    entries.push(joined(label(name), label(differs ? percent(-most).replace("-", "−") : "0 %"), bar, label(percent(most, differs))));
+    if (attention.mask?.some(Boolean)) {
+      const side = 14 * unit, swatch = {width: side, draw(scene, x, y) {
+        scene.hatch(x, y - side / 2, side, side, 1, 1, [1], {stroke: colours.muted, line: unit});
+        scene.rect(x, y - side / 2, side, side, {stroke: colours.muted, line: .75 * unit});
+      }};
+      entries.push(joined(swatch, label("masked")));
+    }
+  } else {
+    for (const {colour, name} of legend.entries) {
+      const width = 22 * unit, line = {width, draw: (scene, x, y) => scene.path(`M${x} ${y}h${width}`, {stroke: colour, line: 4 * unit})};
+      entries.push(joined(line, label(name)));
+    }
+  }
+  return entries;
+}
+
+// What is shown: the model, then the attention, layer and head, or what the view itself says.
+const subjectsOf = () => [data.model, ...(views[state.view].caption?.() || shownName()).split(/(?= minus )/).map(text => text.trim())].filter(Boolean);
+const subjectOf = () => subjectsOf().join(" · ").replace(" · minus ", " minus ");
+
+// The shown view as a scene with all that a reader needs who does not have the page.
+function posterOf(name) {
+  const colours = data.style.palettes[name], view = views[state.view], body = view.scene(colours);
+  const scale = Math.max(1, Math.min(1.5, 420 / body.width)), room = Math.max(460, Math.ceil(body.width * scale));
+  const unit = Math.max(1, Math.min(2, room / 700)), margin = Math.round(28 * unit);
+  const scene = new Scene(room + 2 * margin, 0);
+  scene.rect(0, 0, scene.width, 0, {fill: colours.background});
+  let y = margin;
+  const write = (text, {size, leading, fill, weight, most}) => {
+    for (const line of wrapText(text, room, {size, weight, most})) {
+      scene.text(margin, y + leading / 2, line, {size, fill, weight, room});
+      y += leading;
+    }
+  };
+  write(document.title, {size: 20 * unit, leading: 27 * unit, fill: colours.text, weight: "bold", most: 3});
+  y += 3 * unit;
+  const subtitle = {size: 13 * unit, leading: 19 * unit, fill: colours.muted, most: 2};
+  const isShort = textWidth(subjectOf(), subtitle.size) <= room;
+  for (const text of isShort ? [subjectOf()] : subjectsOf()) write(text, subtitle);
+  y += 16 * unit;
+  scene.add(body, margin + (room - body.width * scale) / 2, y, scale);
+  y += body.height * scale + 16 * unit;
+  let x = margin;
+  const leading = 24 * unit, space = 22 * unit;
+  const place = (width, isLast) => {  // in this row of the legend, or in the next one
+    if (x > margin && x + width > margin + room) { x = margin; y += leading; }
+    if (isLast) x = margin + room - width;
+  };
+  const legend = view.legend?.();
+  for (const entry of legend ? legendEntries(legend, colours, unit) : []) {
+    place(entry.width);
+    entry.draw(scene, x, y + leading / 2);
+    x += entry.width + space;
+  }
+  const sign = "transformer_blocks", size = 11 * unit;
+  place(textWidth(sign, size), true);
+  scene.text(margin + room, y + leading / 2, sign, {size, fill: colours.muted, anchor: "end"});
+  scene.height = Math.ceil(y + leading + margin - 6 * unit);
+  scene.shapes[0].height = scene.height;  // of the background
+  return scene;
+}
+
+// Pixels of a picture for each of the scene: at least 2, and as many as make it 1,600 wide, but no
+// side longer than 8,000, which every browser's canvas allows. Shapes are painted in that size.
+const pixelsOf = scene => Math.min(Math.max(2, 1600 / scene.width), 8000 / Math.max(scene.width, scene.height));
+
+function canvasOf(scene, pixels, canvas = make("canvas")) {
+  canvas.width = Math.round(scene.width * pixels);
+  canvas.height = Math.round(scene.height * pixels);
+  const context = canvas.getContext("2d", {alpha: false});
+  context.setTransform(canvas.width / scene.width, 0, 0, canvas.height / scene.height, 0, 0);
+  paint(scene, context);
+  return canvas;
+}
+function pngOf(scene) {  // at once: Canvas.toBlob may wait until the browser is idle
+  const text = canvasOf(scene, pixelsOf(scene)).toDataURL("image/png").split(",")[1];
+  if (!text) throw new RangeError("the canvas is too large");
+  return new Blob([Uint8Array.from(atob(text), letter => letter.charCodeAt(0))], {type: "image/png"});
+}
+const fileOf = scene => `<?xml version="1.0" encoding="UTF-8"?>\n` +
+  svgOf(scene, {title: document.title, description: subjectOf(), fonts: fontsFor(textsOf(scene))}) + "\n";
+
+// --- The dialog ----------------------------------------------------------------------------------------
+
+let poster = null;  // the scene in the preview, which the buttons save
+
+function showPoster() {
+  const name = document.querySelector("[name=poster-theme]:checked").value;
+  poster = posterOf(name);
+  const canvas = $("poster-preview"), pixels = pixelsOf(poster);
+  canvasOf(poster, Math.min(pixels, 1400 / Math.max(poster.width, poster.height)), canvas);
+  canvas.setAttribute("aria-label", `preview of the picture: ${document.title}, ${subjectOf()}`);
+  $("poster-size").textContent = `${Math.round(poster.width * pixels)} × ${Math.round(poster.height * pixels)} pixels as PNG; any size as SVG.`;
+  $("poster-message").textContent = "";
+}
+
+function say(text) { $("poster-message").textContent = text; }
+
+function savePng() {
+  try {
+    download(fileName("png"), pngOf(poster));
+    say(`Saved ${fileName("png")}.`);
+  } catch {
+    say("This browser cannot make a picture of that size. Save it as SVG instead.");
+  }
+}
+function saveSvg() {
+  download(fileName("svg"), new Blob([fileOf(poster)], {type: "image/svg+xml"}));
+  say(`Saved ${fileName("svg")}.`);
+}
+async function copyPng() {
+  try {
+    await navigator.clipboard.write([new ClipboardItem({"image/png": pngOf(poster)})]);
+    say("Copied.");
+  } catch {
+    say("The browser does not let this page copy pictures. Save the PNG instead.");
+    $("poster-png").focus();
+  }
+}
+
+$("save").addEventListener("click", () => {
+  for (const option of document.getElementsByName("poster-theme")) option.checked = option.value === theme();
+  showPoster();
+  $("poster").showModal();
+});
+for (const option of document.getElementsByName("poster-theme")) option.addEventListener("change", showPoster);
+$("poster").addEventListener("keydown", event => event.stopPropagation());  // no shortcuts of the page behind
+$("poster").addEventListener("click", event => { if (event.target === $("poster")) $("poster").close(); });
+$("poster-close").addEventListener("click", () => $("poster").close());
+$("poster-png").addEventListener("click", savePng);
+$("poster-svg").addEventListener("click", saveSvg);
+$("poster-copy").addEventListener("click", copyPng);
+for (const id of ["csv", "poster-csv"]) $(id)?.addEventListener("click", saveWeights);
+
+// --- Print: the picture alone, on one page --------------------------------------------------------------
+
+window.addEventListener("beforeprint", () => {
+  const text = svgOf(posterOf("light"), {title: document.title, description: subjectOf()});
+  $("print").replaceChildren(document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true));
+});
+window.addEventListener("afterprint", () => $("print").replaceChildren());
