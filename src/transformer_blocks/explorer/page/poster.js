@@ -6,7 +6,7 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 const shownName = () => nameOf(state) + (state.pin ? ` minus ${nameOf(state.pin)}` : "");
-const fileName = ending => `${shownName().toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
+const fileName = ending => `${(ending === "csv" ? shownName() : subjectsOf().slice(data.model ? 1 : 0).join(" ")).toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
 
 function csvOf() {
   const attention = attentions[state.attention], {values} = shown();
@@ -71,8 +71,12 @@ function legendEntries(legend, colours, unit) {
   return entries;
 }
 
-// What is shown: the model, then the attention, layer and head, or what the view itself says.
-const subjectsOf = () => [data.model, ...(views[state.view].caption?.() || shownName()).split(/(?= minus )/).map(text => text.trim())].filter(Boolean);
+// What is shown: the model, then the attention, layer and heads.
+function subjectsOf() {
+  if (state.view === "map") return [data.model, ...shownName().split(/ (?=minus )/)].filter(Boolean);
+  const attention = attentions[state.attention], heads = state.heads.map(column => headName(attention, column)).join(", ");
+  return [data.model, `${attention.name}, layer ${state.layer + 1}, ${heads}`].filter(Boolean);
+}
 const subjectOf = () => subjectsOf().join(" · ").replace(" · minus ", " minus ");
 
 // The shown view as a scene with all that a reader needs who does not have the page.
@@ -97,6 +101,11 @@ function posterOf(name) {
   y += 16 * unit;
   scene.add(body, margin + (room - body.width * scale) / 2, y, scale);
   y += body.height * scale + 16 * unit;
+  const note = view.caption?.() ?? "";  // what the view says about itself
+  if (note && note !== shownName()) {
+    write(note, {size: 12 * unit, leading: 17 * unit, fill: colours.muted, most: 3});
+    y += 5 * unit;
+  }
   let x = margin;
   const leading = 24 * unit, space = 22 * unit;
   const place = (width, isLast) => {  // in this row of the legend, or in the next one

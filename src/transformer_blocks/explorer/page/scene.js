@@ -106,12 +106,12 @@ const FORBIDDEN = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
 const ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"};
 const escapeXml = text => String(text).replace(FORBIDDEN, "\ufffd").replace(/[&<>"]/g, letter => ESCAPES[letter]);
 
-const round = x => Math.round(100 * x) / 100;
-const roundPath = d => d.replace(/-?\d+\.\d+(e-?\d+)?/g, text => round(Number(text)));
+const roundNumber = x => Math.round(100 * x) / 100;
+const roundPath = d => d.replace(/-?\d+\.\d+(e-?\d+)?/g, text => roundNumber(Number(text)));
 
 function element(name, attributes, content = "") {
   const written = Object.entries(attributes).filter(([, value]) => value !== undefined)
-    .map(([key, value]) => ` ${key}="${escapeXml(typeof value === "number" ? round(value) : value)}"`).join("");
+    .map(([key, value]) => ` ${key}="${escapeXml(typeof value === "number" ? roundNumber(value) : value)}"`).join("");
   return content === "" ? `<${name}${written}/>` : `<${name}${written}>${content}</${name}>`;
 }
 const inkOf = ({fill = "none", stroke = "none", line, opacity}) => ({
@@ -201,11 +201,11 @@ const SHAPES = {
       const shared = {"font-size": size, "font-weight": weight === "normal" ? undefined : weight, fill};
       if (/^\s|\s$|\s\s|[\t\n\r]/.test(text)) shared["xml:space"] = "preserve";
       if (upright) {  // one element, so that its text is found as a whole
-        const letters = lettersOf(shape), list = (name) => letters.flatMap(letter => Array(letter.letter.length).fill(round(letter[name]))).join(" ");
+        const letters = lettersOf(shape), list = (name) => letters.flatMap(letter => Array(letter.letter.length).fill(roundNumber(letter[name]))).join(" ");
         const angles = letters.some(letter => letter.angle) ? list("angle") : undefined;
         return element("text", {x: list("x"), y: list("y"), rotate: angles, ...shared}, escapeXml(text));
       }
-      const place = angle ? {transform: `translate(${round(x)} ${round(y)}) rotate(${angle})`, y: BASELINE * size} : {x, y: y + BASELINE * size};
+      const place = angle ? {transform: `translate(${roundNumber(x)} ${roundNumber(y)}) rotate(${angle})`, y: BASELINE * size} : {x, y: y + BASELINE * size};
       const squeezed = textWidth(text, size, weight) > room ? {textLength: room, lengthAdjust: "spacingAndGlyphs"} : {};
       return element("text", {...place, "text-anchor": anchor === "start" ? undefined : anchor, ...squeezed, ...shared}, escapeXml(text));
     },
@@ -227,7 +227,7 @@ const SHAPES = {
       });
       const hex = colour => `#${[0, 8, 16].map(shift => (colour >>> shift & 255).toString(16).padStart(2, "0")).join("")}`;
       const written = [...paths].map(([colour, parts]) => element("path", {fill: hex(colour), d: parts.join("")})).join("");
-      const transform = `translate(${round(x)} ${round(y)}) scale(${cellWidth} ${cellHeight})`;
+      const transform = `translate(${roundNumber(x)} ${roundNumber(y)}) scale(${cellWidth} ${cellHeight})`;
       return element("g", {class: "cells", transform, "shape-rendering": "crispEdges"}, written);
     },
   },
@@ -256,7 +256,7 @@ const SHAPES = {
       paint({shapes}, context);
       context.restore();
     },
-    write: ({x, y, scale, shapes}, ids) => element("g", {transform: `translate(${round(x)} ${round(y)}) scale(${scale})`}, write({shapes}, ids)),
+    write: ({x, y, scale, shapes}, ids) => element("g", {transform: `translate(${roundNumber(x)} ${roundNumber(y)}) scale(${scale})`}, write({shapes}, ids)),
   },
 };
 
