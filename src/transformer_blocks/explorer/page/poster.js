@@ -101,9 +101,9 @@ function posterOf(name) {
   y += 16 * unit;
   scene.add(body, margin + (room - body.width * scale) / 2, y, scale);
   y += body.height * scale + 16 * unit;
-  const note = view.caption?.() ?? "";  // what the view says about itself
-  if (note && note !== shownName()) {
-    write(note, {size: 12 * unit, leading: 17 * unit, fill: colours.muted, most: 3});
+  const note = (view.caption?.() ?? "").replace(shownName(), "").replace(/^: /, "");  // what the view says about itself
+  if (note) {
+    write(note.replace(/^./u, letter => letter.toUpperCase()), {size: 12 * unit, leading: 17 * unit, fill: colours.muted, most: 3});
     y += 5 * unit;
   }
   let x = margin;
