@@ -166,7 +166,7 @@ def test_print_is_one_light_page_with_the_picture_only(browser: Any, tmp_path: P
     torch.manual_seed(0)
     tokens = [f"token{number}" for number in range(128)]
     long = Explorer([AttentionMaps("Self-attention", weights(1, 1, 128, 128), tokens)])
-    papers = {"format": "A4"}, {"format": "Letter", "landscape": True}
+    papers: tuple[dict[str, Any], ...] = {"format": "A4"}, {"format": "Letter", "landscape": True}
     for explorer, paper in zip((make_explorer(), long), papers, strict=True):
         opened = Opened(browser, tmp_path / "page.html", explorer, color_scheme="dark")
         opened.go("#v=map")
