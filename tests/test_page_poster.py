@@ -142,6 +142,7 @@ def test_tokens_in_a_picture_are_inert(browser: Any, tmp_path: Path) -> None:
     opened.go("#v=map")
     svg = save(opened, "svg")[1]
     assert {*HOSTILE[:3], "\ufffd\ufffd", "  two  "} <= {*texts_of(svg)}
+    assert svg.count(b'xml:space="preserve"') == 2  # of the row and of the column
     names = {each.tag.removeprefix(SVG) for each in ElementTree.fromstring(svg).iter()}
     assert names <= {"svg", "title", "desc", "style", "g", "rect", "path", "text", "clipPath"}
     (tmp_path / "picture.svg").write_bytes(svg)
