@@ -432,25 +432,22 @@ function revealWhy() {
   if (missing > 0) window.scrollBy({top: missing, behavior: isReduced ? "auto" : "smooth"});
 }
 
-let isStarted = false;  // an address with a locked cell opens the panel, but does not scroll to it
+let wasLocked = null, isRevealing = false;  // an address with a locked cell opens the panel, but does not scroll to it
 function drawWhy() {
+  const {attention, layer, head, row, column, isLocked} = state, isHead = head < attentions[attention].heads;
   drawLens();
-  const wasStarted = isStarted, {attention, layer, head, row, column} = state;
-  isStarted = true;
-  if (!state.isLocked || !attentions[attention].arithmetic) {
-    hideWhy();
-    return;
-  }
-  const isHead = head < attentions[attention].heads;
+  isRevealing = isLocked && (isRevealing || wasLocked === false);
+  wasLocked = isLocked;
+  if (!isLocked || !attentions[attention].arithmetic) { hideWhy(); return; }
   if (isHead && !decodedVectors.get(attention)) {
     if (!decodedVectors.has(attention)) decodeArithmetic(attention);
     return;
   }
-  const opens = $("why").hidden;
-  if (opens) opener = document.activeElement;
+  if ($("why").hidden) opener = document.activeElement;
   $("why").hidden = false;
   showWhy({attention, layer, head, row, column, theme: theme()});
-  if (opens && wasStarted && isHead) revealWhy();
+  if (isRevealing && isHead) revealWhy();
+  isRevealing = false;
 }
 
 document.addEventListener("keydown", event => {
