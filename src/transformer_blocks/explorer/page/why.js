@@ -152,7 +152,7 @@ function drawFeatures(canvas, width, {strips, bars, marks = null, name, height})
   for (const i of placesOfLargest(heights.map(Math.abs), 5)) {
     const label = places && i === count - 1 ? "others" : String((places ? places[i] : i) + 1);
     const middle = left + (i + .5) * step, half = textWidth(label, 11) / 2 + 2;
-    if (middle - half < last || heights[i] === 0) continue;
+    if (middle - half < last || Math.abs(heights[i]) * unit < 2) continue;
     last = middle + half;
     const reach = Math.max(Math.abs(heights[i]), lines && lines[i] * heights[i] > 0 ? Math.abs(lines[i]) : 0) * unit;
     scene.text(Math.min(middle, width - half), heights[i] > 0 ? zero - reach - 7 : zero + reach + 8, label, {size: 11, fill: colours.text, anchor: "middle"});
@@ -348,16 +348,14 @@ function softmaxStep(sum, place) {
 function outputStep(sum, place) {
   const attention = attentions[place.attention], most = sum.lengths.indexOf(Math.max(...sum.lengths));
   const others = most === place.column ? "no key contributes more" : `${quoted(attention.keys[most])} contributes most, ${roundPercent(sum.lengths[most] / (sumOf(sum.lengths) || 1))}`;
-  const share = part("div", "share", part("span", "bar"));
-  share.firstChild.style.width = `${100 * sum.share}%`;
+  const rule = sum.isFullyMasked ? "The output of this row is zero."
+    : `${roundPercent(sum.share)} of the lengths of all keys\u2019 contributions; ${others}.`;
   return makeStep(5, "output", ["Weight \u00d7 value"],
     chart("why-output", `Value of ${quoted(attention.keys[place.column])} times its weight, by feature, and the head's output.`),
     part("p", "detail", "Bars: the value of this key times its weight. Short lines: the sum over all keys, the output of the head."),
     part("p", "result", `${exactPercent(sum.weight)} \u00d7 v: length `, make("strong", {textContent: decimal(sum.lengths[place.column], 3)}),
       part("span", "note", `length of v: ${decimal(normOf(sum.value))}, of the output: ${decimal(normOf(sum.output))}`)),
-    share,
-    part("p", "detail", sum.isFullyMasked ? "The output of this row is zero."
-      : `${roundPercent(sum.share)} of the lengths of all keys\u2019 contributions; ${others}.`));
+    chart("why-lengths", rule), part("p", "detail", rule));
 }
 
 function showArithmetic(place) {
@@ -371,16 +369,18 @@ function showArithmetic(place) {
   const draw = (id, drawing, ...rest) => drawing($(id), widths.get(id), ...rest);
   draw("why-products", drawFeatures, {strips: [["query", sum.query], ["key", sum.key]], bars: sum.products, name: "product", height: 72});
   draw("why-shares", drawShares, [["with", sum.weights], ["without", sum.unscaled]], place.column);
+  draw("why-lengths", drawShares, [["lengths", sum.lengths.map(length => length / (sumOf(sum.lengths) || 1))]], place.column);
   draw("why-mask", drawMask, sum, place.column);
   draw("why-scores", drawScores, sum, place.column, attention.keys[place.column]);
   draw("why-output", drawFeatures, {strips: [["value", sum.value]], bars: sum.contribution, marks: sum.output, name: "w \u00d7 v", height: 110});
 }
 
-// The mean and rollout are made of many weights: offer the heads.
+// The mean, rollout and several heads together are made of many weights: offer the heads.
 function showHeads({attention: a, layer, head, row, column}) {
-  const attention = attentions[a], isMean = summaries(attention)[head - attention.heads] === "mean";
-  const sentence = isMean ? `The mean is the average of the weights of ${plural(attention.heads, "head")}, and each head computes its own.`
-    : "Rollout is a product of the means of this layer and the layers before it, and each of their heads computes its own weight.";
+  const attention = attentions[a], summary = summaries(attention)[head - attention.heads];
+  const sentence = summary === "mean" ? `The mean is the average of the weights of ${plural(attention.heads, "head")}, and each head computes its own.`
+    : summary === "rollout" ? "Rollout is a product of the means of this layer and the layers before it, and each of their heads computes its own weight."
+    : "Several heads are shown, and each computes its own weight.";
   const buttons = Array.from({length: attention.heads}, (_, i) => {
     const weight = attention.map(layer, i)[row * attention.columns + column];
     const button = make("button", {type: "button"}, `head ${i + 1}`, make("span", {textContent: roundPercent(weight)}));
@@ -416,12 +416,13 @@ function showWhy(place) {
   if (isSame) return;
   shownWhy = JSON.stringify(place);
   whyWidth = $("why").clientWidth;
+  const [from, to] = attention.isSelf ? ["query", "key"] : [attention.queryAxis ?? "query", attention.keyAxis ?? "key"];
   $("why-cell").replaceChildren(
-    `${attention.queryAxis ?? "query"} `, make("b", {textContent: quoted(attention.queries[row])}), ` \u2192 ${attention.keyAxis ?? "key"} `,
+    `${from} `, make("b", {textContent: quoted(attention.queries[row])}), ` \u2192 ${to} `,
     make("b", {textContent: quoted(attention.keys[column])}), part("span", "note", nameOf(place)), ...(name ? [part("span", "label", name)] : []));
   $("why-rule").hidden = !name || !data.rules?.[name];
   $("why-rule").textContent = name ? `${quoted(name)}: ${data.rules?.[name]}` : "";
-  if (head < attention.heads) showArithmetic(place);
+  if (place.isHead) showArithmetic(place);
   else showHeads(place);
 }
 
@@ -434,7 +435,7 @@ function revealWhy() {
 
 let wasLocked = null, isRevealing = false;  // an address with a locked cell opens the panel, but does not scroll to it
 function drawWhy() {
-  const {attention, layer, head, row, column, isLocked} = state, isHead = head < attentions[attention].heads;
+  const {attention, layer, head, row, column, isLocked} = state, isHead = head < attentions[attention].heads && !(state.view === "story" && state.heads.length > 1);
   drawLens();
   isRevealing = isLocked && (isRevealing || wasLocked === false);
   wasLocked = isLocked;
@@ -445,7 +446,7 @@ function drawWhy() {
   }
   if ($("why").hidden) opener = document.activeElement;
   $("why").hidden = false;
-  showWhy({attention, layer, head, row, column, theme: theme()});
+  showWhy({attention, layer, head, row, column, isHead, theme: theme()});
   if (isRevealing && isHead) revealWhy();
   isRevealing = false;
 }
@@ -463,6 +464,7 @@ function makeScrolling(label, ...children) {
   return region;
 }
 
+const ORDINALS = ["most probable", "2nd", "3rd"];
 let shownLens = "";
 function drawLens() {
   const attention = attentions[state.attention], layers = data.decoding?.layers;
@@ -478,12 +480,12 @@ function drawLens() {
       if (!top[i]) return make("td");
       const [text, probability] = top[i], bar = part("span", "bar");
       bar.style.width = `${100 * probability}%`;
-      return part("td", text === token ? "chosen" : "", bar, part("span", "token", text), part("span", "probability", roundPercent(probability)));
+      return part("td", text === token ? "chosen" : "", bar, part("div", "candidate", make("span", {textContent: text}), part("span", "probability", roundPercent(probability))));
     });
     const name = make("th", {scope: "row"}, `layer ${layer + 1}`, ...(layer === first ? [part("span", "note", "first")] : []));
     return part("tr", layer === first ? "first" : "", name, ...cells);
   });
-  const head = make("tr", {}, make("th", {scope: "col", textContent: "after"}), ...Array.from({length: count}, (_, i) => make("th", {scope: "col", textContent: `${i + 1}`})));
+  const head = make("tr", {}, make("th", {scope: "col", textContent: "after"}), ...Array.from({length: count}, (_, i) => make("th", {scope: "col", textContent: ORDINALS[i] ?? `${i + 1}th`})));
   const result = first < 0 ? `${quoted(token)} is the most probable token after none of the layers.`
     : `${quoted(token)} is first the most probable token after layer ${first + 1} of ${layers.length}.`;
   $("lens").replaceChildren(make("h2", {textContent: `Logit lens: how ${quoted(token)} was predicted, step ${step + 1}`}),
