@@ -108,7 +108,7 @@ def of_torch_layer(func: Callable[..., Any], kwargs: dict[str, Any]) -> Projecti
 
 
 def separate_heads(projections: Projections, groups: int) -> Projections:
-    """Give each head a dimension of its own; see :func:`..weights.packed_groups`."""
+    """Undo the packing of heads that ``packed_groups`` describes."""
     query, key, value, scale = projections  # (B, H / groups, groups, d_k) and (B, H / groups, S, d)
     key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     return Projections(query.flatten(1, 2)[:, :, None], key, value, scale)
