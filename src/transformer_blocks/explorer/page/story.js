@@ -369,7 +369,7 @@ function writeSentence() {
 // --- Drawing ------------------------------------------------------------------------------------------
 
 function buildTokens() {
-  const attention = storyAttention();
+  const attention = storyAttention(), focused = tokenAt(document.activeElement);
   for (const side of ["keys", "queries"]) {
     const items = story.layout[side], group = $(`story-${side}`), tokens = tokensOf(attention, side);
     group.setAttribute("aria-label", `${axisLabel(attention, side)}; arrow keys move, Enter keeps a token`);
@@ -388,6 +388,7 @@ function buildTokens() {
     group.children[side === "keys" ? state.column : state.row].tabIndex = 0;
     $(`story-${side}-axis`).textContent = axisLabel(attention, side);
   }
+  if (focused) $(`story-${focused.side}`).children[focused.index]?.focus({preventScroll: true});
   $("story-figure").style.height = `${story.layout.height}px`;
   $("story-queries-axis").style.top = `${story.layout.height - 20}px`;
 }
