@@ -56,7 +56,7 @@ def test_the_sentence_names_the_largest_weights_and_only_their_lines_are_drawn(
             first, second = values.argsort(descending=True)[:2].tolist()
             sentence = opened.text(SENTENCE)
             assert named(sentence)[:2] == [own[index], other[first]]
-            assert f"({100 * float(values[first]):.0f} %)" in sentence
+            assert f"({100 * float(values[first]):.0f}\u00a0%)" in sentence
             if values[second] >= 0.006:
                 assert named(sentence)[2] == other[second]
             assert shown(opened)["drawn"]["one"] == int((values >= 0.002).sum())
@@ -122,7 +122,7 @@ def test_a_click_keeps_a_token_until_the_next(opened: Opened) -> None:
     page.click(token("queries", 2))
     kept = opened.text(SENTENCE)
     largest = float(opened.explorer.maps[2].weights.mean(dim=1)[-1, 2].max())
-    assert f"{100 * largest:.0f} %" in texts(600)
+    assert f"{100 * largest:.0f}\u00a0%" in texts(600)
     assert named(kept)[0] == "sleeps"
     page.hover(token("queries", 0))
     assert opened.text(SENTENCE) == kept
@@ -249,7 +249,7 @@ def test_tokens_of_any_kind_and_number_are_placed_without_overlaps(
     assert page.page.is_hidden("#decoding")
     assert page.page.is_hidden(SENTENCE) is False
     page.page.hover(token("queries", 4))
-    assert page.text(SENTENCE) == "the empty token is fully masked: it attends to no token."
+    assert page.text(SENTENCE) == "The empty token is fully masked: it attends to no token."
     assert page.page.evaluate("window.hacked") is None
     assert page.page.query_selector("img") is None
     page.page.click("#story-heads [aria-label='head 9']")

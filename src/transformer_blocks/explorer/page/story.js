@@ -37,7 +37,7 @@ const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
 const storyAttention = () => attentions[state.attention];
 const tokensOf = (attention, side) => side === "keys" ? attention.keys : attention.queries;
 const nameToken = text => text === "" ? "the empty token" : `“${text}”`;
-const wholePercent = weight => weight > 0 && weight < .005 ? "<1 %" : `${Math.round(100 * weight)} %`;
+const wholePercent = weight => weight > 0 && weight < .005 ? "<1\u00a0%" : `${Math.round(100 * weight)}\u00a0%`;
 
 // The columns of the overview that are drawn, in their order.
 const storyColumns = () => state.heads.length ? [...state.heads].sort((a, b) => a - b) : [state.head];
@@ -363,6 +363,7 @@ function writeSentence() {
     if (!isStrongest) text += ` The weight of ${nameToken(attention.queries[row])} to ${nameToken(attention.keys[column])} is ${wholePercent(weights[other])}${masked}.`;
   }
   $("story-sentence").setAttribute("aria-live", story.isPlaying ? "off" : "polite");
+  text = text[0].toUpperCase() + text.slice(1);
   if ($("story-sentence").textContent !== text) $("story-sentence").textContent = text;
 }
 
