@@ -258,13 +258,11 @@ function drawPercentages(scene, layout, token, colours) {
 // --- The picture for posters --------------------------------------------------------------------------
 
 function storyScene(colours, {width = 1000} = {}) {
-  const margin = 24, layout = layOutStory(width - 2 * margin), token = state.isLocked ? shownToken() : null;
-  for (const item of [...layout.keys, ...layout.queries]) item.x += margin;
-  layout.width = width;
+  const layout = layOutStory(width), token = state.isLocked ? shownToken() : null;
   const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
   drawRibbons(scene, layout, ribbonsOf(layout, token), colours, {isAlone: Boolean(token)});
   drawQueryBars(scene, layout, Infinity, token);
-  scene.text(margin, 10, axisLabel(attention, "keys"), {fill: colours.muted, room: width - 2 * margin});
+  scene.text(0, 10, axisLabel(attention, "keys"), {fill: colours.muted, room: width});
   for (const side of ["keys", "queries"]) for (const item of layout[side]) {
     const shade = shadeOfToken(token, side, item.index, token && token.side !== side ? weightsAt(token)[item.index] : 0, colours);
     const isPlain = !item.isChip && !shade;
@@ -281,8 +279,8 @@ function storyScene(colours, {width = 1000} = {}) {
   }
   if (token) drawPercentages(scene, layout, token, colours);
   const scale = 206;
-  scene.text(margin, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, room: width - scale - 3 * margin});
-  drawRibbonScale(scene, layout, width - margin - scale, layout.height, colours, Boolean(token));
+  scene.text(0, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, room: width - scale - 24});
+  drawRibbonScale(scene, layout, width - scale, layout.height, colours, Boolean(token));
   return scene;
 }
 
