@@ -74,7 +74,9 @@ function legendEntries(legend, colours, unit) {
 // What is shown: the model, then the attention, layer and heads.
 function subjectsOf() {
   if (state.view === "map") return [data.model, ...shownName().split(/ (?=minus )/)].filter(Boolean);
-  const attention = attentions[state.attention], heads = state.heads.map(column => headName(attention, column)).join(", ");
+  const attention = attentions[state.attention], columns = state.heads;
+  const heads = columns.length > 1 && columns.every(column => column < attention.heads)
+    ? `heads ${columns.map(column => column + 1).join(", ")}` : columns.map(column => headName(attention, column)).join(", ");
   return [data.model, `${attention.name}, layer ${state.layer + 1}, ${heads}`].filter(Boolean);
 }
 const subjectOf = () => subjectsOf().join(" · ").replace(" · minus ", " minus ");

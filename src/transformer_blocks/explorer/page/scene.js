@@ -201,7 +201,7 @@ const SHAPES = {
       const shared = {"font-size": size, "font-weight": weight === "normal" ? undefined : weight, fill};
       if (/^\s|\s$|\s\s|[\t\n\r]/.test(text)) shared["xml:space"] = "preserve";
       if (upright) {  // one element, so that its text is found as a whole
-        const letters = lettersOf(shape), list = (name) => letters.flatMap(letter => Array(letter.letter.length).fill(roundNumber(letter[name]))).join(" ");
+        const letters = lettersOf(shape), list = name => letters.map(letter => roundNumber(letter[name])).join(" ");
         const angles = letters.some(letter => letter.angle) ? list("angle") : undefined;
         return element("text", {x: list("x"), y: list("y"), rotate: angles, ...shared}, escapeXml(text));
       }
