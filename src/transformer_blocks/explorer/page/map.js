@@ -292,8 +292,8 @@ function drawLines() {
   const part = strongest.map(column => Math.abs(row[column]) / most);
   strongest.forEach((column, i) => {
     if (part[i] < .002) return;
-    const bend = (from + to) / 2;
-    scene.path(`M${from} ${middle}C${bend} ${middle} ${bend} ${ends[i]} ${to} ${ends[i]}`, {stroke: row[column] < 0 ? less : more, opacity: .35 + .65 * part[i], line: .75 + 7 * part[i]});
+    const half = (from + to) / 2;
+    scene.path(`M${from} ${middle}C${half} ${middle} ${half} ${ends[i]} ${to} ${ends[i]}`, {stroke: row[column] < 0 ? less : more, opacity: .35 + .65 * part[i], line: .75 + 7 * part[i]});
   });
   const query = cut(attention.queries[state.row], from - 22, rowLength), length = Math.min(from - 22, rowLength(query));
   scene.rect(from - 14 - length, middle - 11, length + 12, 22, {fill: colours.accent, radius: 4});
