@@ -150,9 +150,15 @@ function drawLabels(scene, labels, colours) {
   }
 }
 
+// The name of an axis, without what is in brackets where there is too little room.
+function axisName(name, room) {
+  const length = text => textWidth(text, LABEL, "bold"), short = name.replace(/ \(.*\)$/, "");
+  return length(name) <= room ? name : cut(short, room - 8, length);
+}
+
 function drawAxes(scene, {left, top, plotWidth, plotHeight}, attention, colours) {
-  scene.text(left + plotWidth / 2, AXIS / 2, attention.keyAxis, {fill: colours.muted, anchor: "middle", weight: "bold"});
-  scene.text(AXIS / 2, top + plotHeight / 2, attention.queryAxis, {fill: colours.muted, anchor: "middle", angle: -90, weight: "bold"});
+  scene.text(left + plotWidth / 2, AXIS / 2, axisName(attention.keyAxis, plotWidth), {fill: colours.muted, anchor: "middle", weight: "bold"});
+  scene.text(AXIS / 2, top + plotHeight / 2, axisName(attention.queryAxis, plotHeight), {fill: colours.muted, anchor: "middle", angle: -90, weight: "bold"});
   scene.rect(left - .5, top - .5, plotWidth + 1, plotHeight + 1, {stroke: colours.muted, opacity: .5});
 }
 
@@ -287,8 +293,8 @@ function drawLines() {
   const from = width * .34, to = width * .56, middle = (ends[0] + ends.at(-1)) / 2;
   const most = Math.max(1e-6, ...strongest.map(column => Math.abs(row[column])));
   const more = differs ? colours.differences.at(-1) : colours.accent, less = colours.differences[0];
-  scene.text(from - 8, 12, attention.queryAxis, {fill: colours.muted, anchor: "end", weight: "bold"});
-  scene.text(to + 8, 12, attention.keyAxis, {fill: colours.muted, weight: "bold"});
+  scene.text(from - 8, 12, axisName(attention.queryAxis, from - 10), {fill: colours.muted, anchor: "end", weight: "bold"});
+  scene.text(to + 8, 12, axisName(attention.keyAxis, width - to - 10), {fill: colours.muted, weight: "bold"});
   const part = strongest.map(column => Math.abs(row[column]) / most);
   strongest.forEach((column, i) => {
     if (part[i] < .002) return;
