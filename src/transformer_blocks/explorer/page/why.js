@@ -148,12 +148,12 @@ function drawFeatures(canvas, width, {strips, bars, marks = null, name, height})
   scene.path(`M${left} ${zero}H${end}`, {stroke: colours.muted});
   const marksOf = lines ? lines.map((x, i) => `M${left + (i + .06) * step} ${zero - x * unit}h${step * .88}`).join("") : "";
   if (marksOf) scene.path(marksOf, {stroke: colours.text, line: 1.5});
-  let last = -Infinity;  // end of the last label
-  for (const i of placesOfLargest(heights.map(Math.abs), 5)) {
+  const placed = [];  // where labels are: none covers another
+  for (const i of placesOfLargest(heights.map(Math.abs), 5).sort((i, j) => Math.abs(heights[j]) - Math.abs(heights[i]))) {
     const label = places && i === count - 1 ? "others" : String((places ? places[i] : i) + 1);
     const middle = left + (i + .5) * step, half = textWidth(label, 11) / 2 + 2;
-    if (middle - half < last || Math.abs(heights[i]) * unit < 2) continue;
-    last = middle + half;
+    if (Math.abs(heights[i]) * unit < 2 || placed.some(other => Math.abs(other.middle - middle) < other.half + half)) continue;
+    placed.push({middle, half});
     const reach = Math.max(Math.abs(heights[i]), lines && lines[i] * heights[i] > 0 ? Math.abs(lines[i]) : 0) * unit;
     scene.text(Math.min(middle, width - half), heights[i] > 0 ? zero - reach - 7 : zero + reach + 8, label, {size: 11, fill: colours.text, anchor: "middle"});
   }
