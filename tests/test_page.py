@@ -128,7 +128,7 @@ def test_everything_can_be_controlled_by_keyboard(opened: Opened) -> None:
     for _ in range(18):
         page.keyboard.press("Tab")
         order.append(page.evaluate("document.activeElement.id || document.activeElement.role"))
-    assert {"theme", "pin", "csv", "map", "grid", "layer", "column"} <= set(order)
+    assert {"theme", "save", "pin", "map", "grid", "layer", "column"} <= set(order)
 
 
 @in_browser
@@ -177,7 +177,9 @@ def test_the_csv_file_has_the_shown_head(browser: Any, tmp_path: Path) -> None:
     table = weights(1, 1, 4, 4)
     explorer = Explorer([AttentionMaps("a", table, HOSTILE, mask=causal_mask(4))])
     page = Opened(browser, tmp_path / "page.html", explorer)
-    rows = list(csv.reader(io.StringIO(page.download("#csv").decode("utf-8-sig"), newline="")))
+    page.page.click("#save")
+    content = page.download("#poster-csv").decode("utf-8-sig")
+    rows = list(csv.reader(io.StringIO(content, newline="")))
     assert rows[0] == ["", *HOSTILE]
     assert [row[0] for row in rows[1:]] == HOSTILE
     values = np.array([row[1:] for row in rows[1:]], dtype=float)

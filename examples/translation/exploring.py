@@ -55,5 +55,5 @@ def explore(
         )
     title = f"{sentence} → {record.translation}"
     decoding = DecodingSteps(record.target, record.candidates, record.layers)
-    save_explorer(path, maps, title=title, decoding=decoding)
+    save_explorer(path, maps, title=title, decoding=decoding, model=type(model).__name__)
     return title

@@ -11,6 +11,7 @@ each head, which the integer is multiplied by.
 """
 
 import base64
+import ctypes
 import inspect
 import json
 import logging
@@ -307,7 +308,13 @@ def _compress(numbers: Tensor, limit: float) -> str:
     flat = numbers.flatten() & 0xFFFF  # two's complement
     for plane in (flat & 0xFF, flat >> 8):
         for chunk in plane.split(CHUNK):
-            data += compressor.compress(bytes(chunk.tolist()))
+            data += compressor.compress(as_bytes(chunk))
             if len(data) > limit:  # then it is not used
                 return base64.b64encode(data).decode()
     return base64.b64encode(data + compressor.flush()).decode()
+
+
+def as_bytes(numbers: Tensor) -> bytes:
+    """Return integers from 0 to 255 as bytes, without numpy, which need not be installed."""
+    flat = numbers.detach().to("cpu", torch.uint8).flatten().contiguous()
+    return ctypes.string_at(flat.data_ptr(), flat.numel())

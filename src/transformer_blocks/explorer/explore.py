@@ -129,7 +129,9 @@ def explore(
                 key_axis=key_axis,
             )
         )
-    return Explorer(maps, title, arithmetic_kilobytes=arithmetic_kilobytes)
+    return Explorer(
+        maps, title, model=type(model).__name__, arithmetic_kilobytes=arithmetic_kilobytes
+    )
 
 
 def _check_arguments(inputs: object, tokens: object, sequence: object) -> None:

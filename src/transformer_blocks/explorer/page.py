@@ -19,6 +19,7 @@ from transformer_blocks._checks import check_number
 from transformer_blocks.explorer.arithmetic import (
     TOLERANCE,
     Arithmetic,
+    as_bytes,
     find_difference,
     is_causal,
     serialize_arithmetic,
@@ -308,7 +309,7 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
     """Convert attention maps to JSON: 12 bits per weight, low bytes before high bytes."""
     layers, heads = maps.weights.shape[:2]
     numbers = (_rounded_weights(maps) * LEVELS).round().to(torch.int32).flatten()
-    planes = bytes((numbers & 255).tolist()) + bytes((numbers >> 8).tolist())
+    planes = as_bytes(numbers & 255) + as_bytes(numbers >> 8)
     queries, query_words = _labels(maps.queries)
     keys, key_words = _labels(maps.key_tokens)
     serialized: dict[str, Any] = {
@@ -327,8 +328,7 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
         "weights": base64.b64encode(zlib.compress(planes, 9)).decode(),
     }
     if maps.mask is not None:
-        mask = bytes(maps.mask.flatten().int().tolist())
-        serialized["mask"] = base64.b64encode(mask).decode()
+        serialized["mask"] = base64.b64encode(as_bytes(maps.mask)).decode()
     return serialized
 
 

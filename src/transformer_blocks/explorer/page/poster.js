@@ -198,7 +198,7 @@ $("poster-close").addEventListener("click", () => $("poster").close());
 $("poster-png").addEventListener("click", savePng);
 $("poster-svg").addEventListener("click", saveSvg);
 $("poster-copy").addEventListener("click", copyPng);
-for (const id of ["csv", "poster-csv"]) $(id)?.addEventListener("click", saveWeights);
+$("poster-csv").addEventListener("click", saveWeights);
 
 // --- Print: the picture alone, on one page --------------------------------------------------------------
 
