@@ -274,7 +274,8 @@ def test_opening_the_panel_shows_it_in_the_window(shared: Opened) -> None:
     place = shared.page.evaluate("scrollY")
     shared.go("#v=map&a=2&l=0&h=0&q=0&k=0&lock=1")
     shared.page.wait_for_selector("#why-weight")
-    assert shared.page.evaluate("scrollY") == place  # an address does not scroll to it
+    scrolled = shared.page.evaluate("scrollY") - place
+    assert abs(scrolled) < 50  # an address does not scroll to the panel
     shared.page.click("#why-close")
     shared.page.evaluate("scrollTo(0, 0)")
     go(shared, 2, 0, 0, 0, 1)
