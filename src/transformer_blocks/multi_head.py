@@ -138,15 +138,15 @@ class SingleHeadAttention(nn.Module):
 
         The arguments are those of :meth:`forward`.
         """
-        queries, keys = self._attention_inputs(query, key)
-        return attention_weights(queries, keys, mask=mask, causal=causal, scale=self.scale)
-
-    def _attention_inputs(self, query: Tensor, key: Tensor, *value: Tensor) -> list[Tensor]:
-        """Compute queries, keys and, if ``value`` is given, values, as of one head."""
-        inputs = dict(zip(("query", "key", "value"), (query, key, *value), strict=False))
-        for name, x in inputs.items():
-            _check_vectors(self, name, x)
-        return [getattr(self, f"{name}_projection")(x).unsqueeze(1) for name, x in inputs.items()]
+        _check_vectors(self, "query", query)
+        _check_vectors(self, "key", key)
+        return attention_weights(
+            self.query_projection(query).unsqueeze(1),
+            self.key_projection(key).unsqueeze(1),
+            mask=mask,
+            causal=causal,
+            scale=self.scale,
+        )
 
 
 class QueryKeyTransform(nn.Module):

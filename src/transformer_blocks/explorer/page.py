@@ -168,7 +168,7 @@ class Explorer:
         ...     _ = encoder(torch.randn(1, 3, 16))
         >>> weights = torch.stack([calls[0][0] for calls in recorded.values()])
         >>> page = Explorer([AttentionMaps("Self-attention", weights, tokens)])
-        >>> len(page.html) < 100_000  # one file without external resources
+        >>> len(page.html) < 200_000  # one file without external resources
         True
     """
 

@@ -305,8 +305,9 @@ def _projections_recorder(layer: Layer, record: list[Projections]) -> Any:
         value = inputs.pop("value", None)
         scale = None
         if isinstance(layer, SingleHeadAttention):
-            query, key, value = layer._attention_inputs(inputs["query"], inputs["key"], value)
-            scale = layer.scale
+            query = layer.query_projection(inputs["query"]).unsqueeze(1)  # one head
+            key = layer.key_projection(inputs["key"]).unsqueeze(1)
+            value, scale = layer.value_projection(value).unsqueeze(1), layer.scale
         else:
             query, key = layer._queries_and_keys(**inputs)
             value = layer._values(value, inputs.get("cache"))
