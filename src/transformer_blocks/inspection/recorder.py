@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from transformer_blocks._checks import check_callable, check_module
+from transformer_blocks._checks import check_callable, check_module, check_vectors
 from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.inspection.observation import ChangeShape, Observation
 from transformer_blocks.inspection.observer import observe
@@ -305,9 +305,15 @@ def _projections_recorder(layer: Layer, record: list[Projections]) -> Any:
         value = inputs.pop("value", None)
         scale = None
         if isinstance(layer, SingleHeadAttention):
-            query = layer.query_projection(inputs["query"]).unsqueeze(1)  # one head
-            key = layer.key_projection(inputs["key"]).unsqueeze(1)
-            value, scale = layer.value_projection(value).unsqueeze(1), layer.scale
+            projections = layer.query_projection, layer.key_projection, layer.value_projection
+            vectors = {"query": inputs["query"], "key": inputs["key"], "value": value}
+            for (name, x), projection in zip(vectors.items(), projections, strict=True):
+                check_vectors(name, x, projection.in_features, projection)
+            query, key, value = (
+                projection(x).unsqueeze(1)  # of one head
+                for x, projection in zip(vectors.values(), projections, strict=True)
+            )
+            scale = layer.scale
         else:
             query, key = layer._queries_and_keys(**inputs)
             value = layer._values(value, inputs.get("cache"))
