@@ -118,7 +118,7 @@ def test_a_click_keeps_a_token_until_the_next(opened: Opened) -> None:
         return [shape["text"] for shape in scene["shapes"] if shape["kind"] == "text"]
 
     scale = ["10 %", "50 %", "100 %"]
-    assert texts(1000) == ["Keys", *SOURCE_LABELS, *TARGET_LABELS, "Queries: output", *scale]
+    assert texts(1000) == ["Keys", *SOURCE_LABELS, *TARGET_LABELS, "Output (queries)", *scale]
     page.click(token("queries", 2))
     kept = opened.text(SENTENCE)
     largest = float(opened.explorer.maps[2].weights.mean(dim=1)[-1, 2].max())
@@ -185,7 +185,7 @@ def test_play_writes_the_output_token_by_token(opened: Opened) -> None:
     page.fill("#step", "1")
     assert opened.text("#generated .now") == "cat"
     page.click("#attentions button:nth-child(2)")
-    assert opened.text("#story-queries-axis") == "Queries: input of the decoder"
+    assert opened.text("#story-queries-axis") == "Input of the decoder (queries)"
     page.fill("#step", "1")
     assert page.is_hidden(token("keys", 2))  # of the future
     page.click("#attentions button:nth-child(1)")

@@ -30,7 +30,7 @@ const OTHER_SIDE = {queries: "keys", keys: "queries"};
 const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
 const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
 const PERCENT_ROOM = 15;  // height of the percentages above the keys and below the queries
-const SPECIAL_TOKEN = /^(<[^<>\s]+>|\[[A-Z]+\d*\])$/u;  // </s>, [CLS]
+const END_TOKENS = ["</s>", "<eos>", "<|endoftext|>", "[SEP]"];
 const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
 
@@ -88,7 +88,7 @@ function shortenText(text, size, room) {
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
 function setLines(tokens, words, {width, size, height, isFew}) {
   const items = tokens.map((token, index) => {
-    const isChip = token === "" || isUpright(token) || SPECIAL_TOKEN.test(token), begins = index === 0 || words[index] === "1";
+    const isChip = token === "" || isUpright(token), begins = index === 0 || words[index] === "1";
     const ends = index + 1 === tokens.length || words[index + 1] === "1";
     const pad = isChip ? .45 * size : .22 * size;
     const text = shortenText(token.replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size));
@@ -148,16 +148,8 @@ function measureStory() {
 
 // --- Ribbons ------------------------------------------------------------------------------------------
 
-const queryColours = new Map();
-// Colours of the queries, where one summary is shown: from blue over green and orange to purple.
-function queryColour(row, rows) {
-  const key = `${row} ${rows}`;
-  if (!queryColours.has(key)) {
-    const lines = data.style.lines, ramp = [0, 5, 2, 1, 3, 4].map(i => lines[i % lines.length]);
-    queryColours.set(key, `rgb(${colour(ramp, rows < 2 ? 0 : row / (rows - 1)).join(" ")})`);
-  }
-  return queryColours.get(key);
-}
+// Where one summary is shown, each query has a colour that differs from its neighbours'.
+const queryColour = row => lineColour(row);
 
 // The width of a ribbon whose weight is 1; heads that are drawn together share it.
 function ribbonWidth(layout, isAlone) {
@@ -169,9 +161,9 @@ function ribbonWidth(layout, isAlone) {
 function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
   const stroke = isSummaryShown() ? colours.muted : lineColour(storyColumns()[0]), full = ribbonWidth(layout, isAlone);
   [.1, .5, 1].forEach((weight, i) => {
-    const from = x + 68 * i;
-    scene.path(`M${from} ${y}L${from + 22} ${y}`, {stroke, line: Math.max(.6, full * weight), opacity: .5 + .4 * weight});
-    scene.text(from + 28, y, `${100 * weight} %`, {fill: colours.text, size: 12});
+    const from = x + 82 * i;
+    scene.path(`M${from} ${y}L${from + 34} ${y}`, {stroke, line: Math.max(.6, full * weight), opacity: .5 + .4 * weight});
+    scene.text(from + 40, y, `${100 * weight} %`, {fill: colours.text, size: 12});
   });
 }
 
@@ -184,7 +176,7 @@ function ribbonsOf(layout, token, lastRow = Infinity) {
     const weights = weightsOf(state.attention, state.layer, head);
     for (let row = 0; row < attention.rows && row <= lastRow; row++) {
       if (token?.side === "queries" && row !== token.index) continue;
-      const ink = summary ? queryColour(row, attention.rows) : lineColour(head);
+      const ink = summary ? queryColour(row) : lineColour(head);
       for (let column = 0; column < attention.columns; column++) {
         if (token?.side === "keys" && column !== token.index) continue;
         const weight = weights[row * attention.columns + column];
@@ -237,7 +229,7 @@ function drawQueryBars(scene, layout, lastRow, token) {
   if (!isSummaryShown()) return;
   layout.queries.forEach((item, row) => {
     if (row > lastRow || (token?.side === "queries" && token.index !== row)) return;
-    scene.rect(item.x + 2, item.y - 4, Math.max(4, item.width - 4), 3, {fill: queryColour(row, layout.queries.length), radius: 1.5});
+    scene.rect(item.x + 2, item.y - 4, Math.max(4, item.width - 4), 3, {fill: queryColour(row), radius: 1.5});
   });
 }
 
@@ -278,7 +270,7 @@ function storyScene(colours, {width = 1000} = {}) {
     });
   }
   if (token) drawPercentages(scene, layout, token, colours);
-  const scale = 206;
+  const scale = 248;
   scene.text(0, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, room: width - scale - 24});
   drawRibbonScale(scene, layout, width - scale, layout.height, colours, Boolean(token));
   return scene;
@@ -290,15 +282,18 @@ const mixColours = (a, b, part) => `rgb(${channels(a).map((x, i) => Math.round(p
 function shadeOfToken(token, side, index, weight, colours) {
   if (!token || token.side === side || weight < .01) return null;
   const row = side === "queries" ? index : token.index, columns = storyColumns();
-  const ink = isSummaryShown() ? queryColour(row, storyAttention().rows) : columns.length === 1 ? lineColour(columns[0]) : colours.muted;
+  const ink = isSummaryShown() ? queryColour(row) : columns.length === 1 ? lineColour(columns[0]) : colours.muted;
   return {colour: ink, part: .1 + .4 * weight};
 }
 
+// The name of a side with its role: "Source (keys)".
 function axisLabel(attention, side) {
-  const role = side === "keys" ? "Keys" : "Queries", axis = side === "keys" ? attention.keyAxis : attention.queryAxis;
-  if (axis !== "query" && axis !== "key") return `${role}: ${axis}`;
-  if (attention.isDecoding && attention.isSelf) return `${role}: input of the decoder`;
-  return attention.isDecoding && side === "queries" ? `${role}: output` : role;
+  const axis = side === "keys" ? attention.keyAxis : attention.queryAxis;
+  if (axis === "key" || axis === "query") {
+    if (attention.isDecoding && attention.isSelf) return `Input of the decoder (${side})`;
+    return attention.isDecoding && side === "queries" ? "Output (queries)" : side === "keys" ? "Keys" : "Queries";
+  }
+  return `${axis[0].toUpperCase()}${axis.slice(1)} (${side})`;
 }
 
 function storyLegend() {
@@ -315,8 +310,8 @@ function storyCaption() {
 }
 
 function storyLead() {
-  const [pointing, keep] = isCoarsePointer() ? ["Tap a word to see only its lines", "tap it again to see all"]
-    : ["Point at a word to see only its lines", "click it to keep them"];
+  const [pointing, keep] = isCoarsePointer() ? ["Tap a token to see only its lines", "tap it again to see all"]
+    : ["Point at a token to see only its lines", "click it to keep them"];
   const more = hasSteps() ? "press Play to see the output written token by token" : "choose heads to compare them";
   return `The thicker a line, the more the token below attends to the token above. ${pointing}, ${keep}, or ${more}.`;
 }
@@ -495,7 +490,7 @@ function drawStoryLegend() {
   const {layout} = story, isAlone = shownToken() !== null, key = [isAlone, layout.isFew, storyColumns(), theme(), storyAttention().name].join();
   if (drawStoryLegend.key === key) return;
   drawStoryLegend.key = key;
-  const scene = new Scene(214, 28);
+  const scene = new Scene(256, 28);
   drawRibbonScale(scene, layout, 4, 14, palette(), isAlone);
   show(scene, $("story-scale"));
   const parts = [];
@@ -503,6 +498,8 @@ function drawStoryLegend() {
   else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
   else parts.push("The colour of a line is that of its head.");
   parts.push(layout.isFew ? "Weights below 1 % are not drawn." : `Thin lines: weights of at least ${Math.round(100 * layout.least)} %; a token that is pointed at shows all its weights.`);
+  const end = END_TOKENS.find(token => [...storyAttention().keys, ...storyAttention().queries].includes(token));
+  if (end) parts.push(`${end} is the token that ends a sentence.`);
   $("story-note").textContent = parts.join(" ");
 }
 
