@@ -16,7 +16,13 @@ sys.path.append(str(DOCS / "_ext"))
 
 from cells import definitions  # noqa: E402
 from transformer_blocks import causal_mask, record_attention  # noqa: E402
-from transformer_blocks.explorer import AttentionMaps, DecodingSteps, save_explorer  # noqa: E402
+from transformer_blocks.explorer import (  # noqa: E402
+    Arithmetic,
+    AttentionMaps,
+    DecodingSteps,
+    save_explorer,
+)
+from transformer_blocks.inspection import record_projections  # noqa: E402
 
 PAGE = DOCS / "_static" / "explorer_book.html"
 SHOWN = 4  # tokens with their probabilities, in each decoding step
@@ -28,7 +34,7 @@ def save_page(path: Path) -> None:
     chapter = definitions("14_look_inside")
     model, ours, words = chapter["model"], chapter["ours"], chapter["target_words"]
     source, target = chapter["to_ids"](chapter["held_out"][:1])
-    with record_attention(model) as recorded, torch.no_grad():
+    with record_attention(model) as recorded, record_projections(model) as heads, torch.no_grad():
         probabilities = model(source, target[:, :-1])[0].softmax(dim=-1)  # (L, vocabulary)
     best, ids = probabilities.topk(SHOWN)
     candidates = [
@@ -37,17 +43,24 @@ def save_page(path: Path) -> None:
     ]
     written = [words[token] for token in probabilities.argmax(dim=-1)]
     read = [words[token] for token in target[0, :-1]]
+    mask = causal_mask(len(read))
     encoder, decoder, cross = (calls[0] for calls in recorded.values())
+    of_encoder, of_decoder, of_cross = (
+        Arithmetic.of(heads[name][:1], calls[0]) for name, calls in recorded.items()
+    )
     maps = [
-        AttentionMaps("Encoder self-attention", encoder, ours),
+        AttentionMaps("Encoder self-attention", encoder, ours, arithmetic=of_encoder),
         AttentionMaps(
             "Decoder self-attention",
             decoder,
             read,
-            mask=causal_mask(len(read)),
+            mask=mask,
             is_decoding=True,
+            arithmetic=of_decoder,
         ),
-        AttentionMaps("Cross-attention", cross, written, ours, is_decoding=True),
+        AttentionMaps(
+            "Cross-attention", cross, written, ours, is_decoding=True, arithmetic=of_cross
+        ),
     ]
     title = f"{''.join(ours)} → {' '.join(written[:-1])}"
     save_explorer(path, maps, title=title, decoding=DecodingSteps(written, candidates))
