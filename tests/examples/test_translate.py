@@ -168,7 +168,7 @@ def test_a_page_shows_all_attention_of_a_model(
         for token, candidates in zip(
             last["queries"], content["decoding"]["candidates"], strict=True
         ):
-            chances = [chance for _, chance in candidates]
+            chances = [chance for _, chance, _ in candidates]
             assert len(candidates) == 5
             assert chances == sorted(chances, reverse=True)
             assert token

@@ -33,6 +33,7 @@ from transformer_blocks.masks import causal_mask
 
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 ARITHMETIC_KILOBYTES = 400  # so that a page stays below a megabyte
+SEARCH, MOST_SEARCHED = zlib.Z_DEFAULT_STRATEGY, 1 << 20  # bytes in which repeats are searched
 FAMILY = "explorer"  # font family of the embedded fonts
 STYLES = ("page", "story", "overview", "map", "why", "poster")
 SCRIPTS = ("data", "style", "state", "scene", *STYLES[1:], "main")  # in this order, in one scope
@@ -308,8 +309,6 @@ def save_explorer(
 def _serialize(maps: AttentionMaps) -> dict[str, Any]:
     """Convert attention maps to JSON: 12 bits per weight, low bytes before high bytes."""
     layers, heads = maps.weights.shape[:2]
-    numbers = (_rounded_weights(maps) * LEVELS).round().to(torch.int32).flatten()
-    planes = as_bytes(numbers & 255) + as_bytes(numbers >> 8)
     queries, query_words = _labels(maps.queries)
     keys, key_words = _labels(maps.key_tokens)
     serialized: dict[str, Any] = {
@@ -325,11 +324,29 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
         "queryAxis": maps.query_axis,
         "keyAxis": maps.key_axis,
         "patterns": _name_heads(maps),
-        "weights": base64.b64encode(zlib.compress(planes, 9)).decode(),
+        "weights": base64.b64encode(_compress_weights(maps.weights)).decode(),
     }
     if maps.mask is not None:
         serialized["mask"] = base64.b64encode(as_bytes(maps.mask)).decode()
     return serialized
+
+
+def _compress_weights(weights: Tensor) -> bytes:
+    """Compress weights, layer by layer, as copies of all would need much memory."""
+    low, high = bytearray(), bytearray()
+    for layer in weights:
+        numbers = (_round(layer) * LEVELS).round().to(torch.int32)
+        low += as_bytes(numbers & 255)
+        high += as_bytes(numbers >> 8)
+    planes = bytes(low + high)
+    # Weights repeat little but zeros: looking for runs only takes a fraction of the time.
+    strategies = [zlib.Z_RLE] if len(planes) > MOST_SEARCHED else [zlib.Z_RLE, SEARCH]
+    return min((_compress(planes, strategy) for strategy in strategies), key=len)
+
+
+def _compress(data: bytes, strategy: int) -> bytes:
+    compressor = zlib.compressobj(9, strategy=strategy)
+    return compressor.compress(data) + compressor.flush()
 
 
 def _serialize_steps(decoding: DecodingSteps) -> dict[str, Any]:
@@ -348,13 +365,18 @@ def _serialize_steps(decoding: DecodingSteps) -> dict[str, Any]:
 def _serialize_candidates(
     decoding: DecodingSteps, steps: Sequence[Sequence[tuple[str, float]]]
 ) -> list[list[list[Any]]]:
+    """Convert candidates to their label, their probability, and 1 for the generated token."""
     candidates = []
-    for step in steps:
+    for chosen, step in zip(decoding.tokens, steps, strict=True):
         # The markers of the generated tokens show which tokenizer made the candidates, too.
         tokens = [*decoding.tokens, *(token for token, _ in step)]
         texts = _labels(tokens)[0][len(decoding.tokens) :]
-        probabilities = (round(float(probability), 4) for _, probability in step)
-        candidates.append([list(pair) for pair in zip(texts, probabilities, strict=True)])
+        candidates.append(
+            [
+                [text, round(float(probability), 4), int(token == chosen)]
+                for text, (token, probability) in zip(texts, step, strict=True)
+            ]
+        )
     return candidates
 
 
@@ -383,7 +405,11 @@ def _variables() -> str:
 
 def _rounded_weights(maps: AttentionMaps) -> Tensor:
     """Round weights to the page's 12 bits."""
-    return (maps.weights.detach().double().clamp(0, 1) * LEVELS).round() / LEVELS
+    return _round(maps.weights)
+
+
+def _round(weights: Tensor) -> Tensor:
+    return (weights.detach().double().clamp(0, 1) * LEVELS).round() / LEVELS
 
 
 def _name_heads(maps: AttentionMaps) -> list[list[str | None]]:
