@@ -90,6 +90,21 @@ function weightsOf(a, layer, column) {
   return summaryCache.get(key);
 }
 
+// What a reader takes for one letter, for example a letter with its accents, or a Korean syllable of several parts.
+const segmenter = globalThis.Intl?.Segmenter && new Intl.Segmenter(undefined, {granularity: "grapheme"});
+const lettersIn = text => segmenter ? Array.from(segmenter.segment(text), ({segment}) => segment) : [...text];
+
+// A token within a sentence: not longer than a line, and without effect on the direction of the text around it.
+const LONGEST_NAME = 60;
+const TURNS_TEXT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+function inSentence(text) {
+  if (text.length > LONGEST_NAME) {
+    const letters = lettersIn(text.slice(0, 100 * LONGEST_NAME));
+    if (letters.length > LONGEST_NAME) text = `${letters.slice(0, LONGEST_NAME - 1).join("")}…`;
+  }
+  return TURNS_TEXT.test(text) ? `\u2068${text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd")}\u2069` : text;
+}
+
 // The automatic label of a head, for example "previous token": null if it has none or the page has no labels.
 const patternOf = (attention, layer, column) => attention.patterns?.[layer]?.[column] ?? null;
 

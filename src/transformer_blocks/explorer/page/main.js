@@ -1,14 +1,16 @@
 // Main: what all views share, and the first drawing.
 
-function render(isNew = false) {
+// Draw the shown view: anew if it shows something else, and measured anew if it may have another size.
+function render(isNew = false, isMeasured = isNew) {
   const view = views[state.view];
+  if (state.view !== "story") stopPlaying();
   for (const [name, {sections}] of Object.entries(views)) {
     for (const section of sections) $(section).hidden = name !== state.view;
   }
   for (const [a, option] of [...$("attentions").children].entries()) mark(option, a === state.attention);
   for (const [i, option] of [...$("views").children].entries()) mark(option, Object.keys(views)[i] === state.view);
   $("lead").textContent = view.lead();
-  if (isNew) view.measure();
+  if (isMeasured) view.measure();
   view.draw(isNew);
   drawWhy();
 }
@@ -39,12 +41,12 @@ function setTheme(name) {
   document.documentElement.dataset.theme = name;
   try { localStorage.setItem("transformer_blocks.theme", name); } catch { /* a sandboxed frame */ }
   markTheme();
-  render(true);
+  render(true, false);  // the map stays where it was moved to
 }
 const markTheme = () => $("theme").setAttribute("aria-pressed", String(theme() === "dark"));
 
 document.addEventListener("keydown", event => {
-  if (!$("shortcuts").checked) return;
+  if (!$("shortcuts").checked || $("poster").open) return;
   if (event.ctrlKey !== event.altKey || event.metaKey) return;  // both together are AltGr
   if (event.key === "[" || event.key === "]") select({attention: wrap(state.attention + (event.key === "]" ? 1 : -1), attentions.length)});
   else if (event.key === "p" && state.view === "map") togglePin();
@@ -56,7 +58,13 @@ window.addEventListener("resize", () => {
   lastWidth = innerWidth;
   if (!isOnlyBar) render(true);
 });
-window.addEventListener("popstate", () => { readAddress(); render(true); });
+window.addEventListener("popstate", () => {
+  dropAddress();
+  stopPlaying();
+  $("poster").close();  // it shows what was selected before
+  readAddress();
+  render(true);
+});
 
 fillRadioGroup($("views"), Object.values(views).map(view => view.name), i => {
   select({view: Object.keys(views)[i]});

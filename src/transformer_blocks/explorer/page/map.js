@@ -13,6 +13,7 @@ views.map = {
   scene: mapScene,
   legend: () => ({kind: "bar", ramp: shown().ramp, most: shown().most, differs: shown().differs}),
   caption: () => shownName(),
+  weights: () => shown().values,
 };
 
 // What is shown: values with their colours, from 0 (or minus `most`) to `most`, the largest.
@@ -31,6 +32,7 @@ function shown() {
 
 // --- Layout ------------------------------------------------------------------------------------------
 
+const LEAST_WIDTH = 160;  // also of a frame that is not shown yet
 const LINES = 320;  // width of the drawing of the lines
 const LARGEST_CELL = 34, ZOOMED_CELL = 72;  // of a map that shows all, and after zooming
 const AXIS = 18, LABEL = 12, UPRIGHT_STEP = 1.05;  // room of an axis' name, size of a label, and of its upright letters
@@ -39,10 +41,10 @@ window.explorerLayout = () => layout && {...layout, labels: labelsOf(attentions[
 
 const widthCache = new Map();
 function labelLength(text) {
-  if (!widthCache.has(text)) widthCache.set(text, isUpright(text) ? [...text].length * LABEL * UPRIGHT_STEP : textWidth(text, LABEL));
+  if (!widthCache.has(text)) widthCache.set(text, isUpright(text) ? lettersIn(text).length * LABEL * UPRIGHT_STEP : textWidth(text, LABEL));
   return widthCache.get(text);
 }
-const rowLength = text => isUpright(text) ? [...text].length * LABEL : labelLength(text);
+const rowLength = text => isUpright(text) ? lettersIn(text).length * LABEL : labelLength(text);
 
 // Cut a text that is longer than the room, and end it with an ellipsis.
 const cutCache = new Map();
@@ -50,10 +52,9 @@ function cut(text, room, length) {
   if (length(text) <= room) return text;
   const key = `${room} ${length === rowLength} ${text}`;
   if (!cutCache.has(key)) {
-    const letters = [...text], isTall = isUpright(text);
-    let count = letters.length;
-    while (count > 1 && (isTall ? (count + 1) * LABEL * UPRIGHT_STEP : textWidth(`${letters.slice(0, count).join("")}…`, LABEL)) > room) count--;
-    cutCache.set(key, `${letters.slice(0, count).join("")}${isTall && length === labelLength ? "" : "…"}`);
+    const letters = lettersIn(text), isTall = isUpright(text);
+    const count = mostThatFit(letters.length, count => (isTall ? (count + 1) * LABEL * UPRIGHT_STEP : textWidth(`${letters.slice(0, count).join("")}…`, LABEL)) <= room);
+    cutCache.set(key, `${letters.slice(0, Math.max(1, count)).join("")}${isTall && length === labelLength ? "" : "…"}`);
   }
   return cutCache.get(key);
 }
@@ -73,7 +74,7 @@ function layOut(width, height, largest = LARGEST_CELL) {
 
 function measureMap() {
   const section = getComputedStyle($("head"));
-  const width = $("head").clientWidth - parseFloat(section.paddingLeft) - parseFloat(section.paddingRight);
+  const width = Math.max(LEAST_WIDTH, $("head").clientWidth - parseFloat(section.paddingLeft) - parseFloat(section.paddingRight));
   const height = Math.max(320, innerHeight * .8), all = layOut(width, height), beside = layOut(width - LINES - 16, height);
   layout = beside.fit >= Math.min(16, .85 * all.fit) ? beside : all;  // with the lines beside the map, if there is enough room
   layout.cell = Math.min(layout.fit * state.zoom, Math.max(ZOOMED_CELL, layout.fit));
@@ -282,7 +283,7 @@ function drawRamp() {
 
 const MOST_LINES = 16;
 function drawLines() {
-  const attention = attentions[state.attention], colours = palette(), width = Math.min(LINES, $("lines").parentElement.clientWidth), {values, differs} = shown();
+  const attention = attentions[state.attention], colours = palette(), width = Math.min(LINES, Math.max(LEAST_WIDTH, $("lines").parentElement.clientWidth)), {values, differs} = shown();
   const row = values.subarray(state.row * attention.columns, (state.row + 1) * attention.columns);
   const strongest = Array.from(row.keys()).sort((a, b) => Math.abs(row[b]) - Math.abs(row[a])).slice(0, MOST_LINES).sort((a, b) => a - b);
   const step = 22, gaps = strongest.map((column, i) => i > 0 && column > strongest[i - 1] + 1 ? 8 : 0);
@@ -321,7 +322,7 @@ function drawLines() {
     scene.text(to, at, text, {size: 11, fill: colours.muted, room: width - to - 2});
   });
   show(scene, $("lines"));
-  $("lines").setAttribute("aria-label", `lines from “${attention.queries[state.row]}” to the keys it attends to`);
+  $("lines").setAttribute("aria-label", `lines from “${inSentence(attention.queries[state.row])}” to the keys it attends to`);
 }
 
 // --- Description and table of the selected head ----------------------------------------------------------
@@ -330,11 +331,11 @@ function describe(row, column) {
   const attention = attentions[state.attention], {values, differs} = shown();
   const weight = values[row * attention.columns + column];
   const masked = isMasked(attention, row, column) ? ", masked" : "";
-  return `${attention.queries[row]} → ${attention.keys[column]}: ${percent(weight, differs)}${masked}`;
+  return `${inSentence(attention.queries[row])} → ${inSentence(attention.keys[column])}: ${percent(weight, differs)}${masked}`;
 }
 
 // The names and values of the first of some keys.
-const listKeys = (columns, attention, values, sign) => columns.slice(0, 3).map(column => `“${attention.keys[column]}” ${percent(values[column], sign)}`).join(", ");
+const listKeys = (columns, attention, values, sign) => columns.slice(0, 3).map(column => `“${inSentence(attention.keys[column])}” ${percent(values[column], sign)}`).join(", ");
 
 function describeQuery() {
   const attention = attentions[state.attention], {columns} = attention;
@@ -342,7 +343,7 @@ function describeQuery() {
   const weights = rowOf(weightsOf(state.attention, state.layer, state.head)), order = [...weights.keys()];
   const best = order.filter(column => weights[column] > 0).sort((a, b) => weights[b] - weights[a]).filter((column, i) => i === 0 || weights[column] >= .0005);
   const attends = best.length ? `attends to ${listKeys(best, attention, weights)}` : "is fully masked";
-  const sentences = [`${nameOf(state)}: “${attention.queries[state.row]}” ${attends}.`, `Selected cell: ${describe(state.row, state.column)}.`];
+  const sentences = [`${nameOf(state)}: “${inSentence(attention.queries[state.row])}” ${attends}.`, `Selected cell: ${describe(state.row, state.column)}.`];
   if (state.pin) {
     const differences = rowOf(shown().values), seen = order.filter(column => Math.abs(differences[column]) >= .0005);
     const more = seen.filter(column => differences[column] > 0).sort((a, b) => differences[b] - differences[a]);
@@ -386,6 +387,7 @@ function drawMap(isNew) {
   $("map").setAttribute("aria-label", `${nameOf(state)}: attention weights of ${attention.rows} queries and ${attention.columns} keys`);
   if (!isNew && !isPointing && selection !== lastSelection) reveal(state.row, state.column);
   lastSelection = selection;
+  if (!isPointing) $("tip").hidden = true;  // its cell may be another one now
   paintMap();
   drawRamp();
   drawLines();
@@ -440,8 +442,8 @@ function showTip(place) {
   tip.hidden = place === null;
   if (place === null) return;
   const {area, row, column} = place;
-  if (area === "row") tip.textContent = `${attention.queries[row]} (${row + 1} of ${attention.rows})`;
-  else if (area === "column") tip.textContent = `${attention.keys[column]} (${column + 1} of ${attention.columns})`;
+  if (area === "row") tip.textContent = `${inSentence(attention.queries[row])} (${row + 1} of ${attention.rows})`;
+  else if (area === "column") tip.textContent = `${inSentence(attention.keys[column])} (${column + 1} of ${attention.columns})`;
   else tip.textContent = describe(row, column);
   const atX = area === "row" ? 4 : left + (column + 1) * cell - x + 8, atY = area === "column" ? 2 : top + (row + 1) * cell - y + 8;
   tip.style.left = `${Math.max(0, Math.min(atX, $("figure").clientWidth - tip.offsetWidth - 4))}px`;
@@ -463,6 +465,7 @@ $("map").addEventListener("pointerdown", event => {
   if (pointers.size > 1) isDragging = true;
 });
 $("map").addEventListener("pointermove", event => {
+  if (event.pointerType === "mouse" && !event.buttons) pointers.delete(event.pointerId);  // it was released outside of the window
   if (!pointers.has(event.pointerId)) {
     if (event.pointerType === "touch") return;
     const place = placeAt(event);

@@ -20,7 +20,7 @@ function reduceByMaximum(values, columns, {row = 0, column = 0, height, width}, 
 
 // Small maps of all layers and heads within the width of the page, in at most about half of its height.
 function layOutOverview() {
-  const attention = attentions[state.attention], width = $("grid-frame").clientWidth, columns = columnsOf(attention);
+  const attention = attentions[state.attention], width = Math.max(LEAST_WIDTH, $("grid-frame").clientWidth), columns = columnsOf(attention);
   const left = 24, gap = 6, cellWidth = Math.min(LARGEST_THUMBNAIL, (width - left - gap) / columns);
   const most = innerHeight * (matchMedia("(max-width: 52rem)").matches ? .36 : .62);
   const cellHeight = Math.min(cellWidth, Math.max(11, most / attention.layers));

@@ -6,10 +6,10 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 const shownName = () => nameOf(state) + (state.pin ? ` minus ${nameOf(state.pin)}` : "");
-const fileName = ending => `${(ending === "csv" ? shownName() : subjectsOf().slice(data.model ? 1 : 0).join(" ")).toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
+const fileName = ending => `${subjectsOf().slice(data.model ? 1 : 0).join(" ").toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
 
 function csvOf() {
-  const attention = attentions[state.attention], {values} = shown();
+  const attention = attentions[state.attention], values = views[state.view].weights();  // of several heads, their mean
   const quote = text => `"${text.replace(/"/g, '""')}"`;
   const lines = [["", ...attention.keys].map(quote).join(",")];
   attention.queries.forEach((token, row) => lines.push([quote(token),

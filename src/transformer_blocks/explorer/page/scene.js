@@ -10,6 +10,17 @@ function textWidth(text, size, weight) {
   return measuring.measureText(text).width;
 }
 
+// The largest number from 0 to `count` that fits, where each smaller one fits too.
+function mostThatFit(count, fits) {
+  let low = 0, high = count;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (fits(middle)) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
 // Letters that stand upright in vertical text: those of Chinese, Japanese and Korean.
 const UPRIGHT = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\u30fc\uff00-\uffef]+$/u;
 const isUpright = text => UPRIGHT.test(text);
@@ -122,7 +133,7 @@ const inkOf = ({fill = "none", stroke = "none", line, opacity}) => ({
 
 // The letters of upright text, with the positions where their baselines begin.
 function lettersOf({x, y, text, size, room}) {
-  const letters = [...text], step = Math.min(size * 1.05, room / letters.length);
+  const letters = lettersIn(text), step = Math.min(size * 1.05, room / letters.length);
   return letters.map((letter, i) => {
     const middle = y - (letters.length - i - .5) * step, half = textWidth(letter, size) / 2, moved = size * (RAISED[letter] ?? 0);
     if (ROTATED.test(letter)) return {letter, x: x - BASELINE * size, y: middle - half, angle: 90};
@@ -201,7 +212,7 @@ const SHAPES = {
       const shared = {"font-size": size, "font-weight": weight === "normal" ? undefined : weight, fill};
       if (/^\s|\s$|\s\s|[\t\n\r]/.test(text)) shared["xml:space"] = "preserve";
       if (upright) {  // one element, so that its text is found as a whole
-        const letters = lettersOf(shape), list = name => letters.map(letter => roundNumber(letter[name])).join(" ");
+        const letters = lettersOf(shape), list = name => letters.flatMap(each => Array([...each.letter].length).fill(roundNumber(each[name]))).join(" ");  // a position for each code point
         const angles = letters.some(letter => letter.angle) ? list("angle") : undefined;
         return element("text", {x: list("x"), y: list("y"), rotate: angles, ...shared}, escapeXml(text));
       }

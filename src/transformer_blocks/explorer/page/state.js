@@ -10,6 +10,7 @@ const state = {
   heads: [],        // columns that the story shows together
   row: 0,           // selected query
   column: 0,        // selected key
+  side: "queries",  // side of the token that the story shows alone while it is locked
   isLocked: false,  // whether a pointer that moves over tokens or cells leaves the selection as it is
   pin: null,        // {attention, layer, head}: the head to which the selected one is compared
   zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
@@ -25,6 +26,7 @@ function setDefaults() {
   state.head = attention.heads;
   state.heads = [attention.heads];
   state.row = state.column = 0;
+  state.side = "queries";
   state.isLocked = false;
   state.pin = null;
   state.zoom = 1;
@@ -35,16 +37,19 @@ const clampIndex = (text, below) => Math.max(0, Math.min(below - 1, Number.parse
 function readAddress() {
   setDefaults();
   const parameters = new URLSearchParams(location.hash.slice(1)), read = name => parameters.get(name);
-  if (read("v") in views) state.view = read("v");
+  if (Object.hasOwn(views, read("v"))) state.view = read("v");
   if (parameters.has("a")) state.attention = clampIndex(read("a"), attentions.length);
   const attention = attentions[state.attention];
   state.layer = clampIndex(read("l") ?? attention.layers - 1, attention.layers);
   state.head = clampIndex(read("h") ?? attention.heads, columnsOf(attention));
   const heads = (read("hs") ?? String(state.head)).split(".").filter(text => text !== "");
   state.heads = [...new Set(heads.map(text => clampIndex(text, columnsOf(attention))))];
+  if (state.heads.length > 1) state.heads = state.heads.filter(column => column < attention.heads);  // summaries stand alone
+  if (!state.heads.includes(state.head)) state.heads = [state.head];
   state.row = clampIndex(read("q"), attention.rows);
   state.column = clampIndex(read("k"), attention.columns);
   state.isLocked = read("lock") === "1";
+  if (state.isLocked && read("side") === "keys") state.side = "keys";
   state.zoom = Math.max(1, Math.min(1000, Number.parseFloat(read("z")) || 1));
   const pin = (read("pin") ?? "").split(".");
   if (pin.length === 3) {
@@ -54,9 +59,9 @@ function readAddress() {
   }
 }
 
-function addressOf({view, attention, layer, head, heads, row, column, isLocked, pin, zoom}) {
+function addressOf({view, attention, layer, head, heads, row, column, side, isLocked, pin, zoom}) {
   return `#v=${view}&a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
-    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? "&lock=1" : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "");
+    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "");
 }
 
 let addressTimer = 0, isRecorded = false;
@@ -76,6 +81,12 @@ function updateAddress(record) {
   }, 200);
 }
 
+// Forget changes that are not yet in the address: another address was opened.
+function dropAddress() {
+  clearTimeout(addressTimer);
+  isRecorded = false;
+}
+
 // Change the selection. With `record`, "back" undoes the change.
 function select(change, {record = true} = {}) {
   const isNew = change.attention !== undefined && change.attention !== state.attention;
@@ -93,6 +104,7 @@ function select(change, {record = true} = {}) {
   state.head = Math.min(state.head, columnsOf(attention) - 1);
   state.row = Math.min(state.row, attention.rows - 1);
   state.column = Math.min(state.column, attention.columns - 1);
+  if (!state.isLocked) state.side = "queries";
   render(isNew || isOther);
   updateAddress(record);
 }

@@ -6,15 +6,15 @@ views.story = {
   lead: storyLead,
   measure: measureStory,
   draw: drawStory,
-  scene: storyScene,
+  scene: (...options) => storyScene(...options),
   legend: storyLegend,
   caption: storyCaption,
+  weights: storyWeights,
 };
 
 const story = {
   layout: null,         // places of the tokens, see layOutStory
   pointed: null,        // {side, index}: the token under the pointer or with the keyboard's focus
-  lockedSide: "queries",
   step: null,           // decoding step that is shown; null: the whole output
   isPlaying: false,
   timer: 0,
@@ -36,7 +36,7 @@ const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
 
 const storyAttention = () => attentions[state.attention];
 const tokensOf = (attention, side) => side === "keys" ? attention.keys : attention.queries;
-const nameToken = text => text === "" ? "the empty token" : `“${text}”`;
+const nameToken = text => text === "" ? "the empty token" : `“${inSentence(text)}”`;
 const wholePercent = weight => weight > 0 && weight < .005 ? "<1\u00a0%" : `${Math.round(100 * weight)}\u00a0%`;
 
 // The columns of the overview that are drawn, in their order.
@@ -56,16 +56,16 @@ function storyWeights() {
   return storyWeights.mean;
 }
 
-// The weights between a token and every token of the other side.
+// The weights between a token and every token of the other side; those of later steps are not known yet.
 function weightsAt({side, index}, weights = storyWeights()) {
-  const {rows, columns} = storyAttention();
+  const {rows, columns} = storyAttention(), last = story.step ?? rows;
   if (side === "queries") return weights.subarray(index * columns, (index + 1) * columns);
-  return Float32Array.from({length: rows}, (_, row) => weights[row * columns + index]);
+  return Float32Array.from({length: rows}, (_, row) => row <= last ? weights[row * columns + index] : 0);
 }
 
 // The token whose ribbons are shown alone, or null.
 function shownToken() {
-  if (state.isLocked) return {side: story.lockedSide, index: story.lockedSide === "queries" ? state.row : state.column};
+  if (state.isLocked) return {side: state.side, index: state.side === "queries" ? state.row : state.column};
   if (story.pointed) return story.pointed;
   return story.step === null ? null : {side: "queries", index: story.step};
 }
@@ -75,14 +75,8 @@ function shownToken() {
 // Shorten a text to a width; the whole text remains the label of its button.
 function shortenText(text, size, room) {
   if (textWidth(text, size) <= room) return text;
-  const letters = [...text];
-  let low = 0, high = letters.length;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (textWidth(letters.slice(0, middle).join("") + "…", size) <= room) low = middle;
-    else high = middle - 1;
-  }
-  return letters.slice(0, low).join("") + "…";
+  const letters = lettersIn(text);
+  return `${letters.slice(0, mostThatFit(letters.length, count => textWidth(`${letters.slice(0, count).join("")}…`, size) <= room)).join("")}…`;
 }
 
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
@@ -249,7 +243,15 @@ function drawPercentages(scene, layout, token, colours) {
 
 // --- The picture for posters --------------------------------------------------------------------------
 
-function storyScene(colours, {width = 1000} = {}) {
+// A picture has the whole output, whichever step is shown.
+function withWholeOutput(make) {
+  const {step} = story;
+  story.step = null;
+  try { return make(); } finally { story.step = step; }
+}
+
+const storyScene = (colours, {width = 1000} = {}) => withWholeOutput(() => makeStoryScene(colours, width));
+function makeStoryScene(colours, width) {
   const layout = layOutStory(width), token = state.isLocked ? shownToken() : null;
   const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
   drawRibbons(scene, layout, ribbonsOf(layout, token), colours, {isAlone: Boolean(token)});
@@ -306,7 +308,7 @@ function storyCaption() {
   const token = state.isLocked ? shownToken() : null, least = layOutStory(1000).least;
   const what = "Each line is an attention weight: the thicker, the larger";
   const colours = isSummaryShown() ? "; its colour is that of the token below" : "; its colour is that of its head";
-  return `${what}${colours}.${token ? ` ${storySentence(token)}` : ` Weights below ${Math.round(100 * least)} % are not drawn.`}`;
+  return `${what}${colours}.${token ? ` ${withWholeOutput(() => storySentence(token))}` : ` Weights below ${Math.round(100 * least)} % are not drawn.`}`;
 }
 
 function storyLead() {
@@ -577,15 +579,13 @@ function lockToken(token) {
   stopPlaying();
   const {side, index} = token, shown = shownToken();
   if (state.isLocked && isSameToken(token, shown)) { releaseToken(); return; }
-  if (state.isLocked && side !== story.lockedSide) { select(side === "keys" ? {column: index} : {row: index}); return; }
-  story.lockedSide = side;
+  if (state.isLocked && side !== state.side) { select(side === "keys" ? {column: index} : {row: index}); return; }
   const weights = weightsAt(token), best = weights.indexOf(Math.max(...weights));
-  select({isLocked: true, row: side === "queries" ? index : best, column: side === "queries" ? best : index});
+  select({isLocked: true, side, row: side === "queries" ? index : best, column: side === "queries" ? best : index});
 }
 
 function releaseToken() {
   if (!isOverToken) story.pointed = null;
-  story.lockedSide = "queries";
   select({isLocked: false});
 }
 
@@ -727,16 +727,16 @@ function drawCandidates() {
   if (first) parts.push("… ");
   for (let i = first; i <= Math.min(end, first + 24); i++) {
     if (i > first && words[i] === "1") parts.push(" ");
-    parts.push(i === step ? make("b", {className: "now", textContent: tokens[i]}) : tokens[i]);
+    parts.push(i === step ? make("b", {className: "now", textContent: inSentence(tokens[i])}) : inSentence(tokens[i]));
   }
   if (end > first + 24) parts.push(" …");
   generated.replaceChildren(...parts);
   if (step === null) { list.replaceChildren(); return; }
-  list.replaceChildren(...candidates[step].map(([text, probability]) => {
+  list.replaceChildren(...candidates[step].map(([text, probability, isChosen]) => {  // tokens may differ that have the same label
     const bar = make("span", {className: "candidate-bar", ariaHidden: "true"}), fill = make("span");
     fill.style.width = `${100 * probability}%`;
     bar.append(fill);
-    return make("li", {className: text === tokens[step] ? "picked" : ""}, make("span", {className: "candidate-name", textContent: text === "" ? "␣" : text, title: text}), bar, make("span", {className: "candidate-share", textContent: percent(probability)}));
+    return make("li", {className: isChosen ? "picked" : ""}, make("span", {className: "candidate-name", textContent: text === "" ? "␣" : text, title: text}), bar, make("span", {className: "candidate-share", textContent: percent(probability)}));
   }));
 }
 

@@ -95,7 +95,7 @@ const small = x => x === 0 ? "0" : x >= .001 ? x.toFixed(3) : x.toExponential(0)
 const inBrackets = x => x < 0 ? `(${decimal(x)})` : decimal(x);
 const exactPercent = x => `${(100 * x).toFixed(2)}\u00a0%`;
 const roundPercent = x => percent(x).replace(" ", "\u00a0");
-const quoted = token => `\u201c${token}\u201d`;
+const quoted = token => `\u201c${inSentence(token)}\u201d`;
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 // The places of the largest of some numbers, in the order of the places.
@@ -474,13 +474,13 @@ function drawLens() {
   shownLens = key;
   if (key === "") return;
   const step = state.row, token = data.decoding.tokens[step], tops = layers.map(layer => layer[step] ?? []);
-  const first = tops.findIndex(top => top[0]?.[0] === token), count = Math.max(...tops.map(top => top.length));
+  const first = tops.findIndex(top => top[0]?.[2]), count = Math.max(...tops.map(top => top.length));
   const rows = tops.map((top, layer) => {
     const cells = Array.from({length: count}, (_, i) => {
       if (!top[i]) return make("td");
-      const [text, probability] = top[i], bar = part("span", "bar");
+      const [text, probability, isChosen] = top[i], bar = part("span", "bar");
       bar.style.width = `${100 * probability}%`;
-      return part("td", text === token ? "chosen" : "", bar, part("div", "candidate", make("span", {textContent: text}), part("span", "probability", roundPercent(probability))));
+      return part("td", isChosen ? "chosen" : "", bar, part("div", "candidate", make("span", {textContent: text}), part("span", "probability", roundPercent(probability))));
     });
     const name = make("th", {scope: "row"}, `layer ${layer + 1}`, ...(layer === first ? [part("span", "note", "first")] : []));
     return part("tr", layer === first ? "first" : "", name, ...cells);

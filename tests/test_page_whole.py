@@ -1,0 +1,177 @@
+"""The explorer's page as a whole: what its views, addresses and files must agree on."""
+
+import base64
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.browser import in_browser
+from tests.page import SOURCE, TARGET, Opened, data_of, make_explorer, weights
+
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
+from transformer_blocks.explorer.page import LEVELS, MOST_SEARCHED
+
+RIGHT_TO_LEFT, OVERRIDE, LONG = "שלום", "\u202eabc", "W" * 3000
+SYLLABLE = "\u1112\u1161\u11ab"  # one letter of three parts
+SENTENCE = "#story-sentence"
+
+
+@pytest.fixture(scope="module")
+def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    file = tmp_path_factory.mktemp("whole") / "page.html"
+    page = Opened(browser, file, make_explorer(), viewport={"width": 1180, "height": 700})
+    yield page
+    assert page.messages == []
+    page.context.close()
+
+
+@in_browser
+def test_every_address_opens_a_view_that_agrees_with_itself(shared: Opened) -> None:
+    cross = "Cross-attention, layer 2, "
+    for number, (place, name) in enumerate(
+        {
+            "v=constructor": "mean of 3 heads",
+            "v=__proto__&a=2&hs=": "mean of 3 heads",
+            "v=story&a=2&h=3&hs=1": "mean of 3 heads",
+            "v=story&a=2&h=1&hs=0.1.3": "heads 1, 2",
+            "v=story&a=2&h=2&hs=3.4.9": "head 3",
+        }.items()
+    ):
+        shared.show(f"#{place}&n={number}")
+        assert shared.text("#story-name") == cross + name
+        shared.page.click("#save")
+        label = str(shared.page.get_attribute("#poster-preview", "aria-label"))
+        assert label.endswith(cross + name.replace(" of 3 heads", ""))
+        shared.page.click("#poster-close")
+
+
+@in_browser
+def test_a_locked_key_stays_locked_in_both_views_and_after_reloading(shared: Opened) -> None:
+    shared.show("#v=story&a=2&l=1")
+    shared.page.click("#story-keys button:nth-child(2)")
+    sentence = shared.text(SENTENCE)
+    assert sentence.startswith("“が” receives most attention from")
+    shared.page.wait_for_url("**k=1&lock=1&side=keys")
+    shared.go(shared.page.url.partition(".html")[2])
+    assert shared.text(SENTENCE) == sentence
+    for view in ("Map", "Story"):
+        shared.page.click(f"#views :text('{view}')")
+    assert shared.text(SENTENCE) == sentence
+    shared.page.click("#views :text('Map')")
+    shared.page.keyboard.press("Escape")
+    shared.page.focus("#map")
+    shared.page.click("#views :text('Story')")
+    shared.page.click("#story-queries button:nth-child(2)")
+    assert shared.text(SENTENCE).startswith("“cat” attends most to")
+    shared.page.keyboard.press("Escape")
+
+
+@in_browser
+def test_play_ends_where_the_story_is_left_and_names_no_later_token(shared: Opened) -> None:
+    shared.show("#v=story&a=2&l=1&n=play")
+    table = shared.explorer.maps[2].weights[1].mean(dim=0)
+    shared.page.click("#play")
+    shared.page.click("#views :text('Map')")
+    assert not shared.page.evaluate("window.explorerStory().isPlaying")
+    shared.page.click("#views :text('Story')")
+    assert shared.text("#play") == "Play"
+    shared.page.fill("#step", "1")
+    shared.page.hover("#story-keys button:nth-child(3)")
+    labels = [token.replace("▁", "") for token in TARGET]
+    assert f"“{labels[int(table[:2, 2].argmax())]}”" in shared.text(SENTENCE)
+    assert not any(f"“{label}”" in shared.text(SENTENCE) for label in labels[2:])
+    shared.page.click("#play")
+    shared.page.evaluate("history.back()")
+    shared.page.wait_for_function("() => !window.explorerStory().isPlaying")
+    shared.page.hover("h1")
+
+
+@in_browser
+def test_the_file_of_weights_has_what_is_shown(shared: Opened) -> None:
+    shared.show("#v=story&a=2&l=1&h=2&hs=0.2&pin=2.0.1")
+    for view, expected in (
+        ("Story", shared.explorer.maps[2].weights[1, [0, 2]].mean(dim=0)),
+        ("Map", shared.explorer.maps[2].weights[1, 2] - shared.explorer.maps[2].weights[0, 1]),
+    ):
+        shared.page.click(f"#views :text('{view}')")
+        shared.page.click("#save")
+        rows = shared.download("#poster-csv").decode("utf-8-sig").splitlines()
+        table = np.array([[float(x) for x in row.split(",")[1:]] for row in rows[1:]])
+        assert np.abs(table - expected.numpy()).max() < 1 / LEVELS + 1e-4
+        shared.page.keyboard.press("Escape")
+
+
+@in_browser
+def test_another_theme_leaves_the_map_where_it_was_moved_to(shared: Opened) -> None:
+    shared.show("#v=map&a=2&l=1&q=0&k=0&z=1000")
+    place = "(({cell, x, y}) => [cell, x, y])(window.explorerLayout())"
+    wheel = "new WheelEvent('wheel', {deltaX: 30, deltaY: 20, cancelable: true})"
+    shared.page.evaluate(f"document.getElementById('map').dispatchEvent({wheel})")
+    before = shared.page.evaluate(place)
+    shared.page.click("#theme")
+    shared.page.click("#theme")
+    assert shared.page.evaluate(place) == before
+    assert min(before[1:]) > 0
+
+
+@in_browser
+def test_tokens_change_neither_the_order_nor_the_width_of_a_sentence(
+    browser: Any, tmp_path: Any
+) -> None:
+    torch.manual_seed(0)
+    tokens = [RIGHT_TO_LEFT, OVERRIDE, LONG, SYLLABLE]
+    steps = [[(token, 0.5), ("▁" + token, 0.2)] for token in tokens]
+    maps = [
+        AttentionMaps("Cross", weights(1, 1, 4, 5), tokens, SOURCE, is_decoding=True),
+        AttentionMaps("Self", weights(1, 1, 4, 4), tokens),
+    ]
+    explorer = Explorer(maps, decoding=DecodingSteps(tokens, steps, [steps]))
+    page = Opened(browser, tmp_path / "page.html", explorer, viewport={"width": 390, "height": 700})
+    width = "document.documentElement.scrollWidth"
+    for view, sentence in (("story", SENTENCE), ("map", "#summary")):
+        for number in range(4):
+            page.show(f"#v={view}&a={number % 2}&q={number}&lock=1")
+            text = page.text(sentence)
+            assert len(text) < 500
+            assert page.page.evaluate(width) <= 390
+            for letter in (RIGHT_TO_LEFT, "\u202e"):
+                assert text.count(letter) == text.count(f"\u2068{letter}")
+            assert "\u202e" not in text
+    page.show("#v=story&q=3&lock=1&n=1")
+    assert page.page.eval_on_selector_all("#candidates .picked", "all => all.length") == 1
+    assert page.page.eval_on_selector_all("#lens .chosen", "all => all.length") == 1
+    page.show("#v=map&a=1&q=3&k=3")
+    page.page.click("#save")
+    with page.page.expect_download() as info:
+        page.page.click("#poster-svg")
+    assert SYLLABLE in info.value.path().read_text(encoding="utf-8")
+    assert page.messages == []
+    page.context.close()
+
+
+@in_browser
+def test_a_hidden_frame_is_drawn_when_it_is_shown(browser: Any) -> None:
+    page, errors = browser.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    frame = Explorer([make_explorer().maps[0]])._repr_html_()
+    page.set_content(f"<div hidden>{frame}</div>")
+    inner = page.frames[-1]
+    inner.wait_for_selector("html[data-ready]", state="attached")
+    page.evaluate("document.querySelector('div').hidden = false")
+    inner.wait_for_function("() => window.explorerLayout().plotWidth > 100 && innerWidth > 0")
+    assert inner.evaluate("document.getElementById('map').width") > 160
+    assert errors == []
+    page.close()
+
+
+@pytest.mark.parametrize("tokens", [7, 600])
+def test_compressed_weights_are_the_rounded_weights(tokens: int) -> None:
+    table = weights(2, 2, tokens, tokens)
+    data = data_of(Explorer([AttentionMaps("", table, ["x"] * tokens)]).html)
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(data["maps"][0]["weights"])), np.uint8)
+    assert (len(planes) > MOST_SEARCHED) == (tokens == 600)
+    low, high = planes.reshape(2, -1).astype(int)
+    assert np.array_equal(low + 256 * high, (table.double() * LEVELS).round().flatten().numpy())
