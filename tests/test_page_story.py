@@ -11,7 +11,7 @@ from tests.page import HOSTILE, SOURCE, TARGET, Opened, make_explorer, weights
 
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import AttentionMaps, Explorer
-from transformer_blocks.explorer.style import LINES
+from transformer_blocks.explorer.style import LINES, PALETTES
 
 SOURCE_LABELS = [token.replace("▁", "") for token in SOURCE]
 TARGET_LABELS = [token.replace("▁", "") for token in TARGET]
@@ -87,7 +87,8 @@ def test_heads_are_drawn_together_in_their_colours(opened: Opened) -> None:
     for chip, heads in (("2", (1,)), ("1", (0, 1)), ("3", (0, 1, 2)), ("2", (0, 2))):
         opened.page.click(f"#story-heads [aria-label='head {chip}']")
         assert shown(opened)["drawn"]["all"] == count(1, *heads)
-        assert strokes() == {LINES[head] for head in heads}
+        scale = {PALETTES["light"].muted} if len(heads) > 1 else set()  # of the line thickness
+        assert strokes() == {LINES[head] for head in heads} | scale
         pressed = opened.page.eval_on_selector_all(
             "#story-heads [aria-label^='head '][aria-pressed=true]",
             "all => all.map(e => e.innerText)",
@@ -118,7 +119,14 @@ def test_a_click_keeps_a_token_until_the_next(opened: Opened) -> None:
         return [shape["text"] for shape in scene["shapes"] if shape["kind"] == "text"]
 
     scale = ["10 %", "50 %", "100 %"]
-    assert texts(1000) == ["Keys", *SOURCE_LABELS, *TARGET_LABELS, "Output (queries)", *scale]
+    assert texts(1000) == [
+        "Keys",
+        *SOURCE_LABELS,
+        *TARGET_LABELS,
+        "Output (queries)",
+        "attention weight",
+        *scale,
+    ]
     page.click(token("queries", 2))
     kept = opened.text(SENTENCE)
     largest = float(opened.explorer.maps[2].weights.mean(dim=1)[-1, 2].max())

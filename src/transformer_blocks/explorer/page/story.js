@@ -153,7 +153,7 @@ function ribbonWidth(layout, isAlone) {
 
 // Samples of lines with their weights, from (x, y) to the right.
 function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
-  const stroke = isSummaryShown() ? colours.muted : lineColour(storyColumns()[0]), full = ribbonWidth(layout, isAlone);
+  const stroke = isSummaryShown() || storyColumns().length > 1 ? colours.muted : lineColour(storyColumns()[0]), full = ribbonWidth(layout, isAlone);
   [.1, .5, 1].forEach((weight, i) => {
     const from = x + 82 * i;
     scene.path(`M${from} ${y}L${from + 34} ${y}`, {stroke, line: Math.max(.6, full * weight), opacity: .5 + .4 * weight});
@@ -256,7 +256,7 @@ function makeStoryScene(colours, width) {
   const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
   drawRibbons(scene, layout, ribbonsOf(layout, token), colours, {isAlone: Boolean(token)});
   drawQueryBars(scene, layout, Infinity, token);
-  scene.text(0, 10, axisLabel(attention, "keys"), {fill: colours.muted, room: width});
+  scene.text(0, 10, axisLabel(attention, "keys"), {fill: colours.muted, size: 15, room: width});
   for (const side of ["keys", "queries"]) for (const item of layout[side]) {
     const shade = shadeOfToken(token, side, item.index, token && token.side !== side ? weightsAt(token)[item.index] : 0, colours);
     const isPlain = !item.isChip && !shade;
@@ -273,7 +273,8 @@ function makeStoryScene(colours, width) {
   }
   if (token) drawPercentages(scene, layout, token, colours);
   const scale = 248;
-  scene.text(0, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, room: width - scale - 24});
+  scene.text(0, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, size: 15, room: width - scale - 140});
+  scene.text(width - scale - 10, layout.height, "attention weight", {fill: colours.muted, size: 12, anchor: "end"});
   drawRibbonScale(scene, layout, width - scale, layout.height, colours, Boolean(token));
   return scene;
 }
@@ -499,7 +500,7 @@ function drawStoryLegend() {
   if (isSummaryShown()) parts.push("The colour of a line is that of the token below.");
   else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
   else parts.push("The colour of a line is that of its head.");
-  parts.push(layout.isFew ? "Weights below 1 % are not drawn." : `Thin lines: weights of at least ${Math.round(100 * layout.least)} %; a token that is pointed at shows all its weights.`);
+  parts.push(isAlone ? "Weights below 0.2 % are not drawn." : layout.isFew ? "Weights below 1 % are not drawn." : `Thin lines: weights of at least ${Math.round(100 * layout.least)} %; a token that is pointed at shows all its weights.`);
   const end = END_TOKENS.find(token => [...storyAttention().keys, ...storyAttention().queries].includes(token));
   if (end) parts.push(`${end} is the token that ends a sentence.`);
   $("story-note").textContent = parts.join(" ");

@@ -267,8 +267,8 @@ function makeEquation(sum, {size, scale}) {
   const divisor = isRoot ? [root(String(size))] : [decimal(1 / scale)];
   const score = sum.masked ? decimal(-Infinity) : decimal(sum.score);
   const numbers = part("div", "formula numbers",
-    "softmax", part("span", "bracket", "("), fraction([decimal(sum.dot)], divisor), `= ${decimal(sum.score)}`,
-    part("span", "bracket", ")"), ...(sum.masked ? [part("span", "note", ` masked: ${score}`)] : []),
+    fraction([decimal(sum.dot)], divisor), `= ${decimal(sum.score)}`, ...(sum.masked ? [part("span", "note", ` masked: ${score}`)] : []),
+    part("span", "arrow", "\u2192"), fraction([`exp(${score})`], [part("span", "note", "sum over all keys")]),
     "=", make("strong", {textContent: exactPercent(sum.weight)}), part("span", "note", "times the value of this key"));
   return part("div", "equation", symbols, numbers);
 }
@@ -287,7 +287,7 @@ function dotStep(sum, {size}) {
 function scaleStep(sum, {size, scale}, column) {
   const isRoot = isRootOf(scale, size), most = Math.max(...sum.unscaled);
   const rule = sum.isFullyMasked ? "All keys of this row are masked: the scale has no effect on its weights."
-    : `The weights of all keys, with and without the ${isRoot ? "division" : "factor"}. Without it, this one would be ${roundPercent(sum.unscaled[column])}, the largest ${roundPercent(most)}.`;
+    : `The weights of all keys, with and without the ${isRoot ? "division" : "factor"}. Without it, this weight would be ${roundPercent(sum.unscaled[column])}${most > sum.unscaled[column] ? ` and the largest ${roundPercent(most)}` : ""}.`;
   return makeStep(2, "scale", isRoot ? ["Scale by 1 / ", root("d", make("sub", {textContent: "k"}))] : ["Scale"],
     part("p", "detail", rule), chart("why-shares", rule),
     part("p", "result", isRoot ? `${decimal(sum.dot)} / \u221a${size} = ` : `${decimal(sum.dot)} \u00d7 ${decimal(scale, 4)} = `, make("strong", {textContent: decimal(sum.score)})));
@@ -342,17 +342,17 @@ function softmaxStep(sum, place) {
   return makeStep(4, "softmax", ["Softmax over all keys"],
     chart("why-scores", `Scores of the ${plural(attention.columns, "key")}; that of ${quoted(attention.keys[place.column])} is marked.`),
     makeKeyTable(sum, place),
-    part("p", "result", reason, weight, part("span", "note", "the page stores ", make("span", {id: "why-stored", textContent: exactPercent(sum.stored)}), " (12 bits)")));
+    part("p", "result", reason, weight, part("span", "note", "the page stores ", make("span", {id: "why-stored", textContent: exactPercent(sum.stored)}), ", rounded")));
 }
 
 function outputStep(sum, place) {
   const attention = attentions[place.attention], most = sum.lengths.indexOf(Math.max(...sum.lengths));
-  const others = most === place.column ? "no key contributes more" : `${quoted(attention.keys[most])} contributes most, ${roundPercent(sum.lengths[most] / (sumOf(sum.lengths) || 1))}`;
+  const others = most === place.column ? "no other key supplies more" : `${quoted(attention.keys[most])} supplies most, ${roundPercent(sum.lengths[most] / (sumOf(sum.lengths) || 1))}`;
   const rule = sum.isFullyMasked ? "The output of this row is zero."
-    : `${roundPercent(sum.share)} of the lengths of all keys\u2019 contributions; ${others}.`;
+    : `This key supplies ${roundPercent(sum.share)} of the sum of the lengths of all keys; ${others}.`;
   return makeStep(5, "output", ["Weight \u00d7 value"],
     chart("why-output", `Value of ${quoted(attention.keys[place.column])} times its weight, by feature, and the head's output.`),
-    part("p", "detail", "Bars: the value of this key times its weight. Short lines: the sum over all keys, the output of the head."),
+    part("p", "detail", "Bars: the value of this key times its weight. Short lines: the output of the head, the sum over all keys."),
     part("p", "result", `${exactPercent(sum.weight)} \u00d7 v: length `, make("strong", {textContent: decimal(sum.lengths[place.column], 3)}),
       part("span", "note", `length of v: ${decimal(normOf(sum.value))}, of the output: ${decimal(normOf(sum.output))}`)),
     chart("why-lengths", rule), part("p", "detail", rule));
@@ -482,12 +482,12 @@ function drawLens() {
       bar.style.width = `${100 * probability}%`;
       return part("td", isChosen ? "chosen" : "", bar, part("div", "candidate", make("span", {textContent: text}), part("span", "probability", roundPercent(probability))));
     });
-    const name = make("th", {scope: "row"}, `layer ${layer + 1}`, ...(layer === first ? [part("span", "note", "first")] : []));
+    const name = make("th", {scope: "row"}, `layer ${layer + 1}`);
     return part("tr", layer === first ? "first" : "", name, ...cells);
   });
   const head = make("tr", {}, make("th", {scope: "col", textContent: "after"}), ...Array.from({length: count}, (_, i) => make("th", {scope: "col", textContent: ORDINALS[i] ?? `${i + 1}th`})));
   const result = first < 0 ? `${quoted(token)} is the most probable token after none of the layers.`
-    : `${quoted(token)} is first the most probable token after layer ${first + 1} of ${layers.length}.`;
+    : `${quoted(token)} becomes the most probable token after layer ${first + 1} of ${layers.length}.`;
   $("lens").replaceChildren(make("h2", {textContent: `Logit lens: how ${quoted(token)} was predicted, step ${step + 1}`}),
     make("p", {}, make("strong", {id: "lens-result", textContent: result}), " The logit lens applies the output layer to the output of every decoder layer (nostalgebraist, 2020)."),
     makeScrolling("probabilities after each layer", make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows))));
