@@ -59,7 +59,8 @@ def python() -> str:
     found = shutil.which("python")
     if found is not None and Path(found).absolute() == Path(sys.executable):
         return "python"  # its environment is active
-    return from_here(Path(sys.executable))
+    name = from_here(Path(sys.executable))
+    return name if os.sep in name else f"{os.curdir}{os.sep}{name}"  # else from PATH
 
 
 def from_here(path: Path) -> str:

@@ -97,6 +97,8 @@ def test_programs_and_folders_are_named_as_in_the_current_folder(
     active.touch(mode=0o755)
     monkeypatch.setattr(sys, "executable", str(active))
     assert summary.python() == "python"  # the environment is active
+    monkeypatch.setenv("PATH", str(ROOT))  # another Python would be found there, or none
+    assert summary.python() == "./python"
 
 
 def test_make_demo_ends_with_the_summary_of_its_run() -> None:
