@@ -32,9 +32,11 @@ class EventWriter:
     ) -> None:
         self._writer: Any = None
         self._folder = folder
-        if folder is None or not _is_installed():
+        if folder is None:
             return
         try:
+            if not _is_installed():
+                return
             if folder.is_symlink():
                 raise OSError("it is a symbolic link")
             from torch.utils.tensorboard import SummaryWriter  # seconds: not without need
@@ -61,14 +63,18 @@ class EventWriter:
 
     def close(self) -> None:
         """Close the file of the events."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            writer.close()
+        except Exception as error:  # as above
+            self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
+        writer, self._writer = self._writer, None
         with suppress(Exception):  # it has failed already
-            self.close()
-        self._writer = None
+            writer.close()
         log.warning("no events for TensorBoard are written to %s: %s", self._folder, error)
 
 
