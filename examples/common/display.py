@@ -27,6 +27,7 @@ from common.terminal import cells, colour, width, wrap
 INTERVAL = 0.1  # seconds between two drawings of the bar
 RECENT = 60.0  # seconds in which a measurement of the speed loses most of its weight
 SHORTEST, LONGEST = 10, 40  # columns of the bar itself
+INTERRUPTION = "^C"  # what a terminal writes after the bar when the training is interrupted
 INDENT, LINES = "       ", 3  # of a sample, and the most lines that each of its texts takes
 OUTPUT = "output"
 """The label of the line of a sample that is printed after every validation."""
@@ -189,12 +190,10 @@ class Display:
 
     def _draw(self, status: Status) -> None:
         columns = width(sys.stderr) - 1  # in the last one, some terminals begin a new line
-        line = self._line(status, columns)
+        line = self._line(status, columns - len(INTERRUPTION))
         padded = f"{line.plain}{' ' * (min(self._length, columns) - len(line.plain))}"
-        print(
-            f"\r{padded.replace(line.bar, line.coloured, 1)}", end="", file=sys.stderr, flush=True
-        )
         self._length, self._drawn, self._shown = len(line.plain), time.monotonic(), status
+        self._write(f"\r{padded.replace(line.bar, line.coloured, 1)}")
 
     def _line(self, status: Status, columns: int) -> "_Line":
         """Format the bar: as much as there is room for, the most important first."""
@@ -227,9 +226,16 @@ class Display:
     def _erase(self) -> None:
         """Remove the bar from the screen, so that other lines can be printed."""
         if self._length:
-            blank = " " * min(self._length, width(sys.stderr) - 1)
-            print(f"\r{blank}\r", end="", file=sys.stderr, flush=True)
+            blank = " " * min(self._length + len(INTERRUPTION), width(sys.stderr) - 1)
+            self._write(f"\r{blank}\r")
             self._length = 0
+
+    def _write(self, text: str) -> None:
+        """Write to the terminal; if it no longer exists, continue without the bar."""
+        try:
+            print(text, end="", file=sys.stderr, flush=True)
+        except OSError:
+            self._has_bar, self._shown = False, None
 
     def _make_room(self, record: logging.LogRecord) -> bool:
         """Erase the bar before a log message, as a filter that lets every message through."""

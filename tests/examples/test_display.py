@@ -169,6 +169,32 @@ def test_a_message_of_the_log_is_not_written_into_the_bar() -> None:
     assert percents(screen) == [50, 60]
 
 
+@pytest.mark.parametrize("columns", [80, 60, 44])
+def test_what_the_terminal_writes_after_the_bar_is_erased_with_it(columns: int) -> None:
+    with terminal(columns) as screen:
+        with Display("Transformer", "tokens", by_steps=False) as display:
+            display.begin(lambda: Status(0.5, "epoch 1 of 2", 1))
+            sys.stderr.write("^C")  # as the terminal does at an interruption
+        print("stopped")
+    assert screen.lines == ["stopped", ""]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_training_continues_without_a_bar_if_its_terminal_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=1))
+    with terminal(80), Path(tmp_path / "log").open("w", encoding="utf-8") as log:
+        monkeypatch.setattr(sys, "stdout", log)
+        with Path("/dev/full").open("w", encoding="utf-8") as closed:
+            monkeypatch.setattr(closed, "isatty", lambda: True)
+            monkeypatch.setattr(sys, "stderr", closed)
+            training.fit()
+            with pytest.raises(OSError, match="space"):
+                closed.close()  # what was not written
+    assert len(training.metrics) == 1
+
+
 @pytest.mark.parametrize("name", ["bleu", "accuracy", "perplexity"])
 @pytest.mark.parametrize("by_steps", [False, True])
 def test_the_table_of_every_task_fits_into_80_columns(name: str, by_steps: bool) -> None:
@@ -344,3 +370,29 @@ def test_a_training_continues_without_a_tensorboard_that_fails(
     assert first.endswith("events: another version is needed")
     assert second.endswith("link: it is a symbolic link")
     assert "broken" in third
+
+    caplog.clear()
+    monkeypatch.undo()
+    monkeypatch.setattr("common.events.find_spec", fail)
+    EventWriter(tmp_path / "unknown", 0).close()
+    assert "another version is needed" in caplog.text
+
+
+@pytest.mark.usefixtures("_tensorboard")
+def test_a_training_is_complete_although_tensorboard_fails_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    close = FakeWriter.close
+
+    def fail(writer: FakeWriter) -> None:
+        close(writer)
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(FakeWriter, "close", fail)
+    writer = EventWriter(tmp_path / "events", 0)
+    writer.write({"step": 1, "train_loss": 1.0})
+    writer.close()
+    writer.close()
+    assert [message.partition(": ")[2] for message in caplog.messages] == [
+        "no space left on device"
+    ]
