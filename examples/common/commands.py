@@ -4,20 +4,10 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from common.errors import UserError
 from common.text_files import decode_line, read_lines
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Add the hint to use ``--resume`` to the message of an interrupted training."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("(resume the training with --resume)") from None
 
 
 def input_lines(sentences: Sequence[str], file: Path | None) -> Iterator[list[str]]:

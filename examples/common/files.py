@@ -129,6 +129,9 @@ class FolderLock:
     Args:
         folder: The folder of the run.
 
+    Attributes:
+        is_committed: Whether :meth:`commit` was called.
+
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp()) / "run"
@@ -144,6 +147,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file = folder / ".lock"
+        self.is_committed = False
         self._descriptor = -1
         self._created: list[Path] = []
         self._written: dict[Path, bytes | tuple[int, ...]] = {}  # content, then identity
@@ -199,6 +203,7 @@ class FolderLock:
 
     def commit(self) -> None:
         """Keep all files from now on, because there is a checkpoint to resume from."""
+        self.is_committed = True
         self._written.clear()
 
     def _acquire(self) -> bool:

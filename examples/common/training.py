@@ -31,7 +31,6 @@ from common.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-from common.commands import resumable
 from common.configuration import check_fields, is_row
 from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
@@ -80,7 +79,9 @@ class Progress:
 
     def __str__(self) -> str:
         """Name the last update, with its place in the data."""
-        place = f"{self.epoch} epochs" + (f" and {self.batches} batches" if self.batches else "")
+        place = "1 epoch" if self.epoch == 1 else f"{self.epoch} epochs"
+        if self.batches:
+            place += " and 1 batch" if self.batches == 1 else f" and {self.batches} batches"
         return f"step {self.step} ({place})"
 
 
@@ -168,6 +169,10 @@ class Training(Generic[Model, Batch]):
         with self.display, closing(self._open_events()) as events:
             while not self.processes.broadcast(lambda: self.finished):
                 speed = self._train_until_validation(started)
+                if speed is None:
+                    self.progress.seconds = time.monotonic() - started
+                    self._save()  # the plan is done, also for a training that resumes
+                    break
                 self._report(speed, started, events)
 
     def _open_events(self) -> EventWriter:
@@ -192,8 +197,13 @@ class Training(Generic[Model, Batch]):
             return min(1.0, epochs / config.epochs)
         return self.progress.step / (config.steps or 1)
 
-    def _train_until_validation(self, started: float) -> float:
-        """Update the model until the next validation; return the number of targets per second."""
+    def _train_until_validation(self, started: float) -> float | None:
+        """Update the model until the next validation.
+
+        Returns:
+            The number of targets per second; None if the planned minutes ended before the first
+            update, so that there is nothing to validate.
+        """
         config, progress, report_steps = self.config, self.progress, self.config.report_steps
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         if self.processes.is_first:
@@ -215,6 +225,8 @@ class Training(Generic[Model, Batch]):
                 batches = self.task.batches(progress.epoch)
             done = self._part_done_now(started, progress.epoch + progress.batches / len(batches))
             if done >= 1.0:
+                if self.metrics and not progress.targets:
+                    return None
                 if report_steps is None:  # the minutes are over: the epoch ends here
                     progress.epoch, progress.batches = progress.epoch + 1, 0
                 break
@@ -498,9 +510,24 @@ def join_training(folder: Path, device: torch.device) -> Iterator[tuple[Processe
     with (
         join_processes(device) as processes,
         finishing_unread(),
+        resumable(lock),
         lock if processes.is_first else nullcontext(),
     ):
         yield processes, lock
+
+
+@contextmanager
+def resumable(lock: FolderLock) -> Iterator[None]:
+    """Add the hint to use ``--resume`` to an interruption, once there is a checkpoint.
+
+    It also resumes a training that is done: it makes the results again.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if lock.is_committed:
+            raise KeyboardInterrupt("(resume the training with --resume)") from None
+        raise
 
 
 def train(
@@ -528,5 +555,4 @@ def train(
         if is_resumed and training.processes.is_first:
             name = training.title or training.run.folder
             print(f"{name}: resuming after {training.progress}", flush=True)
-        with resumable():
-            training.fit(on_begin=lock.commit)
+        training.fit(on_begin=lock.commit)

@@ -309,6 +309,31 @@ def test_a_plan_in_minutes_lets_the_rate_fall_with_the_clock_and_ends_with_it(
     assert asked[-1] - begun < 30.0 <= rows[-1]["minutes"] * 60.0 < 40.0
 
 
+def test_minutes_that_end_between_two_epochs_add_no_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(common.training, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
+    training = begin(tmp_path / "run", replace(SETTINGS, minutes=5.0))
+    save = training._save
+
+    def save_slowly() -> None:
+        save()
+        clock.now += 400.0 if training.metrics else 0.0
+
+    monkeypatch.setattr(training, "_save", save_slowly)
+    training.fit()
+    assert training.progress.epoch == len(training.metrics) == 1
+    assert training.metrics[0]["minutes"] < 5.0  # the rest of the plan went by while it was saved
+    again = begin(tmp_path / "run", replace(SETTINGS, minutes=5.0))
+    assert again.resume()
+    with recorded_updates() as recorded:
+        again.fit()
+    assert not any(recorded)
+    assert again.run.read_metrics() == training.metrics
+
+
 def test_the_speed_counts_target_tokens_with_their_ends_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,9 +254,20 @@ def test_only_an_interrupted_training_names_resume(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(TranslationTraining, "fit", interrupt)
-    assert translate.main(["train", "--run", str(tmp_path / "run"), *files, *TINY]) == 130
-    assert capsys.readouterr().err.endswith("stopped (resume the training with --resume)\n")
+    command = ["train", "--run", str(tmp_path / "run"), *files, *TINY]
+    stopped = "\nstopped (resume the training with --resume)\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationTraining, "_save", interrupt)
+        assert translate.main(command) == 130
+        assert capsys.readouterr().err.endswith("\nstopped\n")  # nothing is left
+    for owner, name in (  # within the training, and in the results that follow it
+        (TranslationTraining, "_train_until_validation"),
+        (translate_commands, "show_results"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupt)
+            assert translate.main([*command, "--resume"]) == 130
+        assert capsys.readouterr().err.endswith(stopped)
     monkeypatch.setattr(translate_commands, "translate_n_best", interrupt)
     assert translate.main(["translate", "--run", str(trained.run.folder), "犬が走る。"]) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")
