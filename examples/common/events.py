@@ -63,18 +63,18 @@ class EventWriter:
 
     def close(self) -> None:
         """Close the file of the events."""
-        writer, self._writer = self._writer, None
-        if writer is None:
+        events, self._writer = self._writer, None
+        if events is None:
             return
         try:
-            writer.close()
+            events.close()
         except Exception as error:  # as above
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        writer, self._writer = self._writer, None
+        events, self._writer = self._writer, None
         with suppress(Exception):  # it has failed already
-            writer.close()
+            events.close()
         log.warning("no events for TensorBoard are written to %s: %s", self._folder, error)
 
 
