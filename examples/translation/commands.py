@@ -140,7 +140,7 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
     pairs = shown_pairs(corpus)
     search = Beam(BEAM_SIZE, LENGTH_PENALTY)
     outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
-    print("\nTest sentences, none of which is in the training data:")
+    print(fit("\nTest sentences, none of which is in the training data:", sys.stdout))
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
     written = [run.folder / "loss.png"]
@@ -240,9 +240,6 @@ def evaluate_command(options: argparse.Namespace) -> None:
         )
     if options.output:  # before anything is printed, which may fail
         write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
-    sentence, page = example_sentence(corpus), page_of(run)
-    if options.summary and model.attentions and not page.exists():
-        explore(model, source, target, sentence, page, search=search)
     references = [pair.reference for pair in corpus.test]
     title = f"{len(references)} test sentences"
     scores = report(title, outputs, references, corpus.bleu_tokenizer)
@@ -256,7 +253,11 @@ def evaluate_command(options: argparse.Namespace) -> None:
             corpus.bleu_tokenizer,
         )
     if options.summary:
-        print("\nThe score, the page of the attention weights, and a command that translates:")
+        sentence, page = example_sentence(corpus), page_of(run)
+        if model.attentions and not page.exists():  # after the scores: the folder may be read-only
+            explore(model, source, target, sentence, page, search=search)
+        heading = "The score, the page of the attention weights, and a command that translates:"
+        print(fit(f"\n{heading}", sys.stdout))
         print(colour(f"BLEU {scores.bleu:.1f}", "green", sys.stdout), f"on {title}")
         if page.exists():
             print(file_address(page))

@@ -1,5 +1,6 @@
 """The last lines of a program: an address that opens, and a command that can be pasted."""
 
+import errno
 import shlex
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import translate
+import translation.commands
 from translation import summary
 
 ROOT = Path(translate.__file__).parents[1]
@@ -23,6 +25,11 @@ def folder(tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) ->
     tiny = ["--epochs", "1", "--vocabulary", "80", "--batch-tokens", "64"]
     assert translate.main(["train", "--run", str(path), *files, *tiny]) == 0
     return path
+
+
+def deny(*_: object, **__: object) -> None:
+    """Fail as in a folder that is read-only."""
+    raise PermissionError(errno.EACCES, "Permission denied", "page")
 
 
 def pasted(command: str) -> list[str]:
@@ -46,6 +53,12 @@ def test_an_evaluation_ends_with_a_score_an_address_and_a_command_that_works_whe
     page = folder / "explorer.html"
     before = page.read_bytes()
     page.unlink()  # as in a run of an earlier version
+    with monkeypatch.context() as patch:
+        patch.setattr(translation.commands, "explore", deny)
+        assert translate.main(["evaluate", "--run", str(folder), "--summary"]) == 2
+    captured = capsys.readouterr()
+    assert "BLEU" in captured.out  # the scores are not lost
+    assert captured.err == "error: Permission denied: page\n"
     assert translate.main(["evaluate", "--run", str(folder), "--summary"]) == 0
     captured = capsys.readouterr()
     scores, _, lines = captured.out.partition("\n\n")
