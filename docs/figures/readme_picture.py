@@ -20,8 +20,7 @@ PICTURE = ROOT / "docs" / "images" / "explorer.png"
 RECORD = PICTURE.with_suffix(".json")
 RUN = ROOT / "runs" / "demo"
 SENTENCE = "毎晩、この犬は公園で走りますか。"
-WIDTH, HEIGHT = 1180, 860
-STEP = 8  # the decoding step of "night", which attends to 毎晩
+WIDTH, HEIGHT = 1180, 830  # down to the buttons of the decoding steps
 
 
 def sources() -> dict[str, str]:
@@ -65,12 +64,11 @@ def main() -> None:
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        window = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        window = browser.new_page(
+            viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=1.5
+        )
         window.goto(page.as_uri())
-        for name in ("Dark", "Cross-attention"):
-            window.get_by_text(name, exact=True).first.click()
-        window.get_by_role("slider").first.fill(str(STEP))
-        window.wait_for_timeout(500)
+        window.wait_for_selector("html[data-ready]")
         window.screenshot(path=str(PICTURE))
         browser.close()
     write_record()
