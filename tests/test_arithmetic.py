@@ -196,8 +196,9 @@ def test_axes_names_of_heads_and_tokens_of_each_layer_are_on_the_page() -> None:
     assert content["rules"] == {each.name: each.rule for each in PATTERNS if each.name in names}
     assert "arithmetic" not in first
     assert "lines" not in content
-    shown = [[["x", 0.1235]], [["y", 1.0]]]
-    assert content["decoding"]["layers"] == [shown, shown[::-1]]
+    generated = [[["x", 0.1235, 1]], [["y", 1.0, 1]]]  # 1: the generated token
+    others = [[["y", 1.0, 0]], [["x", 0.1235, 0]]]
+    assert content["decoding"]["layers"] == [generated, others]
     with pytest.raises(ValueError, match=r"got 2 tokens and 1 lists$"):
         DecodingSteps(["x", "y"], candidates, [candidates, candidates[:1]])
     with pytest.raises(ValueError, match=r"^probability of 'x' must be in \[0, 1\], got 2"):

@@ -36,7 +36,11 @@ ARITHMETIC_KILOBYTES = 400  # so that a page stays below a megabyte
 SEARCH, MOST_SEARCHED = zlib.Z_DEFAULT_STRATEGY, 1 << 20  # bytes in which repeats are searched
 FAMILY = "explorer"  # font family of the embedded fonts
 STYLES = ("page", "story", "overview", "map", "why", "poster")
-SCRIPTS = ("data", "style", "state", "scene", *STYLES[1:], "main")  # in this order, in one scope
+SCRIPTS = (  # in this order, in one scope
+    *("data", "style", "state", "scene"),
+    *("story", "ribbons", "play", "overview", "map"),
+    *("arithmetic", "charts", "why", "lens", "poster", "main"),
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,250 @@
+// Ribbons: the places of the tokens and the lines between them, on the page and in pictures.
+
+// --- Places of the tokens -----------------------------------------------------------------------------
+
+// Shorten a text to a width; the whole text remains the label of its button.
+function shortenText(text, size, room) {
+  if (textWidth(text, size) <= room) return text;
+  const letters = lettersIn(text);
+  return `${letters.slice(0, mostThatFit(letters.length, count => textWidth(`${letters.slice(0, count).join("")}…`, size) <= room)).join("")}…`;
+}
+
+// Set one side's tokens in lines of text: subwords of one word together, words apart.
+function setLines(tokens, words, {width, size, height, isFew}) {
+  const items = tokens.map((token, index) => {
+    const isChip = token === "" || isUpright(token), begins = index === 0 || words[index] === "1";
+    const ends = index + 1 === tokens.length || words[index + 1] === "1";
+    const pad = isChip ? .45 * size : .22 * size;
+    const text = shortenText(token.replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size));
+    const inside = textWidth(text, size) + (begins || isChip ? pad : 1) + (ends || isChip ? pad : 1);
+    return {index, text, isChip, begins, width: Math.ceil(Math.min(width, Math.max(inside, begins && ends ? 1.1 * size : .7 * size)))};
+  });
+  const gapOf = item => item.begins ? (item.isChip ? .35 : .2) * size : 1;
+  const natural = items.reduce((sum, item, i) => sum + item.width + (i ? gapOf(item) : 0), 0);
+  const breaks = items.filter((item, i) => i && item.begins).length;
+  const stretch = isFew && natural <= width && breaks ? Math.min(1.3 * size, (width - natural) / breaks) : 0;
+  const lines = [];
+  let line = null;
+  for (const item of items) {
+    const gap = gapOf(item) + (item.begins ? stretch : 0);
+    let word = item.width;  // a word is not divided unless it is wider than the line
+    for (let i = item.index + 1; i < items.length && !items[i].begins; i++) word += items[i].width + 1;
+    const needs = item.begins && word <= width ? word : item.width;
+    if (!line || line.width + gap + needs > width + .5) {
+      line = {items: [], width: 0};
+      lines.push(line);
+    }
+    item.x = line.width + (line.items.length ? gap : 0);
+    line.items.push(item);
+    line.width = item.x + item.width;
+  }
+  for (const line of lines) {
+    const shift = isFew ? (width - line.width) / 2 : 0;
+    for (const item of line.items) item.x += shift;
+  }
+  lines.forEach((line, i) => line.items.forEach(item => Object.assign(item, {line: i, height})));
+  return {items, lines: lines.length};
+}
+
+// Place both sides within a width. Pictures take the size of text on a screen with a mouse.
+function layOutStory(width, {coarse = false} = {}) {
+  const attention = storyAttention(), count = Math.max(attention.rows, attention.columns), isFew = count <= MANY_TOKENS;
+  const size = width < 560 ? (count <= 60 ? 16 : 14) : count <= 14 ? 21 : isFew ? 18 : count <= 64 ? 16 : count <= 160 ? 14 : 13;
+  const height = coarse ? 44 : Math.round(1.65 * size), step = height + PERCENT_ROOM + 1;
+  const keys = setLines(attention.keys, attention.keyWords, {width, size, height, isFew});
+  const queries = setLines(attention.queries, attention.queryWords, {width, size, height, isFew});
+  const top = 24, gap = Math.round(Math.max(150, Math.min(isFew ? 270 : 220, .3 * width)));
+  for (const item of keys.items) item.y = top + item.line * step + PERCENT_ROOM;
+  const keyEnd = top + keys.lines * step, queryStart = keyEnd + gap;
+  for (const item of queries.items) item.y = queryStart + item.line * step;
+  return {
+    attention: state.attention, width, size, isFew, keys: keys.items, queries: queries.items, keyEnd, queryStart,
+    height: queryStart + queries.lines * step + 22, isWrapped: Math.max(keys.lines, queries.lines) > 1,
+    many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count), least: isFew ? .01 : .05,
+  };
+}
+
+function measureStory() {
+  const width = $("story-figure").clientWidth;
+  if (width) story.layout = layOutStory(width, {coarse: isCoarsePointer()});
+  story.painted = "";
+}
+
+// --- Ribbons ------------------------------------------------------------------------------------------
+
+// Where one summary is shown, each query has a colour that differs from its neighbours'.
+const queryColour = row => lineColour(row);
+
+// The width of a ribbon whose weight is 1; heads that are drawn together share it.
+function ribbonWidth(layout, isAlone) {
+  const count = storyColumns().length, isWide = isAlone || layout.isFew;
+  return Math.max(count > 1 ? (isWide ? 5 : 3) : 0, (isWide ? RIBBON_WIDTH : layout.many) / count);
+}
+
+// Samples of lines with their weights, from (x, y) to the right.
+function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
+  const stroke = isSummaryShown() || storyColumns().length > 1 ? colours.muted : lineColour(storyColumns()[0]), full = ribbonWidth(layout, isAlone);
+  [.1, .5, 1].forEach((weight, i) => {
+    const from = x + 82 * i;
+    scene.path(`M${from} ${y}L${from + 34} ${y}`, {stroke, line: Math.max(.6, full * weight), opacity: .5 + .4 * weight});
+    scene.text(from + 40, y, `${100 * weight} %`, {fill: colours.text, size: 12});
+  });
+}
+
+// The ribbons of all tokens, or of one: with {row, column, head, weight, colour, width}, weak ones first.
+function ribbonsOf(layout, token, lastRow = Infinity) {
+  const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummaryShown();
+  const each = ribbonWidth(layout, Boolean(token));
+  const least = token ? .002 : layout.least;
+  for (const head of columns) {
+    const weights = weightsOf(state.attention, state.layer, head);
+    for (let row = 0; row < attention.rows && row <= lastRow; row++) {
+      if (token?.side === "queries" && row !== token.index) continue;
+      const ink = summary ? queryColour(row) : lineColour(head);
+      for (let column = 0; column < attention.columns; column++) {
+        if (token?.side === "keys" && column !== token.index) continue;
+        const weight = weights[row * attention.columns + column];
+        if (weight >= least) ribbons.push({row, column, head, weight, colour: ink, width: Math.max(.6, each * weight)});
+      }
+    }
+  }
+  spreadEnds(ribbons, layout, "queries");
+  spreadEnds(ribbons, layout, "keys");
+  return ribbons.sort((a, b) => a.weight - b.weight);
+}
+
+// Set the ends of ribbons side by side along their token, in the order of their other ends.
+function spreadEnds(ribbons, layout, side) {
+  const own = side === "queries" ? "row" : "column", other = side === "queries" ? "column" : "row";
+  const others = layout[OTHER_SIDE[side]], groups = new Map();
+  for (const ribbon of ribbons) {
+    if (!groups.has(ribbon[own])) groups.set(ribbon[own], []);
+    groups.get(ribbon[own]).push(ribbon);
+  }
+  for (const [index, group] of groups) {
+    const item = layout[side][index], total = group.reduce((sum, ribbon) => sum + ribbon.width, 0);
+    const room = Math.max(0, item.width - 4), scale = Math.min(1, room / total), middle = item.x + item.width / 2;
+    group.sort((a, b) => others[a[other]].x - others[b[other]].x || a.head - b.head);
+    let at = middle - total * scale / 2;
+    for (const ribbon of group) {
+      ribbon[side] = at + ribbon.width * scale / 2;
+      at += ribbon.width * scale;
+    }
+  }
+}
+
+const isDarkPalette = colours => channels(colours.background).reduce((sum, x) => sum + x) < 384;
+
+// Ribbons are more opaque on a dark background, where transparent ones would be dull.
+function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} = {}) {
+  const least = isDarkPalette(colours) ? .16 : .06;
+  for (const ribbon of ribbons) {
+    const key = layout.keys[ribbon.column], query = layout.queries[ribbon.row];
+    const from = key.y + key.height + 1, to = query.y - 4, reach = (to - from) * .5;
+    const [a, b] = [ribbon.keys, ribbon.queries].map(x => x.toFixed(1));
+    const opacity = isAlone ? .4 + least + .45 * ribbon.weight : least + .7 * Math.sqrt(ribbon.weight) * (layout.isFew ? 1 : .8);
+    scene.path(`M${a} ${from.toFixed(1)}C${a} ${(from + reach).toFixed(1)} ${b} ${(to - reach).toFixed(1)} ${b} ${to.toFixed(1)}`,
+      {stroke: ribbon.colour, line: ribbon.width, opacity: Math.min(1, opacity)});
+  }
+}
+
+// The colour of each query, at the ends of its ribbons.
+function drawQueryBars(scene, layout, lastRow, token) {
+  if (!isSummaryShown()) return;
+  layout.queries.forEach((item, row) => {
+    if (row > lastRow || (token?.side === "queries" && token.index !== row)) return;
+    scene.rect(item.x + 2, item.y - 4, Math.max(4, item.width - 4), 3, {fill: queryColour(row), radius: 1.5});
+  });
+}
+
+// Percentages at the strongest tokens of the other side, where they do not overlap.
+function drawPercentages(scene, layout, token, colours) {
+  const side = OTHER_SIDE[token.side], weights = weightsAt(token), placed = [];
+  const best = [...weights.keys()].filter(i => weights[i] >= .03).sort((a, b) => weights[b] - weights[a]).slice(0, 12);
+  const extra = [story.pointed?.side === side ? story.pointed.index : -1, state.isLocked ? (side === "keys" ? state.column : state.row) : -1];
+  for (const index of new Set([...extra.filter(i => i >= 0), ...best])) {
+    const item = layout[side][index], text = wholePercent(weights[index]), half = textWidth(text, 12, "bold") / 2 + 3;
+    const x = Math.max(half, Math.min(layout.width - half, item.x + item.width / 2));
+    if (placed.some(each => each.line === item.line && Math.abs(each.x - x) < each.half + half)) continue;
+    placed.push({line: item.line, x, half});
+    scene.text(x, side === "keys" ? item.y - 8 : item.y + item.height + 8, text, {size: 12, anchor: "middle", fill: colours.text, weight: "bold"});
+  }
+}
+
+// --- The picture for posters --------------------------------------------------------------------------
+
+// A picture has the whole output, whichever step is shown.
+function withWholeOutput(make) {
+  const {step} = story;
+  story.step = null;
+  try { return make(); } finally { story.step = step; }
+}
+
+const storyScene = (colours, {width = 1000} = {}) => withWholeOutput(() => makeStoryScene(colours, width));
+function makeStoryScene(colours, width) {
+  const layout = layOutStory(width), token = state.isLocked ? shownToken() : null;
+  const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
+  drawRibbons(scene, layout, ribbonsOf(layout, token), colours, {isAlone: Boolean(token)});
+  drawQueryBars(scene, layout, Infinity, token);
+  scene.text(0, 10, axisLabel(attention, "keys"), {fill: colours.muted, size: 15, room: width});
+  for (const side of ["keys", "queries"]) for (const item of layout[side]) {
+    const shade = shadeOfToken(token, side, item.index, token && token.side !== side ? weightsAt(token)[item.index] : 0, colours);
+    const isPlain = !item.isChip && !shade;
+    if (!isPlain || layout.isWrapped) scene.rect(item.x, item.y, item.width, item.height, {
+      fill: isPlain ? colours.background : colours.panel, radius: 6, opacity: isPlain ? .8 : 1,
+      stroke: item.isChip ? mixColours(colours.muted, colours.background, .35) : "none",
+    });
+    if (shade) scene.rect(item.x, item.y, item.width, item.height, {fill: shade.colour, opacity: shade.part, radius: 6});
+    const isFaint = token && token.side === side && token.index !== item.index, isOwn = token && token.side === side && !isFaint;
+    if (isOwn) scene.rect(item.x, item.y, item.width, item.height, {fill: colours.text, radius: 6});
+    scene.text(item.x + item.width / 2, item.y + item.height / 2, item.text, {
+      size: layout.size, anchor: "middle", fill: isOwn ? colours.background : isFaint ? colours.muted : colours.text, room: item.width,
+    });
+  }
+  if (token) drawPercentages(scene, layout, token, colours);
+  const scale = 248;
+  scene.text(0, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, size: 15, room: width - scale - 140});
+  scene.text(width - scale - 10, layout.height, "attention weight", {fill: colours.muted, size: 12, anchor: "end"});
+  drawRibbonScale(scene, layout, width - scale, layout.height, colours, Boolean(token));
+  return scene;
+}
+
+const mixColours = (a, b, part) => `rgb(${channels(a).map((x, i) => Math.round(part * x + (1 - part) * channels(b)[i])).join(" ")})`;
+
+// How a token is shaded while a token of the other side is isolated: by its weight.
+function shadeOfToken(token, side, index, weight, colours) {
+  if (!token || token.side === side || weight < .01) return null;
+  const row = side === "queries" ? index : token.index, columns = storyColumns();
+  const ink = isSummaryShown() ? queryColour(row) : columns.length === 1 ? lineColour(columns[0]) : colours.muted;
+  return {colour: ink, part: .1 + .4 * weight};
+}
+
+// The name of a side with its role: "Source (keys)".
+function axisLabel(attention, side) {
+  const axis = side === "keys" ? attention.keyAxis : attention.queryAxis;
+  if (axis === "key" || axis === "query") {
+    if (attention.isDecoding && attention.isSelf) return `Input of the decoder (${side})`;
+    return attention.isDecoding && side === "queries" ? "Output (queries)" : side === "keys" ? "Keys" : "Queries";
+  }
+  return `${axis[0].toUpperCase()}${axis.slice(1)} (${side})`;
+}
+
+function storyLegend() {
+  const {heads} = storyAttention();
+  if (isSummaryShown()) return {kind: "lines", entries: []};
+  return {kind: "lines", entries: storyColumns().map(column => ({colour: lineColour(column), name: column < heads ? `head ${column + 1}` : headName(storyAttention(), column)}))};
+}
+
+function storyCaption() {
+  const token = state.isLocked ? shownToken() : null, least = layOutStory(1000).least;
+  const what = "Each line is an attention weight: the thicker, the larger";
+  const colours = isSummaryShown() ? "; its colour is that of the token below" : "; its colour is that of its head";
+  return `${what}${colours}.${token ? ` ${withWholeOutput(() => storySentence(token))}` : ` Weights below ${Math.round(100 * least)} % are not drawn.`}`;
+}
+
+function storyLead() {
+  const [pointing, keep] = isCoarsePointer() ? ["Tap a token to see only its lines", "tap it again to see all"]
+    : ["Point at a token to see only its lines", "click it to keep them"];
+  const more = hasSteps() ? "press Play to see the output written token by token" : "choose heads to compare them";
+  return `The thicker a line, the more the token below attends to the token above. ${pointing}, ${keep}, or ${more}.`;
+}
