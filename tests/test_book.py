@@ -13,6 +13,7 @@ from execution import outputs_of
 
 CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 
+LONGEST = ("10_encoder_decoder", "12_train")  # chapters that run for 8 seconds and more
 chapters = pytest.mark.parametrize("path", chapter_files(), ids=lambda path: path.stem)
 
 
@@ -34,7 +35,13 @@ def prose(path: Path) -> str:
     return "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
 
 
-@chapters
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in LONGEST else ())
+        for path in chapter_files()
+    ],
+)
 def test_a_chapter_runs_and_its_exercises_fail_until_they_are_solved(path: Path) -> None:
     outputs = outputs_of(path)  # raises if a cell fails, or a check passes too early
     assert any(re.search(r"\d", output) for output in outputs)

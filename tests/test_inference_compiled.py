@@ -227,7 +227,14 @@ def test_a_mask_that_is_not_of_padding_is_obeyed_eagerly(programs: list[Exported
     assert not programs
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary", "ALiBi"])
+@pytest.mark.parametrize(
+    "positions",
+    [
+        "rotary",
+        pytest.param("learned", marks=pytest.mark.slow),
+        pytest.param("ALiBi", marks=pytest.mark.slow),
+    ],
+)
 def test_a_batch_of_prompts_generates_with_compiled_steps_what_each_generates_alone(
     positions: str, programs: list[ExportedProgram]
 ) -> None:

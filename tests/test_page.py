@@ -210,7 +210,14 @@ def test_hostile_tokens_are_shown_as_text_and_never_executed(browser: Any, tmp_p
 
 
 @in_browser
-@pytest.mark.parametrize(("theme", "width"), [("light", 360), ("dark", 1300), ("dark", 820)])
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [
+        ("light", 360),
+        ("dark", 1300),
+        pytest.param("dark", 820, marks=pytest.mark.slow),
+    ],
+)
 def test_the_page_is_accessible_and_nothing_overflows(
     browser: Any, tmp_path: Path, theme: Any, width: int
 ) -> None:

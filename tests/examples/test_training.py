@@ -95,7 +95,7 @@ def kill_at_save(training: TranslationTraining, number: int, *, after: bool) -> 
         training.fit()
 
 
-@pytest.mark.parametrize("number", [1, 3, 4])
+@pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_training_stopped_at_any_save_ends_as_one_that_never_stopped(
     tmp_path: Path, trained: TranslationTraining, number: int, after: bool

@@ -455,7 +455,14 @@ def test_a_corpus_that_has_changed_is_noticed(
         assert "has changed since the run began" in one_error_line(capsys)
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
+@pytest.mark.parametrize(
+    "closed",
+    [
+        ">&-",
+        pytest.param("<&-", marks=pytest.mark.slow),
+        pytest.param("2>&-", marks=pytest.mark.slow),
+    ],
+)
 def test_closed_streams_leave_no_traceback(trained: TranslationTraining, closed: str) -> None:
     command = f'"{sys.executable}" "{PROGRAM}" translate --run "{trained.run.folder}" {closed}'
     result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=120, input=b"")
@@ -480,6 +487,7 @@ def test_output_is_utf_8_whatever_the_locale_says(tmp_path: Path, files: list[st
     assert (result.returncode, "猫.txt" in result.stderr.decode("utf-8")) == (2, True)
 
 
+@pytest.mark.slow
 def test_sentences_on_the_command_line_are_read_in_any_locale(trained: TranslationTraining) -> None:
     arguments = ("translate", "--run", str(trained.run.folder), "猫が眠る。")
     plain = run(*arguments)
