@@ -286,3 +286,19 @@ def test_tokens_of_any_kind_and_number_are_placed_without_overlaps(
             assert page.page.evaluate("document.documentElement.scrollHeight") <= 2 * 860
     assert page.messages == []
     page.context.close()
+
+
+@in_browser
+def test_the_strongest_ribbons_are_drawn_where_there_are_too_many(
+    browser: Any, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    table = weights(1, 8, 60, 60)  # 480 queries, most of them with several weights above 5 %
+    words = [f"w{number}" for number in range(60)]
+    page = Opened(browser, tmp_path / "page.html", Explorer([AttentionMaps("Self", table, words)]))
+    page.go("#v=story&h=0&hs=0.1.2.3.4.5.6.7")
+    least = float(table.flatten().sort(descending=True).values[1499])
+    assert least > 0.05
+    assert shown(page)["drawn"]["all"] in range(1500, 1504)  # some are equal after rounding
+    assert f"{100 * least:.0f}\u00a0%" in page.text("#story-note")
+    page.context.close()

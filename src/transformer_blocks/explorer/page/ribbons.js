@@ -91,11 +91,22 @@ function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
   });
 }
 
+// The smallest weight of which a ribbon is drawn while no token is isolated, so that there are not too many.
+function leastDrawn(layout) {
+  const columns = storyColumns(), key = [state.attention, state.layer, columns, layout.least].join(" ");
+  if (leastDrawn.key === key) return leastDrawn.least;
+  const found = [];
+  for (const head of columns) for (const weight of weightsOf(state.attention, state.layer, head)) if (weight >= layout.least) found.push(weight);
+  const least = found.length > MOST_RIBBONS ? Float32Array.from(found).sort()[found.length - MOST_RIBBONS] : layout.least;
+  Object.assign(leastDrawn, {key, least});
+  return least;
+}
+
 // The ribbons of all tokens, or of one: with {row, column, head, weight, colour, width}, weak ones first.
 function ribbonsOf(layout, token, lastRow = Infinity) {
   const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummaryShown();
   const each = ribbonWidth(layout, Boolean(token));
-  const least = token ? .002 : layout.least;
+  const least = token ? .002 : leastDrawn(layout);
   for (const head of columns) {
     const weights = weightsOf(state.attention, state.layer, head);
     for (let row = 0; row < attention.rows && row <= lastRow; row++) {
@@ -236,10 +247,10 @@ function storyLegend() {
 }
 
 function storyCaption() {
-  const token = state.isLocked ? shownToken() : null, least = layOutStory(1000).least;
+  const token = state.isLocked ? shownToken() : null, least = leastDrawn(layOutStory(1000));
   const what = "Each line is an attention weight: the thicker, the larger";
   const colours = isSummaryShown() ? "; its colour is that of the token below" : "; its colour is that of its head";
-  return `${what}${colours}.${token ? ` ${withWholeOutput(() => storySentence(token))}` : ` Weights below ${Math.round(100 * least)} % are not drawn.`}`;
+  return `${what}${colours}.${token ? ` ${withWholeOutput(() => storySentence(token))}` : ` Weights below ${wholePercent(least)} are not drawn.`}`;
 }
 
 function storyLead() {

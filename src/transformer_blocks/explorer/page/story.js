@@ -28,6 +28,7 @@ window.explorerStory = width => ({...story, shows: shownToken(), scene: width ? 
 
 const OTHER_SIDE = {queries: "keys", keys: "queries"};
 const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
+const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
 const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
 const PERCENT_ROOM = 15;  // height of the percentages above the keys and below the queries
 const END_TOKENS = ["</s>", "<eos>", "<|endoftext|>", "[SEP]"];
@@ -241,7 +242,7 @@ function drawStory(isNew) {
 }
 
 function drawStoryLegend() {
-  const {layout} = story, isAlone = shownToken() !== null, key = [isAlone, layout.isFew, storyColumns(), theme(), storyAttention().name].join();
+  const {layout} = story, isAlone = shownToken() !== null, key = [isAlone, layout.isFew, storyColumns(), theme(), storyAttention().name, leastDrawn(layout)].join();
   if (drawStoryLegend.key === key) return;
   drawStoryLegend.key = key;
   const scene = new Scene(256, 28);
@@ -251,7 +252,7 @@ function drawStoryLegend() {
   if (isSummaryShown()) parts.push("The colour of a line is that of the token below.");
   else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
   else parts.push("The colour of a line is that of its head.");
-  parts.push(isAlone ? "Weights below 0.2 % are not drawn." : layout.isFew ? "Weights below 1 % are not drawn." : `Thin lines: weights of at least ${Math.round(100 * layout.least)} %; a token that is pointed at shows all its weights.`);
+  parts.push(isAlone ? "Weights below 0.2 % are not drawn." : layout.isFew ? `Weights below ${wholePercent(leastDrawn(layout))} are not drawn.` : `Thin lines: weights of at least ${wholePercent(leastDrawn(layout))}; a token that is pointed at shows all its weights.`);
   const end = END_TOKENS.find(token => [...storyAttention().keys, ...storyAttention().queries].includes(token));
   if (end) parts.push(`${end} is the token that ends a sentence.`);
   $("story-note").textContent = parts.join(" ");
