@@ -8,6 +8,10 @@ A checkpoint is one directory::
         state.json           the rest of ``state``, with the places where those tensors belong
         manifest.json        format version, and the length and SHA-256 of every file above
 
+If several processes hold parts of the tensors, each writes its part of every group, into files such
+as ``model-00001-of-00002.safetensors`` (:mod:`common.sharded_files`). Both forms are read by any
+number of processes, and :func:`merge_checkpoints` converts the second to the first.
+
 Four ideas make it safe:
 
 * **One rename commits.** Files are written into a hidden directory and synchronised to the disk;
@@ -30,7 +34,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +45,10 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from common.configuration import difference
+from common.distributed import Processes
 from common.errors import UserError
+from common.sharded_files import is_part, load_parts, part_file, save_part
+from common.sharding import is_sharded, part_of
 from transformer_blocks import interop
 
 FORMAT_VERSION = 1
@@ -55,6 +62,12 @@ _LOOKS_LIKE = {
     b"<html": "an HTML page, not the file that was asked for; download it again",
     b"pk\x03\x04": "a zip or .pt archive, which may carry code and is never opened here",
 }
+
+Claim = dict[str, Any]
+"""What a manifest says of a file: its length, and its SHA-256."""
+Empty = Callable[[torch.Size, torch.dtype], Tensor]
+
+SHARED = "all processes must use one file system, which all machines share"
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +93,7 @@ def save_checkpoint(
     tensors: Mapping[str, Mapping[str, Tensor]],
     state: Mapping[str, object],
     keep: int = 2,
+    processes: Processes | None = None,
 ) -> Path:
     """Write one checkpoint into ``folder`` atomically.
 
@@ -95,13 +109,15 @@ def save_checkpoint(
         state: All else that the run needs to resume: tensors, numbers, text and None, nested in
             dicts, lists and tuples. Optimiser and random number states are of that kind.
         keep: The number of checkpoints that are kept, the new one included.
+        processes: The processes that save it together; this one alone by default. All must call it.
+            Each writes its part of the sharded tensors; the first one writes all else and commits.
 
     Returns:
         The directory of the new checkpoint.
 
     Raises:
-        UserError: If the disk fails, or a weight is NaN or infinite. Earlier checkpoints are
-            unchanged.
+        UserError: If the disk fails, a weight is NaN or infinite, or the processes do not share
+            the folder. Earlier checkpoints are unchanged.
         TypeError: If ``state`` holds something that is neither tensor nor plain data.
         ValueError: If ``step``, ``keep`` or the name of a group is out of range.
 
@@ -120,48 +136,80 @@ def save_checkpoint(
     """
     if step < 0 or keep < 1:
         raise ValueError(f"step must be at least 0 and keep at least 1, got {step=} and {keep=}")
-    for group, weights in tensors.items():
+    for group in tensors:
         if not re.fullmatch("[a-z_]+", group) or group == "state":
             raise ValueError(f"a group is named by a-z and _ and not 'state', got {group!r}")
-        _check_finite(weights, f"step {step} is not saved: {group}")
-    files = _encode(step, tensors, state)
-    files[_MANIFEST] = _manifest(files)  # written last
-    with _disk(f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"):
-        folder.mkdir(exist_ok=True)
-        for leftover in folder.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        found = _saved(folder)
-        repeats = max((repeat for of, repeat, _ in found if of == step), default=0)
-        path = folder / (f"step-{step:08d}" + (f".{repeats + 1}" if repeats else ""))
-        partial = folder / f"{_PARTIAL}{path.name}"
-        partial.mkdir()
-        try:
-            for name, data in files.items():
-                with (partial / name).open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-            _sync_directory(partial)
-            partial.rename(path)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    processes = Processes() if processes is None else processes
+    loose: dict[str, Tensor] = {}
+    tree = _to_json(dict(state), "state", loose)
+    groups = {**tensors, "state": loose}
+    in_parts = any(is_sharded(tensor) for group in groups.values() for tensor in group.values())
+    saving = f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"
+
+    def begin() -> tuple[str, dict[str, dict[str, str]]] | None:
+        for group, weights in tensors.items():
+            _check_finite(weights, f"step {step} is not saved: {group}")
+        if not processes.is_first:
+            return None
+        with _disk(saving):
+            partial = _begin(folder, step)
+        return partial.name, {group: _tied(members) for group, members in groups.items()}
+
+    def write() -> dict[str, Claim]:
+        claims = {}
+        for group, members in groups.items():
+            untied = {name: tensor for name, tensor in members.items() if name not in tied[group]}
+            with _disk(saving):
+                if in_parts:
+                    file = partial / part_file(group, processes.rank, processes.world_size)
+                    save_part(file, untied)
+                    claims[file.name] = _claim(file)
+                elif processes.is_first:
+                    file = partial / f"{group}.safetensors"
+                    claims[file.name] = _write(file, _encode(untied))
+        return claims
+
+    def commit() -> None:
+        if processes.is_first:
+            with _disk(saving):
+                _check_visible(partial, claims)
+                meta = {"step": step, "tied": tied, "state": tree}
+                data = json.dumps(meta, indent=1, allow_nan=False).encode()
+                claims["state.json"] = _write(partial / "state.json", data)
+                _commit(partial, claims)
+
+    try:
+        begun = processes.agree(begin)
+        name, tied = processes.broadcast(lambda: begun) or ("", {})
+        partial = folder / name
+        claims = _union(processes.gather(processes.agree(write)))
+        processes.agree(commit)
+    finally:
+        if processes.is_first:
+            _sweep(folder)
             with suppress(OSError):
                 folder.rmdir()  # only if it is empty: the first save has failed
-        _sync_directory(folder)
-        _sync_directory(folder.parent)
-    older = [old for of, _, old in found if of < step]
-    stay = older[max(0, len(older) - (keep - 1)) :]
-    for _, _, old in found:
-        if old not in stay:
-            _remove(old)
+    path = _final(partial)
+    if processes.is_first:
+        older = [old for of, _, old in _saved(folder) if of < step]
+        stay = [path, *older[max(0, len(older) - (keep - 1)) :]]
+        for _, _, old in _saved(folder):
+            if old not in stay:
+                _remove(old)
     return path
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
+def load_checkpoint(
+    path: Path, *, processes: Processes | None = None, empty: Empty | None = None
+) -> Checkpoint:
     """Read one checkpoint, after checking every byte of it.
 
     Args:
         path: The directory of one checkpoint.
+        processes: The processes that read it together; this one alone by default. All must call it.
+            Each checks its share of the files.
+        empty: Allocates a tensor to read into, given its shape and dtype; of a sharded one, only
+            the part of this process is read. By default tensors are read whole.
 
     Returns:
         What was saved. Pass the weights to :func:`load_weights`.
@@ -170,26 +218,38 @@ def load_checkpoint(path: Path) -> Checkpoint:
         DamagedCheckpointError: If anything is not as it was saved.
         UserError: If it cannot be read, or was written by a newer version of this program.
     """
-    with _disk(f"cannot read the checkpoint {path}"):
-        files = _read_whole(path)
-    try:
-        meta = json.loads(files["state.json"], parse_constant=_refuse_constant)
-        groups = {
-            name: _unpack(files[f"{name}.safetensors"], tied) for name, tied in meta["tied"].items()
-        }
-        state = _from_json(meta["state"], groups.pop("state"))
-        return Checkpoint(int(meta["step"]), groups, dict(state), path)
-    except Exception as error:  # whatever a file that someone else made can provoke
-        raise DamagedCheckpointError(
-            f"{path} is not a checkpoint of this program: {error!r}"
-        ) from error
+    processes = Processes() if processes is None else processes
+    files = _read_checked(path, processes, whole=empty is None)
+
+    def read() -> Checkpoint:
+        try:
+            meta = json.loads(files["state.json"], parse_constant=_refuse_constant)
+            groups = {}
+            for group, tied in meta["tied"].items():
+                if f"{group}.safetensors" in files:
+                    tensors = load(files.pop(f"{group}.safetensors"))
+                else:
+                    tensors = load_parts(path, group, _whole if empty is None else empty)
+                groups[group] = tensors | {name: tensors[twin] for name, twin in tied.items()}
+            state = _from_json(meta["state"], groups.pop("state"))
+            return Checkpoint(int(meta["step"]), groups, dict(state), path)
+        except Exception as error:  # whatever a file that someone else made can provoke
+            raise DamagedCheckpointError(
+                f"{path} is not a checkpoint of this program: {error!r}"
+            ) from error
+
+    return processes.agree(read)
 
 
-def latest_checkpoint(folder: Path) -> Checkpoint | None:
+def latest_checkpoint(
+    folder: Path, *, processes: Processes | None = None, empty: Empty | None = None
+) -> Checkpoint | None:
     """Load the newest intact checkpoint, with a warning in the log for each damaged newer one.
 
     Args:
         folder: The folder of :func:`save_checkpoint`. It may be missing.
+        processes: The processes that load it together; see :func:`load_checkpoint`.
+        empty: Allocates a tensor to read into; see :func:`load_checkpoint`.
 
     Returns:
         The newest intact checkpoint, or None if there are no checkpoints.
@@ -197,27 +257,78 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
     Raises:
         DamagedCheckpointError: If there are checkpoints and all are damaged.
         UserError: If one cannot be read, or was written by a newer version of this program:
-            resuming from an older one would discard what is probably intact.
+            resuming from an older one would discard what is probably intact. Also if the processes
+            do not find the same checkpoints.
     """
+    processes = Processes() if processes is None else processes
+
+    def find() -> list[Path]:
+        with _disk(f"cannot list the checkpoints in {folder}"):
+            return [path for _, _, path in _saved(folder)]
+
     damages: list[UserError] = []
-    with _disk(f"cannot list the checkpoints in {folder}"):
-        found = _saved(folder)
-    for _, _, path in reversed(found):
+    found = processes.agree(find)
+    if any(each != found for each in processes.gather(found)):
+        raise UserError(f"the processes find different checkpoints in {folder}; {SHARED}")
+    for path in reversed(found):
         try:
-            checkpoint = load_checkpoint(path)
+            checkpoint = load_checkpoint(path, processes=processes, empty=empty)
         except UserError as error:
             if not path.exists():  # removed meanwhile by a save, which made a newer one
-                return latest_checkpoint(folder)
+                return latest_checkpoint(folder, processes=processes, empty=empty)
             if not isinstance(error, DamagedCheckpointError):
                 raise
             damages.append(error)
         else:
-            for damage in damages:
+            for damage in damages if processes.is_first else ():
                 _log.warning("%s; taking the older %s", damage, path)
             return checkpoint
     if damages:
         raise DamagedCheckpointError(f"{damages[0]}; no older checkpoint in {folder} is intact")
     return None
+
+
+def merge_checkpoints(folder: Path) -> list[Path]:
+    """Convert each checkpoint in a folder that is in parts: one file for each group of tensors.
+
+    No training may be saving into the folder. A conversion that is killed can be repeated.
+
+    Args:
+        folder: The folder of :func:`save_checkpoint`. It may be missing.
+
+    Returns:
+        The directories of the converted checkpoints.
+
+    Raises:
+        DamagedCheckpointError: If a checkpoint is not as it was saved; it is left as it is.
+        UserError: If the disk fails.
+    """
+    merging = f"cannot convert the checkpoints in {folder}"
+    merged = []
+    with _disk(merging):
+        newest = {step: path for step, _, path in _saved(folder)}
+        superseded = [path for _, _, path in _saved(folder) if path not in newest.values()]
+    for step, path in newest.items():
+        checked = _read_checked(path, Processes(), whole=True)
+        if not any(is_part(file.name) for file in path.iterdir()):
+            continue
+        tied = json.loads(checked["state.json"])["tied"]
+        try:
+            with _disk(merging):
+                partial = _begin(folder, step)
+                claims = {}
+                for group in tied:
+                    file = partial / f"{group}.safetensors"
+                    claims[file.name] = _write(file, _encode(load_parts(path, group, _whole)))
+                claims["state.json"] = _write(partial / "state.json", checked["state.json"])
+                _commit(partial, claims)
+        finally:
+            _sweep(folder)
+        merged.append(_final(partial))
+        _remove(path)
+    for path in superseded:
+        _remove(path)
+    return merged
 
 
 def check_definition(
@@ -315,30 +426,17 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path)
 # The content of the files
 
 
-def _encode(
-    step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, object]
-) -> dict[str, bytes]:
-    loose: dict[str, Tensor] = {}
-    tree = _to_json(dict(state), "state", loose)
-    files: dict[str, bytes] = {}
-    tied: dict[str, dict[str, str]] = {}
-    for group, members in {**tensors, "state": loose}.items():
-        tied[group] = _tied(members)
-        files[f"{group}.safetensors"] = save(
-            {
-                name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-                for name, tensor in members.items()
-                if name not in tied[group]
-            }
-        )
-    meta = {"step": step, "tied": tied, "state": tree}
-    files["state.json"] = json.dumps(meta, indent=1, allow_nan=False).encode()
-    return files
+def _encode(tensors: Mapping[str, Tensor]) -> bytes:
+    return save(
+        {
+            name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+            for name, tensor in tensors.items()
+        }
+    )
 
 
-def _unpack(data: bytes, tied: Mapping[str, str]) -> dict[str, Tensor]:
-    tensors = load(data)
-    return tensors | {name: tensors[twin] for name, twin in tied.items()}
+def _whole(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype)
 
 
 def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -346,7 +444,8 @@ def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     first: dict[object, str] = {}
     tied = {}
     for name, tensor in tensors.items():
-        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        part = part_of(tensor)
+        place = (part.device, part.data_ptr(), part.dtype, tensor.shape, part.stride())
         twin = first.setdefault(place, name)
         if twin != name:
             tied[name] = twin
@@ -355,7 +454,7 @@ def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 def _check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
     for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
+        if not part_of(tensor).isfinite().all():
             raise UserError(f"{where}: tensor {name!r} holds NaN or infinity")
 
 
@@ -410,30 +509,61 @@ def _refuse_constant(constant: str) -> NoReturn:
 # The manifest
 
 
-def _manifest(files: Mapping[str, bytes]) -> bytes:
-    listed = {
-        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        for name, data in sorted(files.items())
-    }
+def _manifest(claims: Mapping[str, Claim]) -> bytes:
+    listed = dict(sorted(claims.items()))
     return json.dumps({"format_version": FORMAT_VERSION, "files": listed}, indent=1).encode()
 
 
-def _read_whole(path: Path) -> dict[str, bytes]:
-    files = {}
-    for file in path.iterdir():
-        if file.is_symlink() or not file.is_file():
-            raise DamagedCheckpointError(f"{path}: {file.name!r} is not a plain file")
-        files[file.name] = file.read_bytes()
-    if _MANIFEST not in files:
+def _claim_of(data: bytes) -> Claim:
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _claim(path: Path) -> Claim:
+    """Compute what :func:`_claim_of` computes, without reading the file into the memory."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": digest}
+
+
+def _union(parts: Iterable[Mapping[str, Claim]]) -> dict[str, Claim]:
+    return {name: claim for part in parts for name, claim in part.items()}
+
+
+def _read_checked(path: Path, processes: Processes, *, whole: bool) -> dict[str, bytes]:
+    """Check every byte of a checkpoint; return the content of its JSON files.
+
+    Args:
+        path: The directory of the checkpoint.
+        processes: The processes among which the files are divided.
+        whole: Whether to return the content of tensors that are not in parts, too.
+    """
+    contents: dict[str, bytes] = {}
+
+    def check() -> dict[str, Claim]:
+        claims = {}
+        with _disk(f"cannot read the checkpoint {path}"):
+            for number, file in enumerate(sorted(path.iterdir())):
+                if file.is_symlink() or not file.is_file():
+                    raise DamagedCheckpointError(f"{path}: {file.name!r} is not a plain file")
+                is_small = file.suffix != ".safetensors"
+                if is_small or (whole and not is_part(file.name)):
+                    contents[file.name] = file.read_bytes()
+                    claims[file.name] = _claim_of(contents[file.name])
+                elif number % processes.world_size == processes.rank:
+                    claims[file.name] = _claim(file)
+        return claims
+
+    claims = _union(processes.gather(processes.agree(check)))
+    if claims.pop(_MANIFEST, None) is None:
         raise DamagedCheckpointError(f"{path}: {_MANIFEST!r} is missing")
-    manifest = files.pop(_MANIFEST)
-    if manifest != _manifest(files):
-        raise _what_is_wrong(path, manifest, files)
-    return files
+    manifest = contents.pop(_MANIFEST)
+    if manifest != _manifest(claims):
+        raise _what_is_wrong(path, manifest, claims)
+    return contents
 
 
-def _what_is_wrong(path: Path, manifest: bytes, files: Mapping[str, bytes]) -> UserError:
-    """Explain a manifest that does not describe ``files``: name the first that differs."""
+def _what_is_wrong(path: Path, manifest: bytes, found: Mapping[str, Claim]) -> UserError:
+    """Explain a manifest that does not describe the files: name the first that differs."""
     try:
         claims = json.loads(manifest, parse_constant=_refuse_constant)
         version, listed = int(claims["format_version"]), claims["files"]
@@ -442,8 +572,8 @@ def _what_is_wrong(path: Path, manifest: bytes, files: Mapping[str, bytes]) -> U
                 f"{path} has format version {version}, newer than the {FORMAT_VERSION} that this "
                 "program knows; update the program"
             )
-        for name in sorted(listed.keys() | files.keys()):
-            if difference := _difference(files.get(name), listed.get(name)):
+        for name in sorted(listed.keys() | found.keys()):
+            if difference := _difference(path / name, found.get(name), listed.get(name)):
                 return DamagedCheckpointError(f"{path}: {name!r} {difference}")
     except Exception:  # so malformed that it is the manifest itself
         pass
@@ -451,20 +581,21 @@ def _what_is_wrong(path: Path, manifest: bytes, files: Mapping[str, bytes]) -> U
     return DamagedCheckpointError(f"{path}: {_MANIFEST!r} {problem}")
 
 
-def _difference(data: bytes | None, claim: Any) -> str | None:
-    if data is None:
+def _difference(file: Path, found: Claim | None, claim: Any) -> str | None:
+    if found is None:
         return "is missing"
     if claim is None:
         return "is not in the manifest"
-    if hashlib.sha256(data).hexdigest() == claim["sha256"]:
+    if found["sha256"] == claim["sha256"]:
         return None
-    if len(data) < claim["bytes"]:
-        problem = f"is truncated: {len(data)} bytes of {claim['bytes']}"
-    elif len(data) > claim["bytes"]:
-        problem = f"is too long: {len(data)} bytes instead of {claim['bytes']}"
+    if found["bytes"] < claim["bytes"]:
+        problem = f"is truncated: {found['bytes']} bytes of {claim['bytes']}"
+    elif found["bytes"] > claim["bytes"]:
+        problem = f"is too long: {found['bytes']} bytes instead of {claim['bytes']}"
     else:
         problem = "fails its SHA-256 checksum"
-    return _looks_like(data) or problem
+    with file.open("rb") as opened:
+        return _looks_like(opened.read(99)) or problem
 
 
 def _looks_like(data: bytes) -> str | None:
@@ -488,6 +619,52 @@ def _saved(folder: Path) -> list[tuple[int, int, Path]]:
             for entry in entries
             if (match := _NAME.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
         )
+
+
+def _begin(folder: Path, step: int) -> Path:
+    """Make the hidden directory into which a checkpoint is written."""
+    folder.mkdir(exist_ok=True)
+    _sweep(folder)
+    repeats = max((repeat for of, repeat, _ in _saved(folder) if of == step), default=0)
+    name = f"step-{step:08d}" + (f".{repeats + 1}" if repeats else "")
+    partial = folder / f"{_PARTIAL}{name}"
+    partial.mkdir()
+    return partial
+
+
+def _write(path: Path, data: bytes) -> Claim:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return _claim_of(data)
+
+
+def _check_visible(partial: Path, claims: Mapping[str, Claim]) -> None:
+    """Check that the files of all processes have arrived in this directory."""
+    for name, claim in claims.items():
+        file = partial / name
+        if not file.is_file() or file.stat().st_size != claim["bytes"]:
+            raise UserError(f"{file} was written by another process and is not here; {SHARED}")
+
+
+def _commit(partial: Path, claims: Mapping[str, Claim]) -> None:
+    """Write the manifest, and give the directory its name."""
+    _write(partial / _MANIFEST, _manifest(claims))
+    _sync_directory(partial)
+    partial.rename(_final(partial))
+    _sync_directory(partial.parent)
+    _sync_directory(partial.parent.parent)
+
+
+def _final(partial: Path) -> Path:
+    return partial.with_name(partial.name.removeprefix(_PARTIAL))
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed saves have left."""
+    for leftover in folder.glob(f"{_PARTIAL}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:

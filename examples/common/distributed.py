@@ -72,6 +72,24 @@ class Processes:
         dist.all_gather_object(values, value)
         return values
 
+    def agree(self, compute: Callable[[], Value]) -> Value:
+        """Compute a value in each process, and go on only if no process fails.
+
+        Raises:
+            UserError: In all processes, if one of them raises it.
+        """
+        if self.world_size == 1:
+            return compute()
+        failure = None
+        try:
+            value = compute()
+        except UserError as error:
+            error.rank, failure = self.rank, error
+        for each in self.gather(failure):
+            if each is not None:
+                raise each
+        return value
+
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
         if self.world_size > 1:
@@ -129,6 +147,10 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
         ) from error
     try:
         yield Processes(rank, world_size)
+    except UserError as error:
+        if error.rank not in (None, rank):
+            time.sleep(SHUTDOWN_DELAY)  # the process that found it reports it
+        raise
     except RuntimeError as error:
         # NCCL has errors of its own type; gloo's are recognised by their text alone.
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):

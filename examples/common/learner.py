@@ -11,7 +11,6 @@ learning rate each update overshoots, and averaging many updates reduces the err
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
@@ -21,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.distributed import Processes
 from common.optimiser import average_weights, make_adam
-from common.sharding import gather, shard, shard_moments
+from common.sharding import shard_root
 
 Model = TypeVar("Model", bound=nn.Module)
 AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
@@ -49,7 +48,8 @@ class Learner(Generic[Model, Batch]):
     """A model with all that an update changes: its weights, their average, and Adam's moments.
 
     Args:
-        model: The model, on the device where it is trained.
+        model: The model, on the device where it is trained; if sharded, from
+            :func:`common.sharding.build_sharded`.
         loss: The loss to minimise.
         average: Decay of the moving average of the weights.
         processes: The processes that train together; this one alone by default.
@@ -69,14 +69,24 @@ class Learner(Generic[Model, Batch]):
         self.processes = Processes() if processes is None else processes
         self.sharded = sharded
         self.device = next(model.parameters()).device
-        self.moving = average_weights(model, average)
-        self.optimizer = make_adam(model)
         self.module: nn.Module = _ModelWithLoss(model, loss)
+        if sharded:
+            shard_root(self.module, self.processes.world_size, self.device)
+        # A sharded module cannot be copied, but its parameters can.
+        self.averaged = nn.ParameterList(model.parameters()) if sharded else model
+        self.moving = average_weights(self.averaged, average)
+        self.optimizer = make_adam(model)
 
     @property
     def average(self) -> Model:
-        """The model with the averaged weights, the one to use."""
+        """The model with the averaged weights, the one to use; not if it is sharded."""
         return cast(Model, self.moving.module)
+
+    def average_state(self) -> dict[str, Tensor]:
+        """Return the averaged weights by name, as ``state_dict`` returns those of the model."""
+        averages = dict(zip(self.model.parameters(), self.moving.parameters(), strict=True))
+        state = self.model.state_dict(keep_vars=True)
+        return {name: averages.get(tensor, tensor).detach() for name, tensor in state.items()}
 
     def update(self, batches: Sequence[Batch], rate: float) -> Tensor:
         """Update the parameters with the gradient of several batches, as if they were one.
@@ -93,7 +103,7 @@ class Learner(Generic[Model, Batch]):
             group["lr"] = rate
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        self.moving.update_parameters(self.model)
+        self.moving.update_parameters(self.averaged)
         return loss
 
     def compute_gradient(self, batches: Sequence[Batch]) -> Tensor:
@@ -125,23 +135,6 @@ class Learner(Generic[Model, Batch]):
         """Prepare for several processes, once weights and moments have their first values."""
         if not self.sharded:
             self.module = self.processes.wrap(self.module, self.device)
-            return
-        self._full_average = deepcopy(self.average)
-        for module in (self.module, self.average):
-            shard(module, self.processes.world_size, self.device)
-        moments = self.optimizer.state_dict()
-        self.optimizer = make_adam(self.model)
-        self.optimizer.load_state_dict(shard_moments(moments, list(self.model.parameters())))
-
-    def gather_average(self) -> Model:
-        """Return the model with the averaged weights, gathered from all shards.
-
-        All processes must call it.
-        """
-        if not self.sharded:
-            return self.average
-        self._full_average.load_state_dict(gather(self.average.state_dict()))
-        return self._full_average
 
     def _all_reduce(self, *, is_last: bool) -> AbstractContextManager[Any]:
         """Let the backward pass of the last batch, and of no other, all-reduce the gradients."""

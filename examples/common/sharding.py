@@ -7,63 +7,105 @@ https://arxiv.org/abs/1910.02054; here torch's ``fully_shard``). The weights of 
 just before it computes and freed right after, in the forward pass and again in the backward pass:
 half as much again is communicated, and N times less is stored. The updates are the same.
 
-Where the full tensors are needed, as in a checkpoint, :func:`gather` collects the shards. All
-processes must call it.
+A sharded tensor is a ``DTensor``: it has the shape of the whole, and its ``to_local()`` is the part
+of this process. Parts are written and read in :mod:`common.sharded_files`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from transformer_blocks import DecoderLayer, EncoderLayer
 
+Model = TypeVar("Model", bound=nn.Module)
 
-def shard(module: nn.Module, world_size: int, device: torch.device) -> None:
-    """Shard the parameters of a module over the processes, layer by layer.
+
+def build_sharded(build: Callable[[], Model], world_size: int, device: torch.device) -> Model:
+    """Build a model whose layers are sharded over the processes, each as soon as it is built.
+
+    No process ever holds all layers whole. The parameters outside the layers are sharded
+    afterwards, by :func:`shard_root`.
 
     Args:
-        module: The module, equal in all processes. Its parameters are replaced.
+        build: Makes the model, with equal weights in all processes.
         world_size: The number of processes.
         device: The device of this process.
     """
     mesh = init_device_mesh(device.type, (world_size,))
-    for part in module.modules():
-        if isinstance(part, EncoderLayer | DecoderLayer):
-            fully_shard(part, mesh=mesh)
-    fully_shard(module, mesh=mesh)
+
+    def shard_layer(parent: nn.Module, name: str, module: nn.Module | None) -> None:
+        if isinstance(module, FSDPModule):
+            return
+        if isinstance(module, EncoderLayer | DecoderLayer):
+            fully_shard(module, mesh=mesh)
+
+    hook = register_module_module_registration_hook(shard_layer)
+    try:
+        return build()
+    finally:
+        hook.remove()
 
 
-def gather(value: Any) -> Any:
-    """Collect the shards of every tensor in nested dictionaries and lists."""
-    if isinstance(value, DTensor):
-        return value.full_tensor()
-    if isinstance(value, Mapping):
-        return {key: gather(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [gather(item) for item in value]
-    return value
+def shard_root(module: nn.Module, world_size: int, device: torch.device) -> None:
+    """Shard the parameters of a module that are not sharded yet."""
+    fully_shard(module, mesh=init_device_mesh(device.type, (world_size,)))
 
 
-def shard_moments(state: dict[str, Any], parameters: Sequence[Tensor]) -> dict[str, Any]:
-    """Shard an optimiser's state like its parameters.
+def is_sharded(tensor: Tensor) -> bool:
+    """Return whether this process holds only a part of a tensor."""
+    return isinstance(tensor, DTensor)
+
+
+def part_of(tensor: Tensor) -> Tensor:
+    """Return the part of a sharded tensor that this process holds; any other tensor unchanged."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """Collect the parts of a sharded tensor. All processes must call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def empty_like(parameters: Iterable[Tensor]) -> Callable[[torch.Size, torch.dtype], Tensor]:
+    """Make a function that allocates a tensor, sharded as the parameters of its shape are."""
+    likes = {(each.shape, each.dtype): each.detach() for each in parameters}
+
+    def empty(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        like = likes.get((shape, dtype))
+        return torch.empty(shape, dtype=dtype) if like is None else torch.empty_like(like)
+
+    return empty
+
+
+@torch.no_grad()
+def copy_parts(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Copy tensors into others that are sharded alike, all of them or none.
 
     Args:
-        state: The ``state_dict`` of an optimiser of the same parameters, before sharding.
-        parameters: The sharded parameters, in the optimiser's order.
+        targets: The tensors that receive the values, such as the ``state_dict`` of a module.
+        tensors: One tensor for each name.
+
+    Raises:
+        ValueError: If a tensor is missing, unknown, of another shape or dtype, or if the part of
+            this process is NaN or infinite.
     """
-
-    def shard_like(moment: Tensor, parameter: Tensor) -> Tensor:
-        if isinstance(parameter, DTensor) and moment.shape == parameter.shape:
-            return distribute_tensor(moment, parameter.device_mesh, parameter.placements)
-        return moment  # the step count
-
-    moments = {
-        index: {name: shard_like(moment, parameters[index]) for name, moment in of_one.items()}
-        for index, of_one in state["state"].items()
-    }
-    return state | {"state": moments}
+    if unequal := sorted(targets.keys() ^ tensors.keys()):
+        what = "has no" if unequal[0] in tensors else "also has a"
+        raise ValueError(f"the module {what} tensor {unequal[0]!r}")
+    for name, target in targets.items():
+        tensor = tensors[name]
+        if (tensor.shape, tensor.dtype) != (target.shape, target.dtype):
+            raise ValueError(
+                f"tensor {name!r} must be {target.dtype} of shape {tuple(target.shape)}, got "
+                f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+            )
+        if not part_of(tensor).isfinite().all():
+            raise ValueError(f"tensor {name!r} holds NaN or infinity")
+    for name, target in targets.items():
+        part_of(target).copy_(part_of(tensors[name]))

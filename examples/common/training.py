@@ -41,7 +41,7 @@ from common.learner import Batch, Learner, Model
 from common.optimiser import learning_rate, load_moments
 from common.program import finishing_unread
 from common.run import REPORTED, AnyConfig, Config, Run
-from common.sharding import gather
+from common.sharding import build_sharded, copy_parts, empty_like, gather
 from common.task import Task
 
 log = logging.getLogger(__name__)
@@ -133,9 +133,12 @@ class Training(Generic[Model, Batch]):
             by_steps=config.report_steps is not None,
             is_shown=self.processes.is_first,
         )
+        self.build = build
         torch.manual_seed(config.seed)
+        world_size = self.processes.world_size
+        model = build_sharded(build, world_size, device) if sharded else build().to(device)
         self.learner: Learner[Model, Batch] = Learner(
-            build().to(device),
+            model,
             task,
             average=config.average,
             processes=self.processes,
@@ -308,7 +311,7 @@ class Training(Generic[Model, Batch]):
         train_loss = progress.loss / max(progress.targets, 1)
         progress.loss, progress.targets = 0.0, 0
         with self.display.validating(lambda: self._status(progress.epoch, started)):
-            average = self.learner.gather_average().eval()
+            average = self._gather_average().eval()
             figures = self.processes.broadcast(lambda: self.task.validate(average))
         validation_loss = self._check_finite(figures["validation_loss"])
         is_best = validation_loss < progress.best_loss
@@ -343,6 +346,28 @@ class Training(Generic[Model, Batch]):
             )
             self.on_report()
 
+    def _gather_average(self) -> Model:
+        """Return the model with the averaged weights; if it is sharded, in the first process only.
+
+        There it is whole until the validation is over: decoding needs all layers at every step.
+        """
+        if not self.learner.sharded:
+            return self.learner.average
+        whole = self._build_anew() if self.processes.is_first else None
+        state = {} if whole is None else whole.state_dict()
+        for name, tensor in self.learner.average_state().items():
+            gathered = gather(tensor)  # one tensor at a time; all processes take part
+            if state:
+                state[name].copy_(gathered)
+        return self.model if whole is None else whole
+
+    def _build_anew(self) -> Model:
+        """Build the model once more, without changing the random numbers of the training."""
+        states = self._get_random_state()
+        model = self.build().to(self.device)
+        self._set_random_state(states)
+        return model
+
     def _compute_sample(self, model: Model) -> Sample | None:
         """Let the model generate from the fixed example, if it is shown."""
         if self.sample is None or not self.display.shows_samples:
@@ -357,45 +382,49 @@ class Training(Generic[Model, Batch]):
         write_atomically(self.run.metrics, lines.encode())
 
     def _save_best(self) -> None:
-        weights = gather(self.learner.average.state_dict())
-        if self.processes.is_first:
-            save_checkpoint(
-                self.run.best,
-                step=self.progress.step,
-                tensors={"model": weights},
-                state={
-                    "config": self.config.definition,
-                    "epoch": self.progress.epoch,
-                    "validation_loss": self.progress.best_loss,
-                },
-                keep=1,
-            )
+        save_checkpoint(
+            self.run.best,
+            step=self.progress.step,
+            tensors={"model": self.learner.average_state()},
+            state={
+                "config": self.config.definition,
+                "epoch": self.progress.epoch,
+                "validation_loss": self.progress.best_loss,
+            },
+            keep=1,
+            processes=self.processes,
+        )
 
     # Checkpoints
 
     def _save(self) -> None:
         """Save everything that the next update depends on."""
         self.random_state = self._get_random_state()
-        random_states = self.processes.gather(self.random_state)
         learner = self.learner
-        tensors = {"model": learner.model.state_dict(), "average": learner.average.state_dict()}
-        tensors, optimizer = gather(tensors), gather(learner.optimizer.state_dict())
         if self.processes.is_first:
             self.run.folder.mkdir(exist_ok=True)
-            save_checkpoint(
-                self.run.checkpoints,
-                step=self.progress.step,
-                tensors=tensors,
-                state={
-                    "config": self.config.definition,
-                    "metrics": self.metrics,
-                    "optimizer": optimizer,
-                    "averaged": int(learner.moving.n_averaged),
-                    "random": random_states,
-                    "progress": asdict(self.progress),
-                },
-                keep=self.keep,
-            )
+        save_checkpoint(
+            self.run.checkpoints,
+            step=self.progress.step,
+            tensors={"model": learner.model.state_dict(), "average": learner.average_state()},
+            state={
+                "config": self.config.definition,
+                "metrics": self.metrics,
+                "optimizer": learner.optimizer.state_dict(),
+                "averaged": int(learner.moving.n_averaged),
+                "random": self.processes.gather(self.random_state),
+                "progress": asdict(self.progress),
+            },
+            keep=self.keep,
+            processes=self.processes,
+        )
+
+    def _latest(self, folder: Path) -> Checkpoint | None:
+        """Load the newest checkpoint; if the model is sharded, the part of this process."""
+        if not self.learner.sharded:
+            return latest_checkpoint(folder)
+        empty = empty_like(self.model.parameters())
+        return latest_checkpoint(folder, processes=self.processes, empty=empty)
 
     def resume(self) -> bool:
         """Return to the last checkpoint, if there is one; return whether there was.
@@ -404,10 +433,10 @@ class Training(Generic[Model, Batch]):
             UserError: If a checkpoint is damaged or of another run, if more has been trained than
                 is planned now, or if there are best weights but no checkpoint.
         """
-        best = latest_checkpoint(self.run.best)
+        best = self._latest(self.run.best)
         if best is not None:
             self.config.check_trained(best, file=self.run.config_file)
-        checkpoint = latest_checkpoint(self.run.checkpoints)
+        checkpoint = self._latest(self.run.checkpoints)
         if checkpoint is None:
             if best is not None:
                 raise UserError(
@@ -415,7 +444,7 @@ class Training(Generic[Model, Batch]):
                     "choose another --run"
                 )
             return False
-        self._restore(checkpoint)
+        self.processes.agree(lambda: self._restore(checkpoint))
         self._check_plan()
         if self.processes.broadcast(lambda: best is None):
             self._restore_best()
@@ -425,14 +454,25 @@ class Training(Generic[Model, Batch]):
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.config.check_trained(checkpoint, file=self.run.config_file)
-        load_weights(self.learner.model, checkpoint.tensors["model"], path=checkpoint.path)
-        load_weights(self.learner.average, checkpoint.tensors["average"], path=checkpoint.path)
+        self._restore_weights(checkpoint)
         try:
             self._restore_state(checkpoint.state)
         except Exception as error:  # whatever a file that someone else made can provoke
             raise DamagedCheckpointError(
                 f"{checkpoint.path} holds no state of a training: {error!r}"
             ) from error
+
+    def _restore_weights(self, checkpoint: Checkpoint) -> None:
+        learner, tensors, path = self.learner, checkpoint.tensors, checkpoint.path
+        if not learner.sharded:
+            load_weights(learner.model, tensors["model"], path=path)
+            load_weights(learner.average, tensors["average"], path=path)
+            return
+        try:
+            copy_parts(learner.model.state_dict(), tensors["model"])
+            copy_parts(learner.average_state(), tensors["average"])
+        except ValueError as error:
+            raise UserError(f"{path}: {error}") from error
 
     def _restore_state(self, state: dict[str, Any]) -> None:
         check_fields(Progress, state["progress"], Progress.RANGES)

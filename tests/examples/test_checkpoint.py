@@ -386,10 +386,10 @@ def test_a_checkpoint_removed_while_it_is_read_is_no_error(
 ) -> None:
     read = load_checkpoint
 
-    def replaced_first(path: Path) -> Checkpoint:
+    def replaced_first(path: Path, **options: Any) -> Checkpoint:
         if path == whole:
             save_step(folder, 2, keep=1)
-        return read(path)
+        return read(path, **options)
 
     monkeypatch.setattr(module, "load_checkpoint", replaced_first)
     assert_is_step(latest_checkpoint(folder), 2)

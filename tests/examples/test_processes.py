@@ -57,7 +57,7 @@ def train(processes):
     training.fit()
     if sharded:
         learner = training.learner
-        held = [*learner.model.parameters(), *learner.average.parameters()]
+        held = [*learner.model.parameters(), *learner.moving.parameters()]
         held += [state["exp_avg"] for state in learner.optimizer.state.values()]
         parts = sum(each.to_local().numel() for each in held)
         print(f"holds {parts / sum(each.numel() for each in held):.1f}")
