@@ -2,16 +2,20 @@
 
     python examples/kill_training.py               # 20 kills, about two minutes
     python examples/kill_training.py --kills 5 --seed 1
+    python examples/kill_training.py --shard       # two processes, each with a part of the model
 
 The same training of the toy translator runs twice. One is never killed. The other is killed with
 ``kill -9``, which no program can catch: in turns at a random moment, and in the middle of saving a
 checkpoint. Each time it is resumed with ``--resume``. In the end the weights, their averages and
-the optimiser's moments of both have the same SHA-256: not one bit was lost.
+the optimiser's moments of both have the same SHA-256: not one bit was lost. Of two processes, the
+one that is killed first is chosen at random.
 """
 
 import hashlib
+import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -25,14 +29,31 @@ from common.program import finishing_unread, run_program
 
 TRAINING = ["--corpus", "toy", "--preset", "tiny", "--epochs", "1", "--save-steps", "25"]
 CHECKPOINTS = "checkpoints"  # in the folder of a run
-TENSORS = "model.safetensors", "average.safetensors", "state.safetensors"
+Training = list[subprocess.Popen[bytes]]
 
 
-def start(run: Path) -> subprocess.Popen[bytes]:
-    """Begin the training, or resume it."""
+def start(run: Path, *, shard: bool) -> Training:
+    """Begin the training, or resume it, in one process or in two."""
     program = Path(__file__).with_name("translate.py")
-    command = [sys.executable, str(program), "train", "--run", str(run), "--resume"]
-    return subprocess.Popen([*command, *TRAINING], stdout=subprocess.DEVNULL)
+    command = [sys.executable, str(program), "train", "--run", str(run), "--resume", *TRAINING]
+    if not shard:
+        return [subprocess.Popen(command, stdout=subprocess.DEVNULL)]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    together = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [
+        subprocess.Popen(
+            [*command, "--shard", "--device", "cpu"],
+            env=os.environ | together | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+        )
+        for rank in range(2)
+    ]
+
+
+def wait(training: Training) -> bool:
+    """Wait for all processes; return whether one has failed."""
+    return max(process.wait() != 0 for process in training)
 
 
 def newest(run: Path) -> Path | None:
@@ -46,8 +67,8 @@ def fingerprint(run: Path) -> str:
     if checkpoint is None:
         raise UserError(f"{run / CHECKPOINTS} holds no checkpoint")
     digest = hashlib.sha256(checkpoint.name.encode())
-    for name in TENSORS:
-        digest.update((checkpoint / name).read_bytes())
+    for file in sorted(checkpoint.glob("*.safetensors")):
+        digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
@@ -56,16 +77,17 @@ def is_saving(run: Path) -> bool:
     return any((run / CHECKPOINTS).glob(".partial-*"))
 
 
-def kill(process: subprocess.Popen[bytes], run: Path, *, in_save: bool, seconds: float) -> str:
+def kill(training: Training, run: Path, *, in_save: bool, seconds: float) -> str:
     """Kill a training, after some seconds or within its next save; return what happened."""
     began = newest(run)
     began_at = time.monotonic()
-    while process.poll() is None:
+    while all(process.poll() is None for process in training):
         late = time.monotonic() - began_at > seconds
         has_moved = newest(run) != began  # killed earlier each time, it would make no progress
         if is_saving(run) if in_save else late and has_moved:
-            process.kill()
-            process.wait()
+            for process in training:
+                process.kill()
+            wait(training)
             where = "inside a save" if is_saving(run) else "between saves"
             checkpoint = newest(run)
             return f"killed {where}, at {checkpoint.name if checkpoint else 'the beginning'}"
@@ -95,6 +117,11 @@ def compare(arguments: Sequence[str] | None) -> None:
         help="seed of the random moments (default: 0)",
     )
     parser.add_argument(
+        "--shard",
+        action="store_true",
+        help="train in two processes with --shard (default: in one)",
+    )
+    parser.add_argument(
         "--folder",
         type=Path,
         default=Path("runs/kills"),
@@ -108,19 +135,19 @@ def compare(arguments: Sequence[str] | None) -> None:
     killed, undisturbed = options.folder / "killed", options.folder / "undisturbed"
     kills = 0
     while True:
-        process = start(killed)
+        training = start(killed, shard=options.shard)
         if kills == options.kills:
-            process.wait()
             break
-        what = kill(process, killed, in_save=kills % 2 == 1, seconds=rng.uniform(0.0, 2.0))
+        rng.shuffle(training)  # the first one is killed first
+        what = kill(training, killed, in_save=kills % 2 == 1, seconds=rng.uniform(0.0, 2.0))
         kills += what.startswith("killed")
         print(f"{kills:3d}  {what}", flush=True)
-        if process.returncode == 0:
+        if not what.startswith("killed"):
             break
-        if process.returncode > 0:
-            raise UserError("the training failed; see its message above")
+    if wait(training):
+        raise UserError("the training failed; see its message above")
     print("resumed to the end; now a training that is never killed", flush=True)
-    if start(undisturbed).wait() or process.returncode:
+    if wait(start(undisturbed, shard=options.shard)):
         raise UserError("the training failed; see its message above")
     hashes = fingerprint(killed), fingerprint(undisturbed)
     print(f"{kills} kills    {hashes[0]}\nno kill     {hashes[1]}")

@@ -47,7 +47,7 @@ from torch import Tensor, nn
 from common.configuration import difference
 from common.distributed import Processes
 from common.errors import UserError
-from common.sharded_files import is_part, load_parts, part_file, save_part
+from common.sharded_files import Empty, is_part, load_parts, merge_parts, part_file, save_part
 from common.sharding import is_sharded, part_of
 from transformer_blocks import interop
 
@@ -65,8 +65,6 @@ _LOOKS_LIKE = {
 
 Claim = dict[str, Any]
 """What a manifest says of a file: its length, and its SHA-256."""
-Empty = Callable[[torch.Size, torch.dtype], Tensor]
-
 SHARED = "all processes must use one file system, which all machines share"
 
 _log = logging.getLogger(__name__)
@@ -222,21 +220,17 @@ def load_checkpoint(
     files = _read_checked(path, processes, whole=empty is None)
 
     def read() -> Checkpoint:
-        try:
+        with _parsing(path):
             meta = json.loads(files["state.json"], parse_constant=_refuse_constant)
             groups = {}
             for group, tied in meta["tied"].items():
                 if f"{group}.safetensors" in files:
                     tensors = load(files.pop(f"{group}.safetensors"))
                 else:
-                    tensors = load_parts(path, group, _whole if empty is None else empty)
+                    tensors = load_parts(path, group, empty)
                 groups[group] = tensors | {name: tensors[twin] for name, twin in tied.items()}
             state = _from_json(meta["state"], groups.pop("state"))
             return Checkpoint(int(meta["step"]), groups, dict(state), path)
-        except Exception as error:  # whatever a file that someone else made can provoke
-            raise DamagedCheckpointError(
-                f"{path} is not a checkpoint of this program: {error!r}"
-            ) from error
 
     return processes.agree(read)
 
@@ -309,18 +303,18 @@ def merge_checkpoints(folder: Path) -> list[Path]:
         newest = {step: path for step, _, path in _saved(folder)}
         superseded = [path for _, _, path in _saved(folder) if path not in newest.values()]
     for step, path in newest.items():
-        checked = _read_checked(path, Processes(), whole=True)
+        files = _read_checked(path, Processes(), whole=False)
         if not any(is_part(file.name) for file in path.iterdir()):
             continue
-        tied = json.loads(checked["state.json"])["tied"]
         try:
-            with _disk(merging):
+            with _disk(merging), _parsing(path):
                 partial = _begin(folder, step)
                 claims = {}
-                for group in tied:
+                for group in json.loads(files["state.json"])["tied"]:
                     file = partial / f"{group}.safetensors"
-                    claims[file.name] = _write(file, _encode(load_parts(path, group, _whole)))
-                claims["state.json"] = _write(partial / "state.json", checked["state.json"])
+                    merge_parts(path, group, file)
+                    claims[file.name] = _claim(file)
+                claims["state.json"] = _write(partial / "state.json", files["state.json"])
                 _commit(partial, claims)
         finally:
             _sweep(folder)
@@ -433,10 +427,6 @@ def _encode(tensors: Mapping[str, Tensor]) -> bytes:
             for name, tensor in tensors.items()
         }
     )
-
-
-def _whole(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    return torch.empty(shape, dtype=dtype)
 
 
 def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -604,6 +594,20 @@ def _looks_like(data: bytes) -> str | None:
         if start.startswith(mark):
             return f"looks like {what}"
     return None
+
+
+@contextmanager
+def _parsing(path: Path) -> Iterator[None]:
+    """Raise an error that names the checkpoint for whatever a file of others can provoke."""
+    with _disk(f"cannot read the checkpoint {path}"):
+        try:
+            yield
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            raise DamagedCheckpointError(
+                f"{path} is not a checkpoint of this program: {error!r}"
+            ) from error
 
 
 # The disk

@@ -35,6 +35,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+Empty = Callable[[torch.Size, torch.dtype], Tensor]
+"""Allocates the tensor that one of a shape and dtype is read into, whole or sharded."""
 _PART = re.compile(r"([a-z_]+)-([0-9]{5})-of-([0-9]{5})\.safetensors")
 
 
@@ -64,18 +66,17 @@ def save_part(file: Path, tensors: Mapping[str, Tensor]) -> None:
         save(dict(tensors), storage_writer=_Writer(file))
 
 
-def load_parts(
-    folder: Path, group: str, empty: Callable[[torch.Size, torch.dtype], Tensor]
-) -> dict[str, Tensor]:
-    """Read a group of tensors, whole or in parts.
+def load_parts(folder: Path, group: str, empty: Empty | None = None) -> dict[str, Tensor]:
+    """Read a group of tensors, which may be whole or in parts.
 
     Args:
         folder: The folder of the files.
         group: The name of the group.
-        empty: Allocates a tensor of a shape and dtype; of a sharded one, only its part is read.
+        empty: Allocates the tensors; of a sharded one, only the part of this process is read. By
+            default they are read whole.
 
     Raises:
-        ValueError: If the parts are not those of one group, or a row is missing.
+        ValueError: If a part or a row is missing.
         OSError: If the disk fails.
     """
     reader = HuggingFaceStorageReader(str(folder))
@@ -84,11 +85,26 @@ def load_parts(
     for name, stored in reader.read_metadata().state_dict_metadata.items():
         if not isinstance(stored, TensorStorageMetadata) or not _is_complete(stored):
             raise ValueError(f"the parts of {name!r} do not join")
-        tensors[name] = empty(stored.size, stored.properties.dtype)
+        shape, dtype = stored.size, stored.properties.dtype
+        tensors[name] = torch.empty(shape, dtype=dtype) if empty is None else empty(shape, dtype)
     with _failure_named(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is", UserWarning)
         load(tensors, storage_reader=reader, no_dist=True)  # each process reads for itself
     return tensors
+
+
+def merge_parts(folder: Path, group: str, file: Path) -> None:
+    """Write a group of tensors whole into one file."""
+    _write(file, load_parts(folder, group))
+
+
+def _write(file: Path, tensors: dict[str, Tensor], **metadata: str) -> None:
+    try:
+        save_file(tensors, file, metadata=metadata or None)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
 
 
 class _Writer(HuggingFaceStorageWriter):
@@ -106,12 +122,7 @@ class _Writer(HuggingFaceStorageWriter):
             assert place is not None
             tensors[name] = tensor.detach().cpu().contiguous()
             offsets[name] = {"saved_offsets": list(place.chunk.offsets)}
-        try:
-            save_file(tensors, self.file, metadata={"DCP_SHARDING_INFO": json.dumps(offsets)})
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
-        with self.file.open("rb+") as file:
-            os.fsync(file.fileno())
+        _write(self.file, tensors, DCP_SHARDING_INFO=json.dumps(offsets))
         done: Future[list[WriteResult]] = Future()
         done.set_result([])
         return done
@@ -128,16 +139,15 @@ class _Listing(FileSystem):
 
 
 def _files(folder: Path, group: str) -> list[Path]:
-    """List the files of a group."""
-    whole = folder / f"{group}.safetensors"
-    if whole.exists():
-        return [whole]
-    found = sorted(folder.glob(f"{group}-*.safetensors"))
-    if not found or [file.name for file in found] != [
-        part_file(group, rank, len(found)) for rank in range(len(found))
-    ]:
-        raise ValueError(f"the files of {group!r} are incomplete")
-    return found
+    """List the files of a group: only those that the folder lists, whatever the group is called."""
+    names = {file.name for file in folder.iterdir()}
+    if f"{group}.safetensors" in names:
+        return [folder / f"{group}.safetensors"]
+    parts = {name for name in names if (match := _PART.fullmatch(name)) and match[1] == group}
+    expected = [part_file(group, rank, len(parts)) for rank in range(len(parts))]
+    if not parts or parts != {*expected}:
+        raise ValueError(f"files of {group!r} are missing")
+    return [folder / name for name in expected]
 
 
 def _is_complete(stored: TensorStorageMetadata) -> bool:
