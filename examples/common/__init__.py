@@ -4,6 +4,6 @@ A program imports this package, its own package and the library; no package impo
 program's. ``options``, ``commands``, ``program``, ``terminal``, ``text_files``, ``ranges``,
 ``packages`` and ``errors`` implement the command lines. ``tokenizer`` and ``batching`` turn text
 into tensors. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training;
-``optimiser``, ``learner``, ``distributed``, ``sharding`` and ``training`` run it. ``searches`` are
-the decoding methods; ``plots`` and ``tables`` show results.
+``optimiser``, ``learner``, ``distributed``, ``sharding``, ``sharded_files`` and ``training`` run
+it. ``searches`` are the decoding methods; ``plots`` and ``tables`` show results.
 """

@@ -1,6 +1,7 @@
 """Several processes, started by torchrun as a user would, learn what one learns."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.examples.test_checkpoint import assert_same
 from tests.examples.test_training import fingerprint
 from tests.examples.tiny_run import SETTINGS, begin
 
@@ -19,6 +21,7 @@ from common.checkpoint import Checkpoint, latest_checkpoint
 from common.distributed import join_processes, local_rank
 from common.errors import UserError
 from common.program import run_program
+from translation.training import TranslationTraining
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -245,3 +248,45 @@ def test_a_training_that_torchrun_restarts_ends_as_one_that_nothing_happened_to(
         for name in ("run", "calm")
     )
     assert found == expected
+
+
+RESUME_AND_SAVE = """
+import sys
+from pathlib import Path
+import torch
+from tests.examples.tiny_run import begin
+from common.distributed import join_processes
+
+with join_processes(torch.device("cpu")) as processes:
+    training = begin(Path(sys.argv[1]), processes=processes, sharded=processes.world_size > 1)
+    assert training.resume()
+    training._save()
+"""
+
+
+@pytest.mark.slow
+def test_any_number_of_processes_resumes_from_the_same_bits(
+    tmp_path: Path, trained: TranslationTraining
+) -> None:
+    script, folder = tmp_path / "script.py", tmp_path / "run"
+    script.write_text(RESUME_AND_SAVE, encoding="utf-8")
+    shutil.copytree(trained.run.folder, folder)
+    expected, kinds = contents(folder), []
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1"}
+    for count in (2, 4, 3, 1):  # from one file to two parts, four, three, and back to one file
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count)]
+        command += ["--standalone", "--", str(script), str(folder)]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        kinds.append(len(list(last_checkpoint(folder).path.glob("model*.safetensors"))))
+        assert_same(contents(folder), expected)
+    assert kinds == [2, 4, 3, 1]
+
+
+def contents(folder: Path) -> object:
+    """Return the newest checkpoint of a run, without the random states of its processes."""
+    checkpoint = last_checkpoint(folder)
+    state = {name: value for name, value in checkpoint.state.items() if name != "random"}
+    return checkpoint.step, checkpoint.tensors, state

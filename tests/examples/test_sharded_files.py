@@ -1,15 +1,19 @@
 """Laws of checkpoints in parts: any number of processes reads what any number has written.
 
-Run as a program by torchrun, this file is one of the processes that save together.
+Run as a program, this file is one of the processes that save together.
 """
 
+import errno
 import json
 import os
 import pickle
 import shutil
+import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -17,7 +21,8 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save, save_file
 from tests.examples.test_checkpoint import Trap, assert_same, names, reseal
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import merge_shards
 from common import checkpoint as module
@@ -290,9 +295,7 @@ class Saver:
         self.folder, self.processes = folder, processes
         self.mesh = init_device_mesh("cpu", (processes.world_size,))
         self.group = {
-            name: distribute_tensor(
-                tensor.clone(), self.mesh, [Shard(0) if tensor.dim() else Replicate()]
-            )
+            name: distribute_tensor(tensor.clone(), self.mesh, [Shard(0)])
             if tensor.dim()
             else tensor
             for name, tensor in GROUP.items()
@@ -336,15 +339,9 @@ class Saver:
         results["nan"] = self.save(2)
         if last:
             weight.to_local()[-1, -1] = GROUP["weight"][-1, -1]
-            from common import sharded_files
-
-            def refuse(*arguments: object, **options: object) -> None:
-                raise OSError(28, "No space left on device")
-
-            original, sharded_files.save_file = sharded_files.save_file, refuse
-        results["full"] = self.save(2)
-        if last:
-            sharded_files.save_file = original
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with patch("common.sharded_files.save_file", side_effect=full) if last else nullcontext():
+            results["full"] = self.save(2)
         results["after"] = self.load()
         files = [file.name for file in sorted((self.folder / "step-00000001").iterdir())]
         results["files"] = " ".join(files) + " in " + " ".join(names(self.folder))
@@ -359,17 +356,20 @@ class Saver:
 
 
 def test_processes_save_and_load_together_and_fail_together(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, "--standalone", "--", __file__, str(tmp_path / "checkpoints")],
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = json.loads(done.stdout)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    together |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, __file__, str(tmp_path / "checkpoints")],
+            env=os.environ | together | {"RANK": str(rank), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    first, second = json.loads(outputs[0])
     before = "(earlier checkpoints are unchanged)"
     assert first["saved"] == "step-00000001"
     assert [first[name] for name in ("loaded", "after", "still")] == ["1", "1", "1"]
