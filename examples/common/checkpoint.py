@@ -47,7 +47,7 @@ from torch import Tensor, nn
 from common.configuration import difference
 from common.distributed import Processes
 from common.errors import UserError
-from common.sharded_files import Empty, is_part, load_parts, merge_parts, part_file, save_part
+from common.sharded_files import Empty, is_part, load_parts, part_file, save_part
 from common.sharding import is_sharded, part_of
 from transformer_blocks import interop
 
@@ -76,7 +76,7 @@ class DamagedCheckpointError(UserError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The arguments of :func:`save_checkpoint`, bit for bit, with every tensor on the CPU."""
+    """The arguments of :func:`save_checkpoint`, bit for bit; tensors read whole are on the CPU."""
 
     step: int
     tensors: dict[str, dict[str, Tensor]]
@@ -154,27 +154,38 @@ def save_checkpoint(
         return partial.name, {group: _tied(members) for group, members in groups.items()}
 
     def write() -> dict[str, Claim]:
-        claims = {}
-        for group, members in groups.items():
-            untied = {name: tensor for name, tensor in members.items() if name not in tied[group]}
-            with _disk(saving):
-                if in_parts:
-                    file = partial / part_file(group, processes.rank, processes.world_size)
-                    save_part(file, untied)
-                    claims[file.name] = _claim(file)
-                elif processes.is_first:
-                    file = partial / f"{group}.safetensors"
-                    claims[file.name] = _write(file, _encode(untied))
-        return claims
+        untied = {
+            group: {name: tensor for name, tensor in members.items() if name not in tied[group]}
+            for group, members in groups.items()
+        }
+        with _disk(saving):
+            if in_parts:
+                rank, count = processes.rank, processes.world_size
+                files = {group: partial / part_file(group, rank, count) for group in groups}
+                for group, file in files.items():
+                    save_part(file, untied[group])  # in all processes or in none
+                return {file.name: _claim(file) for file in files.values()}
+            names = {group: f"{group}.safetensors" for group in groups if processes.is_first}
+            return {
+                name: _write(partial / name, _encode(untied[group]))
+                for group, name in names.items()
+            }
 
     def commit() -> None:
-        if processes.is_first:
-            with _disk(saving):
-                _check_visible(partial, claims)
-                meta = {"step": step, "tied": tied, "state": tree}
-                data = json.dumps(meta, indent=1, allow_nan=False).encode()
-                claims["state.json"] = _write(partial / "state.json", data)
-                _commit(partial, claims)
+        if not processes.is_first:
+            return
+        with _disk(saving):
+            _check_visible(partial, claims)
+            meta = {"step": step, "tied": tied, "state": tree}
+            data = json.dumps(meta, indent=1, allow_nan=False).encode()
+            claims["state.json"] = _write(partial / "state.json", data)
+            path = _commit(partial, claims)
+            found = _saved(folder)
+        older = [old for of, _, old in found if of < step]
+        stay = [path, *older[max(0, len(older) - (keep - 1)) :]]
+        for _, _, old in found:
+            if old not in stay:
+                _remove(old)
 
     try:
         begun = processes.agree(begin)
@@ -187,14 +198,7 @@ def save_checkpoint(
             _sweep(folder)
             with suppress(OSError):
                 folder.rmdir()  # only if it is empty: the first save has failed
-    path = _final(partial)
-    if processes.is_first:
-        older = [old for of, _, old in _saved(folder) if of < step]
-        stay = [path, *older[max(0, len(older) - (keep - 1)) :]]
-        for _, _, old in _saved(folder):
-            if old not in stay:
-                _remove(old)
-    return path
+    return _final(partial)
 
 
 def load_checkpoint(
@@ -306,19 +310,22 @@ def merge_checkpoints(folder: Path) -> list[Path]:
         files = _read_checked(path, Processes(), whole=False)
         if not any(is_part(file.name) for file in path.iterdir()):
             continue
+        with _parsing(path):
+            groups = list(json.loads(files["state.json"])["tied"])
         try:
-            with _disk(merging), _parsing(path):
+            with _disk(merging):
                 partial = _begin(folder, step)
-                claims = {}
-                for group in json.loads(files["state.json"])["tied"]:
+                claims = {"state.json": _write(partial / "state.json", files["state.json"])}
+            for group in groups:
+                with _parsing(path):
+                    tensors = load_parts(path, group)
+                with _disk(merging):
                     file = partial / f"{group}.safetensors"
-                    merge_parts(path, group, file)
-                    claims[file.name] = _claim(file)
-                claims["state.json"] = _write(partial / "state.json", files["state.json"])
-                _commit(partial, claims)
+                    claims[file.name] = _write(file, save(tensors))
+            with _disk(merging):
+                merged.append(_commit(partial, claims))
         finally:
             _sweep(folder)
-        merged.append(_final(partial))
         _remove(path)
     for path in superseded:
         _remove(path)
@@ -652,13 +659,14 @@ def _check_visible(partial: Path, claims: Mapping[str, Claim]) -> None:
             raise UserError(f"{file} was written by another process and is not here; {SHARED}")
 
 
-def _commit(partial: Path, claims: Mapping[str, Claim]) -> None:
+def _commit(partial: Path, claims: Mapping[str, Claim]) -> Path:
     """Write the manifest, and give the directory its name."""
     _write(partial / _MANIFEST, _manifest(claims))
     _sync_directory(partial)
-    partial.rename(_final(partial))
-    _sync_directory(partial.parent)
-    _sync_directory(partial.parent.parent)
+    path = partial.rename(_final(partial))
+    _sync_directory(path.parent)
+    _sync_directory(path.parent.parent)
+    return path
 
 
 def _final(partial: Path) -> Path:

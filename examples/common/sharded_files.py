@@ -93,20 +93,6 @@ def load_parts(folder: Path, group: str, empty: Empty | None = None) -> dict[str
     return tensors
 
 
-def merge_parts(folder: Path, group: str, file: Path) -> None:
-    """Write a group of tensors whole into one file."""
-    _write(file, load_parts(folder, group))
-
-
-def _write(file: Path, tensors: dict[str, Tensor], **metadata: str) -> None:
-    try:
-        save_file(tensors, file, metadata=metadata or None)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
-    with file.open("rb+") as opened:
-        os.fsync(opened.fileno())
-
-
 class _Writer(HuggingFaceStorageWriter):
     """Writes to one file, tensor by tensor instead of by way of a copy of all."""
 
@@ -122,7 +108,12 @@ class _Writer(HuggingFaceStorageWriter):
             assert place is not None
             tensors[name] = tensor.detach().cpu().contiguous()
             offsets[name] = {"saved_offsets": list(place.chunk.offsets)}
-        _write(self.file, tensors, DCP_SHARDING_INFO=json.dumps(offsets))
+        try:
+            save_file(tensors, self.file, metadata={"DCP_SHARDING_INFO": json.dumps(offsets)})
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        with self.file.open("rb+") as file:
+            os.fsync(file.fileno())
         done: Future[list[WriteResult]] = Future()
         done.set_result([])
         return done
