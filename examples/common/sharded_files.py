@@ -112,6 +112,7 @@ class _Writer(HuggingFaceStorageWriter):
             save_file(tensors, self.file, metadata={"DCP_SHARDING_INFO": json.dumps(offsets)})
         except SafetensorError as error:
             raise OSError(str(error)) from error
+        self.file.chmod(self.file.parent.stat().st_mode & 0o666)  # as any other new file
         with self.file.open("rb+") as file:
             os.fsync(file.fileno())
         done: Future[list[WriteResult]] = Future()
