@@ -136,6 +136,12 @@ from transformer_blocks.inspection import (
 from transformer_blocks.fast.attention import (
     fused_attention as fused_attention,
 )
+from transformer_blocks.fast.intervals import (
+    packed_mask as packed_mask,
+)
+from transformer_blocks.fast.sliding_window import (
+    SlidingWindowAttention as SlidingWindowAttention,
+)
 from transformer_blocks.fast.cross_entropy import (
     linear_cross_entropy as linear_cross_entropy,
 )

@@ -215,16 +215,28 @@ def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Ten
         4  x x . . .
     """
     key_documents = documents if key_documents is None else key_documents
-    for name, ids in (("documents", documents), ("key_documents", key_documents)):
+    check_documents(documents=documents, key_documents=key_documents)
+    return (documents[:, :, None] != key_documents[:, None, :])[:, None]
+
+
+def check_documents(**documents: Tensor) -> None:
+    """Raise unless document ids are integers of shape (B, L); names and values by keyword.
+
+    Raises:
+        TypeError: If one of them is not an integer tensor.
+        ValueError: If one of them has another shape, or they differ in batch size.
+    """
+    for name, ids in documents.items():
         check_tensor(name, ids)
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             raise TypeError(f"{name} must be integer ids, got dtype={ids.dtype}")
-        if ids.dim() != 2 or ids.shape[0] != documents.shape[0]:
-            raise ValueError(
-                "documents and key_documents must have shapes (B, L) and (B, S), "
-                f"got {tuple(documents.shape)} and {tuple(key_documents.shape)}"
-            )
-    return (documents[:, :, None] != key_documents[:, None, :])[:, None]
+    shapes = [tuple(ids.shape) for ids in documents.values()]
+    if not all(len(shape) == 2 and shape[0] == shapes[0][0] for shape in shapes):
+        expected = " and ".join(["(B, L)", "(B, S)"][: len(shapes)])
+        raise ValueError(
+            f"{' and '.join(documents)} must have shape{'s' * (len(shapes) > 1)} {expected}, "
+            f"got {' and '.join(map(str, shapes))}"
+        )
 
 
 def check_mask(

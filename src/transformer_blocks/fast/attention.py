@@ -13,10 +13,12 @@ one.
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from transformer_blocks.attention import (
@@ -25,6 +27,7 @@ from transformer_blocks.attention import (
     explicit_attention,
     repeat_heads,
 )
+from transformer_blocks.fast.intervals import IntervalMask, causal_intervals
 
 __all__ = ["fused_attention"]
 
@@ -38,6 +41,7 @@ FEW_KEYS = 16  # with fewer than a vector register holds, torch's CPU kernel los
 # Torch's kernel converts a mask to the dtype of the scores, which takes 256 MB in float32 for this
 # number of elements. Instead of a larger mask, masks of some of the queries are built in turn.
 LARGE_MASK = 2**26
+BLOCK_SIZE = 128  # queries whose keys are selected at once, with an interval mask
 
 
 def fused_attention(
@@ -84,6 +88,8 @@ def _attend(
     scale: float | None,
 ) -> Tensor:
     """Compute :func:`fused_attention` without checking the arguments."""
+    if isinstance(mask, IntervalMask) and mask.numel():
+        return _attend_to_intervals(query, key, value, mask, causal, dropout, scale)
     batch, heads, length, d_k = query.shape
     groups, key_length = key.shape[1], key.shape[2]
     is_grouped = heads != groups
@@ -119,6 +125,94 @@ def _attend(
         query, key, value, attn_mask=visible, dropout_p=dropout, scale=scale, enable_gqa=is_grouped
     )
     return _restore_nan(output, query, key).masked_fill(fully_masked, 0.0)
+
+
+def _attend_to_intervals(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: IntervalMask,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """Compute attention in blocks of queries, each with the keys in the intervals of its queries.
+
+    In the backward pass, the gradient of each slice of the keys would be as large as all keys, and
+    the masks of all blocks would be kept. :class:`_Blockwise` computes each block again instead.
+    """
+    if causal:
+        mask = mask | causal_intervals(query.shape[2], key.shape[2], query.device)
+    if _records(query, key, value) and dropout == 0.0:
+        output: Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
+        return output
+    blocks = [
+        _attend(
+            query[sequences, :, queries],
+            key[sequences, :, keys],
+            value[sequences, :, keys],
+            part,
+            False,
+            dropout,
+            scale,
+        )
+        for sequences, queries, keys, part in mask.blocks(BLOCK_SIZE)
+    ]
+    count = len(blocks) // mask.first.shape[0]  # of blocks of one sequence
+    rows = [torch.cat(blocks[i : i + count], dim=2) for i in range(0, len(blocks), count)]
+    return torch.cat(rows)
+
+
+class _Blockwise(torch.autograd.Function):
+    """Attention to intervals of keys, whose backward pass computes one block after another."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: IntervalMask,
+        scale: float | None,
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, value)
+        ctx.mask, ctx.scale, ctx.version = mask, scale, _version(mask.rest)
+        return _attend_to_intervals(query, key, value, mask, False, 0.0, scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        if ctx.version != _version(ctx.mask.rest):
+            raise RuntimeError("mask must not be changed in place before the backward pass")
+        inputs = ctx.saved_tensors
+        gradients = [torch.zeros_like(each) for each in inputs]
+        for sequences, queries, keys, part in ctx.mask.blocks(BLOCK_SIZE):
+            places = [(sequences, slice(None), each) for each in (queries, keys, keys)]
+            with torch.enable_grad():
+                parts = [
+                    each[place].detach().requires_grad_()
+                    for each, place in zip(inputs, places, strict=True)
+                ]
+                output = _attend(parts[0], parts[1], parts[2], part, False, 0.0, ctx.scale)
+            of_parts = torch.autograd.grad(output, parts, gradient[places[0]])
+            for whole, place, each in zip(gradients, places, of_parts, strict=True):
+                whole[place] += each
+        return *gradients, None, None
+
+
+def _records(*inputs: Tensor) -> bool:
+    """Return whether gradients are recorded, and can be computed block by block.
+
+    The transforms of torch.func allow neither the hooks by which ``checkpoint`` recomputes, nor a
+    backward pass within a backward pass.
+    """
+    records = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
+    return records and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
+
+
+def _version(mask: Tensor | None) -> int | None:
+    """Return a number that changes when a mask is changed in place."""
+    return None if mask is None or mask.is_inference() else mask._version
 
 
 def _explicit_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
@@ -219,10 +313,8 @@ def _attend_in_chunks(
     as much memory as one large mask.
     """
     length, key_length = query.shape[-2], key.shape[-2]
-    records = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
-    # The transforms of torch.func do not allow the hooks by which checkpoint recomputes.
-    records = records and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
-    version = mask._version if records and mask is not None and not mask.is_inference() else None
+    records = _records(query, key, value)
+    version = _version(mask) if records else None
 
     def attend(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         end = min(start + chunk, length)

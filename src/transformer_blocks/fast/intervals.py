@@ -1,0 +1,200 @@
+"""Interval masks: masks of long sequences, stored as two positions for each query.
+
+A mask of 32,768 queries and keys has 2^30 elements, although in many of its rows the keys that are
+not masked are consecutive: those of the same document, those before the query, those in a window.
+An :class:`IntervalMask` stores the first of these keys and the end, so its memory grows linearly
+with the length. Attention with it needs little more time than the keys in the intervals take:
+:func:`~transformer_blocks.fused_attention` takes a block of queries at a time, and computes the
+scores of the keys in their intervals alone.
+
+:func:`packed_mask` builds such a mask for packed documents. It equals
+:func:`~transformer_blocks.document_mask`.
+
+Equals ``torch.ne(documents[:, None, :, None], documents[:, None, None, :])``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from transformer_blocks.masks import check_documents
+
+__all__ = ["IntervalMask", "packed_mask"]
+
+
+def packed_mask(documents: Tensor) -> Tensor:
+    """Build a document mask for long sequences: linear memory, and no work for masked keys.
+
+    *Packing* puts several documents into one sequence of the batch instead of padding each to the
+    length of the longest. The result of attention with this mask is that with
+    ``document_mask(documents)``, of L x L booleans. Combine it with the causal mask by
+    ``causal=True``, and with other masks by ``|``.
+
+    Only :func:`~transformer_blocks.fused_attention`, which is the default, and
+    :class:`~transformer_blocks.SlidingWindowAttention` save memory and work. Wherever its elements
+    are needed, as in explicit attention and in inspection, they are computed, all L x L of them.
+    In compiled code, use :func:`~transformer_blocks.document_mask`.
+
+    Args:
+        documents: Id of the document that each position belongs to, of shape (B, L). The positions
+            of a document are adjacent.
+
+    Returns:
+        Boolean mask of shape (B, 1, L, L), the same for all heads; True hides.
+
+    Raises:
+        TypeError: If ``documents`` is not an integer tensor.
+        ValueError: If it has another shape, or a document is in two places.
+
+    Example:
+        >>> documents = torch.tensor([[1, 1, 2, 2, 2]])
+        >>> mask = packed_mask(documents)
+        >>> torch.equal(mask | causal_mask(5), document_mask(documents) | causal_mask(5))
+        True
+        >>> mask = packed_mask(torch.arange(100_000)[None] // 500)  # 10 GB, if it were stored
+        >>> mask.shape
+        torch.Size([1, 1, 100000, 100000])
+    """
+    check_documents(documents=documents)
+    batch, length = documents.shape
+    edge = torch.ones(batch, min(length, 1), dtype=torch.bool, device=documents.device)
+    changes = documents.diff(dim=1) != 0
+    starts, ends = torch.cat((edge, changes), dim=1), torch.cat((changes, edge), dim=1)
+    sorted_ids = documents.sort(dim=1).values
+    if not torch.equal(starts.sum(1), (sorted_ids.diff(dim=1) != 0).sum(1) + edge.sum(1)):
+        raise ValueError(
+            "the positions of a document must be adjacent in documents, got a document in two "
+            "places; document_mask(documents) allows this"
+        )
+    positions = torch.arange(length, device=documents.device)
+    first = positions.where(starts, 0).cummax(dim=1).values
+    end = (positions + 1).where(ends, length).flip(1).cummin(dim=1).values.flip(1)
+    return IntervalMask(first, end, length)
+
+
+class IntervalMask(Tensor):
+    """A boolean mask that leaves consecutive keys to each query, without its elements in memory.
+
+    It has the shape and dtype of the mask, and every operation on it computes the elements first,
+    so that it can be passed wherever a mask can. Only ``|`` with another mask, and fused attention,
+    do not need them.
+
+    Args:
+        first: Position of the first key that each query attends to, int64, of shape (B|1, L).
+        end: Position after the last of these keys, int64, of the same shape. If it is not greater
+            than ``first``, the row is fully masked.
+        key_length: S, the number of keys.
+        rest: A mask of other keys, of shape (B|1, H|1, L|1, S); True hides. None if there are none.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    first: Tensor
+    end: Tensor
+    rest: Tensor | None
+
+    @staticmethod
+    def __new__(  # noqa: D102
+        cls, first: Tensor, end: Tensor, key_length: int, rest: Tensor | None = None
+    ) -> "IntervalMask":
+        batch, length = first.shape
+        shape = torch.Size((batch, 1, length, key_length))
+        if rest is not None:
+            shape = torch.broadcast_shapes(shape, rest.shape)
+        mask: IntervalMask = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, shape, dtype=torch.bool, device=first.device
+        )
+        mask.first, mask.end, mask.rest = first, end, rest
+        return mask
+
+    @classmethod
+    def __torch_dispatch__(  # noqa: D105
+        cls,
+        function: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if function._schema.is_mutable:
+            raise RuntimeError("an interval mask cannot be changed in place; combine masks with |")
+        args, kwargs = tree_map_only(IntervalMask, IntervalMask.dense, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+    def __or__(self, other: Any) -> Any:  # noqa: D105
+        if not isinstance(other, Tensor) or other.dtype != torch.bool or other.dim() not in (2, 4):
+            return self.dense() | other
+        first, end, rest = self.first, self.end, self.rest
+        if isinstance(other, IntervalMask):
+            first, end = torch.maximum(first, other.first), torch.minimum(end, other.end)
+            other = other.rest
+        elif other.dim() == 2:
+            other = other[None, None]
+        if rest is None or other is None:
+            rest = other if rest is None else rest
+        else:
+            rest = rest | other
+        return IntervalMask(first, end, self.shape[-1], rest)
+
+    __ror__ = __or__
+
+    def __repr__(self) -> str:  # type: ignore[override]  # noqa: D105
+        return f"IntervalMask(shape={tuple(self.shape)})"
+
+    def dense(self) -> Tensor:
+        """Compute all elements, of shape (B|1, H|1, L, S)."""
+        return self._rows(slice(None), slice(None), slice(None))
+
+    def blocks(self, size: int) -> Iterator[tuple[slice, slice, slice, Tensor | None]]:
+        """Divide the mask into blocks of queries, each with the keys from its first to its last.
+
+        Args:
+            size: The number of queries of a block.
+
+        Yields:
+            The sequences of the batch, the queries and the keys of a block, and its mask, of shape
+            (b, H|1, l, s); None if no key of the block is masked.
+        """
+        bounds = torch.stack((self.first, self.end)).cpu()
+        batch, length = self.first.shape
+        for row in range(batch):
+            sequences = slice(row, row + 1) if batch > 1 else slice(None)
+            for start in range(0, length, size):
+                queries = slice(start, min(start + size, length))
+                low, high = bounds[:, row, queries].aminmax(dim=1)
+                keys = slice(int(low[0]), max(int(low[0]), int(high[1])))
+                is_full = self.rest is None and torch.equal(low, high)
+                yield (
+                    sequences,
+                    queries,
+                    keys,
+                    None if is_full else self._rows(sequences, queries, keys),
+                )
+
+    def _rows(self, sequences: slice, queries: slice, keys: slice) -> Tensor:
+        """Compute some of the elements."""
+        positions = torch.arange(self.shape[-1], device=self.device)[keys]
+        first, end = (each[sequences, None, queries, None] for each in (self.first, self.end))
+        mask = (positions < first) | (positions >= end)
+        if self.rest is None:
+            return mask
+        rest = self.rest[..., keys]
+        rest = rest if rest.shape[0] == 1 else rest[sequences]
+        return mask | (rest if rest.shape[2] == 1 else rest[:, :, queries])
+
+
+def window_intervals(
+    query_length: int, key_length: int, window: int, device: torch.device
+) -> IntervalMask:
+    """Build the mask of :func:`~transformer_blocks.sliding_window_mask`."""
+    positions = torch.arange(key_length - query_length, key_length, device=device)[None]
+    first, end = (positions - window + 1).clamp(min=0), (positions + window).clamp(0, key_length)
+    return IntervalMask(first, end, key_length)
+
+
+def causal_intervals(query_length: int, key_length: int, device: torch.device) -> IntervalMask:
+    """Build the mask of :func:`~transformer_blocks.causal_mask`."""
+    end = torch.arange(key_length - query_length, key_length, device=device)[None] + 1
+    return IntervalMask(torch.zeros_like(end), end.clamp(min=0), key_length)

@@ -1,0 +1,134 @@
+"""Sliding-window attention: each position attends to the nearest positions, at linear cost.
+
+In attention over a whole sequence, time grows with the square of the length. With a window, each
+position attends to at most ``window`` positions up to its own ("Longformer", Beltagy et al. 2020,
+https://arxiv.org/abs/2004.05150, section 3.1; "Mistral 7B", Jiang et al. 2023,
+https://arxiv.org/abs/2310.06825, section 2), and time and memory grow linearly with the length, if
+the scores of the other keys are not computed. Torch's fused kernel computes them and then masks
+them. :class:`SlidingWindowAttention` gives the kernel a block of queries at a time, with the keys
+in the windows of these queries.
+
+``flex_attention``, torch's own way to leave out masked blocks, has no backward pass on a CPU and
+must be compiled (torch 2.13).
+
+Equals ``torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)``
+with an L x S mask that is True in the window.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks._checks import check_size
+from transformer_blocks.attention import attention_weights, check_inputs
+from transformer_blocks.fast.attention import fused_attention
+from transformer_blocks.fast.intervals import window_intervals
+from transformer_blocks.masks import sliding_window_mask
+
+__all__ = ["SlidingWindowAttention"]
+
+
+class SlidingWindowAttention(nn.Module):
+    """Attention of each position to the positions less than ``window`` away.
+
+    The output is that of :func:`~transformer_blocks.fused_attention` with
+    ``sliding_window_mask(L, S, window=window)``, but neither the scores outside of the windows nor
+    the mask are computed. With ``causal=True``, a position attends to the last ``window``
+    positions, itself included. The last query has the position of the last key: a decoding step
+    with a cache attends to the last ``window`` keys, without a mask. The cache itself keeps all
+    positions.
+
+    Layers can have windows of different sizes, or none: pass the attention function to those that
+    have one. The window suits self-attention; in cross-attention, the distance between positions of
+    two sequences is not defined. In code that is compiled, all scores are computed, except those of
+    a decoding step.
+
+    Args:
+        window: Window size, in positions: keys at a distance of ``window`` or more are masked. With
+            1, a position attends only to itself.
+
+    Raises:
+        TypeError: If the window is not an integer.
+        ValueError: If the window is not positive.
+
+    Example:
+        >>> attention = MultiHeadAttention(
+        ...     16, num_heads=4, attention_function=SlidingWindowAttention(3)
+        ... )
+        >>> x = torch.randn(1, 10, 16)
+        >>> before = attention(x, x, x, causal=True)
+        >>> x[:, 0] += 1.0  # change the first token ...
+        >>> changes = (attention(x, x, x, causal=True) - before).abs().amax(-1)[0] > 1e-5
+        >>> changes.nonzero().flatten().tolist()  # ... the outputs of three positions change
+        [0, 1, 2]
+    """
+
+    def __init__(self, window: int) -> None:
+        check_size(window=window)
+        super().__init__()
+        self.window = window
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Compute attention within the windows.
+
+        The arguments are those of :func:`~transformer_blocks.scaled_dot_product_attention`.
+
+        Returns:
+            The output, of shape (B, H, L, d_v).
+
+        Raises:
+            TypeError: If the dtypes differ, or ``mask`` is not boolean.
+            ValueError: If the shapes do not fit, or ``dropout`` is out of range.
+        """
+        check_inputs(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
+        length, key_length = query.shape[2], key.shape[2]
+        if length == 1:  # a decoding step
+            key, value = key[:, :, -self.window :], value[:, :, -self.window :]
+            mask = None if mask is None else mask[..., -self.window :]
+        elif torch.compiler.is_compiling():  # its lengths may be symbols
+            mask = self._add_window(query, key, mask)
+        elif key_length > self.window or length > self.window:
+            window = window_intervals(length, key_length, self.window, query.device)
+            mask = window if mask is None else window | mask
+        return fused_attention(
+            query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
+        )
+
+    def attention_weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Compute the attention weights, those outside of the windows too, which are zero.
+
+        The arguments are those of :func:`~transformer_blocks.attention_weights`.
+
+        Returns:
+            Attention weights, of shape (B, H, L, S).
+        """
+        check_inputs(query, key, key, mask=mask, causal=causal, scale=scale)
+        mask = self._add_window(query, key, mask)
+        return attention_weights(query, key, mask=mask, causal=causal, scale=scale)
+
+    def _add_window(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """Combine a mask with that of the window, as L x S booleans."""
+        sizes = query.shape[2], key.shape[2]
+        window = sliding_window_mask(*sizes, window=self.window, device=query.device)
+        return window if mask is None else mask | window
+
+    def extra_repr(self) -> str:
+        """Show the window when the module is printed."""
+        return f"window={self.window}"
