@@ -44,6 +44,7 @@ from transformer_blocks import (
     SelfAttentionCache,
     SingleHeadAttention,
     SinusoidalPositionalEncoding,
+    SlidingWindowAttention,
     TokenEmbedding,
     alibi_slopes,
     attention_weights,
@@ -58,6 +59,7 @@ from transformer_blocks import (
     linear_cross_entropy,
     noam_rate,
     noam_schedule,
+    packed_mask,
     padding_mask,
     sample,
     scaled_dot_product_attention,
@@ -385,6 +387,7 @@ CALLS: dict[str, Call] = {
             "keys": Argument(None, (["a"], [1, 2, 3], 3)),
         },
     ),
+    "packed_mask": Call(packed_mask, {"documents": ids(B, L)}),
     "attention_weights": Call(attention_weights, WEIGHTS),
     "scaled_dot_product_attention": Call(scaled_dot_product_attention, ATTENTION_INPUTS),
     "fused_attention": Call(fused_attention, ATTENTION_INPUTS),
@@ -596,6 +599,13 @@ CALLS: dict[str, Call] = {
     ),
     "ALiBi": Call(ALiBi, {"num_heads": size(H)}),
     "ALiBi.attention_weights": Call(lambda **given: ALiBi(H).attention_weights(**given), WEIGHTS),
+    "SlidingWindowAttention": Call(SlidingWindowAttention, {"window": size(2)}),
+    "SlidingWindowAttention.forward": Call(
+        lambda **given: SlidingWindowAttention(2)(**given), ATTENTION_INPUTS
+    ),
+    "SlidingWindowAttention.attention_weights": Call(
+        lambda **given: SlidingWindowAttention(2).attention_weights(**given), WEIGHTS
+    ),
     "alibi_slopes": Call(alibi_slopes, {"num_heads": size(H)}),
     "QueryKeyNorm": Call(
         QueryKeyNorm,

@@ -29,7 +29,7 @@ LEFT_OUT = {
     r"\b(nobody|everybody|whoever)\b": "no position, each process",
     r"\blook(s|ed|ing)? up\b": "attends to, embeds",
     r"\b(writes?|wrote|written|writing) down\b": "exports, records",
-    r"\bpacked\b": "prepared, prepacked",
+    r"\bpacked\b(?! documents)": "prepared, prepacked",
     r"\b(sorts?|sorted|sorting) weights?\b": "prepacked weights",
     r"\bprices?\b": "bias",
     r"\bword by word\b": "token by token",

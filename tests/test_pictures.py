@@ -41,7 +41,7 @@ def test_recorded_numbers_are_used_and_say_where_they_are_from() -> None:
     assert set(pictures.DATA.iterdir()) == figures
     for file in figures:
         data = json.loads(file.read_text(encoding="utf-8"))
-        assert data["command"].startswith("python examples/")
+        assert data["command"].startswith(("python examples/", "python benchmarks/"))
         assert data["origin"]
 
 

@@ -37,9 +37,10 @@ import draw  # noqa: E402
 import explorer_page  # noqa: E402
 import readme_picture  # noqa: E402
 import style  # noqa: E402
-from common.plots import as_png  # noqa: E402
+from common import plots  # noqa: E402
 from transformer_blocks.explorer import plot_heads  # noqa: E402
 from transformer_blocks.explorer.panels import Panel  # noqa: E402
+from transformer_blocks.explorer.plots import new_figure  # noqa: E402
 from translation.pictures import (  # noqa: E402
     comparison_figure,
     loss_figure,
@@ -100,7 +101,7 @@ class DataFigure(Picture):
         data = json.loads(self.data.read_text(encoding="utf-8"))
         with mpl.rc_context():
             mpl.rcdefaults()
-            return as_png(self.function(data))
+            return plots.as_png(self.function(data))
 
     def make(self) -> None:
         """Draw the figure."""
@@ -195,9 +196,57 @@ def loss(data: Any) -> Figure:
     return loss_figure(data["metrics"])
 
 
+def lengths(data: Any) -> Figure:
+    """Draw time and memory of attention against the length, with logarithmic axes."""
+    results = data["results"]
+    figure = new_figure(10.4, 6.4)
+    grid = figure.subplots(2, 3)
+    panels = [(0, 0, "forward", "seconds"), (0, 1, "training", "seconds"),
+              (0, 2, "decoding", "seconds"), (1, 0, "forward", "megabytes"),
+              (1, 1, "training", "megabytes")]  # fmt: skip
+    titles = {"forward": "forward pass", "training": "training: forward and backward",
+              "decoding": "one decoding step"}  # fmt: skip
+    labels = {"seconds": "milliseconds", "megabytes": "peak memory (MB)"}
+    for row, column, kind, quantity in panels:
+        axes = grid[row][column]
+        plots.style(axes, "length", labels[quantity])
+        for number, name in enumerate(LENGTH_LINES):
+            points = [
+                (each["length"], each[quantity] * (1000 if quantity == "seconds" else 1))
+                for each in results
+                if (each["contestant"], each["kind"]) == (name, kind) and each[quantity]
+            ]
+            options: dict[str, Any] = {"label": name}
+            if name.startswith("minimum"):
+                styles = {"color": plots.MUTED, "marker": "", "linewidth": 1.2}
+                options |= styles | {"linestyle": ":" if "window" in name else "--", "zorder": 1}
+            plots.plot_line(axes, *zip(*points, strict=True), number, **options) if points else None
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        ticks = sorted({each["length"] for each in results})[::2]
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        axes.set_title(titles[kind] if row == 0 else f"memory, {kind}", fontsize=10)
+    grid[1][2].axis("off")
+    handles, names = grid[0][0].get_legend_handles_labels()
+    grid[1][2].legend(handles, names, loc="center left", frameon=False)
+    return figure
+
+
+LENGTH_LINES = (
+    "torch",
+    "x-transformers",
+    "ours",
+    "ours, window 256",
+    "ours, packed documents",
+    "window 256, stored mask",
+    "minimum",
+    "minimum, window 256",
+)
+"""The contestants of ``benchmarks/lengths.py`` that the picture shows."""
+
 PICTURES: list[Picture] = [
     *map(BookFigure, draw.load()),
-    *map(DataFigure, (attention, attention_compared, compare, loss)),
+    *map(DataFigure, (attention, attention_compared, compare, lengths, loss)),
     ReadmePicture(),
 ]
 

@@ -30,7 +30,7 @@ Next: :mod:`transformer_blocks.attention`, where masks are applied.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -143,8 +143,9 @@ def sliding_window_mask(
     quadratically, and information still crosses longer distances, since each layer of a stack
     carries it one window further ("Longformer", Beltagy et al. 2020,
     https://arxiv.org/abs/2004.05150, section 3.1; "Mistral 7B", Jiang et al. 2023,
-    https://arxiv.org/abs/2310.06825, section 2). The layers of this package do not reduce the cost:
-    they compute all scores and then mask some of them.
+    https://arxiv.org/abs/2310.06825, section 2). This mask alone does not reduce the cost: all
+    scores are computed, and then some of them are masked.
+    :class:`~transformer_blocks.SlidingWindowAttention` computes those in the window alone.
 
     With causal attention, by ``causal=True`` or ``| causal_mask(L)``, a position attends to the
     last ``window`` positions, itself included. The last query has the position of the last key: a
@@ -189,7 +190,8 @@ def sliding_window_mask(
 def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:
     """Build a document mask: a position attends only to its own document.
 
-    Several short documents can then share one sequence of the batch, without padding.
+    Several short documents can then share one sequence of the batch, without padding. For long
+    sequences, :func:`~transformer_blocks.packed_mask` is the same mask with less memory and work.
 
     Args:
         documents: Id of the document that each query belongs to, of shape (B, L).
@@ -215,12 +217,12 @@ def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Ten
         4  x x . . .
     """
     key_documents = documents if key_documents is None else key_documents
-    check_documents(documents=documents, key_documents=key_documents)
+    check_documents({"documents": documents, "key_documents": key_documents})
     return (documents[:, :, None] != key_documents[:, None, :])[:, None]
 
 
-def check_documents(**documents: Tensor) -> None:
-    """Raise unless document ids are integers of shape (B, L); names and values by keyword.
+def check_documents(documents: Mapping[str, Tensor]) -> None:
+    """Raise unless document ids, given with their names, are integers of shape (B, L).
 
     Raises:
         TypeError: If one of them is not an integer tensor.

@@ -7,6 +7,10 @@ custom backward passes, and special cases for compiled code.
 
 - :mod:`~transformer_blocks.fast.attention`: attention by a fused kernel, without storing the
   attention weights. It is the default of :class:`~transformer_blocks.MultiHeadAttention`.
+- :mod:`~transformer_blocks.fast.intervals`: masks of packed documents, stored as two positions for
+  each query; attention skips what they mask.
+- :mod:`~transformer_blocks.fast.sliding_window`: attention to the nearest positions alone, at a
+  cost that grows linearly with the length.
 - :mod:`~transformer_blocks.fast.dropout`: dropout with faster random numbers on a CPU.
 - :mod:`~transformer_blocks.fast.cross_entropy`: the loss of a linear layer's logits, in chunks.
 - :mod:`~transformer_blocks.fast.top_k`: the largest elements of long rows, block by block.

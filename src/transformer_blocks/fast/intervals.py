@@ -14,6 +14,7 @@ Equals ``torch.ne(documents[:, None, :, None], documents[:, None, None, :])``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ def packed_mask(documents: Tensor) -> Tensor:
         >>> mask.shape
         torch.Size([1, 1, 100000, 100000])
     """
-    check_documents(documents=documents)
+    check_documents({"documents": documents})
     batch, length = documents.shape
     edge = torch.ones(batch, min(length, 1), dtype=torch.bool, device=documents.device)
     changes = documents.diff(dim=1) != 0
@@ -104,14 +105,14 @@ class IntervalMask(Tensor):
         shape = torch.Size((batch, 1, length, key_length))
         if rest is not None:
             shape = torch.broadcast_shapes(shape, rest.shape)
-        mask: IntervalMask = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        mask: IntervalMask = Tensor._make_wrapper_subclass(
             cls, shape, dtype=torch.bool, device=first.device
         )
         mask.first, mask.end, mask.rest = first, end, rest
         return mask
 
     @classmethod
-    def __torch_dispatch__(  # noqa: D105
+    def __torch_dispatch__(  # type: ignore[override]
         cls,
         function: Any,
         types: Sequence[type],
@@ -123,24 +124,22 @@ class IntervalMask(Tensor):
         args, kwargs = tree_map_only(IntervalMask, IntervalMask.dense, (args, kwargs or {}))
         return function(*args, **kwargs)
 
-    def __or__(self, other: Any) -> Any:  # noqa: D105
+    def __or__(self, other: Any) -> Any:
         if not isinstance(other, Tensor) or other.dtype != torch.bool or other.dim() not in (2, 4):
             return self.dense() | other
-        first, end, rest = self.first, self.end, self.rest
+        first, end = self.first, self.end
         if isinstance(other, IntervalMask):
             first, end = torch.maximum(first, other.first), torch.minimum(end, other.end)
             other = other.rest
         elif other.dim() == 2:
             other = other[None, None]
-        if rest is None or other is None:
-            rest = other if rest is None else rest
-        else:
-            rest = rest | other
+        rests = [each for each in (self.rest, other) if each is not None]
+        rest = reduce(torch.bitwise_or, rests) if rests else None
         return IntervalMask(first, end, self.shape[-1], rest)
 
     __ror__ = __or__
 
-    def __repr__(self) -> str:  # type: ignore[override]  # noqa: D105
+    def __repr__(self) -> str:  # type: ignore[override]
         return f"IntervalMask(shape={tuple(self.shape)})"
 
     def dense(self) -> Tensor:

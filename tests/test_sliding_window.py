@@ -1,0 +1,106 @@
+"""Sliding-window attention: what attention with a stored window mask computes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.test_intervals import Elements
+
+from transformer_blocks import (
+    KeyValueCache,
+    MultiHeadAttention,
+    SlidingWindowAttention,
+    causal_mask,
+    fused_attention,
+    scaled_dot_product_attention,
+    sliding_window_mask,
+)
+
+
+@settings(max_examples=40)
+@given(
+    queries=st.integers(1, 14),
+    keys=st.integers(1, 14),
+    window=st.integers(1, 16),
+    groups=st.sampled_from([1, 2, 4]),
+    causal=st.booleans(),
+    with_mask=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_output_and_gradients_equal_those_with_a_stored_mask(
+    queries: int, keys: int, window: int, groups: int, causal: bool, with_mask: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    stored, mask = sliding_window_mask(queries, keys, window=window), None
+    if with_mask:  # some rows are fully masked
+        shape = [(queries, keys), (2, 1, 1, keys), (1, 4, queries, keys)][seed % 3]
+        mask = torch.rand(shape, generator=generator) < 0.5
+        stored = stored | mask
+    inputs = [
+        torch.randn(2, *shape, generator=generator).double().requires_grad_()
+        for shape in ((4, queries, 3), (groups, keys, 3), (groups, keys, 2))
+    ]
+    expected, weights = scaled_dot_product_attention(*inputs, mask=stored, causal=causal, scale=0.7)
+    attention = SlidingWindowAttention(window)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformer_blocks.fast.attention.BLOCK_SIZE", 4)
+        found = attention(*inputs, mask=mask, causal=causal, scale=0.7)
+        gradients = torch.autograd.grad(found.square().sum(), inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+    of_expected = torch.autograd.grad(expected.square().sum(), inputs)
+    torch.testing.assert_close(gradients, of_expected, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        attention.attention_weights(*inputs[:2], mask=mask, causal=causal, scale=0.7), weights
+    )
+
+
+def test_it_equals_the_plain_call_of_torch() -> None:
+    query, key, value = torch.randn(3, 1, 2, 300, 8).unbind()
+    hidden = sliding_window_mask(300, window=40) | causal_mask(300)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=hidden.logical_not())
+    found = SlidingWindowAttention(40)(query, key, value, causal=True)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_memory_and_work_grow_linearly_with_the_length(with_gradients: bool) -> None:
+    counts = []
+    for length in (2048, 4096):
+        x = torch.randn(1, 1, length, 4, requires_grad=with_gradients)
+        with Elements() as counted:
+            output = SlidingWindowAttention(100)(x, x, x, causal=True)
+            if with_gradients:
+                output.sum().backward()
+        counts.append(counted)
+        assert 0 < counted.largest <= 128 * 228
+    assert 0 < counts[1].pairs <= 2.1 * counts[0].pairs < length**2 / 4
+
+
+@torch.no_grad()
+def test_a_decoding_step_reads_the_window_alone() -> None:
+    attention = MultiHeadAttention(16, 4, attention_function=SlidingWindowAttention(3))
+    x, cache = torch.randn(1, 8, 16), KeyValueCache()
+    attention(x[:, :7], x[:, :7], x[:, :7], causal=True, cache=cache)
+    keys, _ = cache.read()
+    keys[:, :, :5] = torch.nan  # before the window of the next position
+    last = x[:, 7:]
+    step = attention(last, last, last, causal=True, cache=cache)
+    torch.testing.assert_close(step, attention(x, x, x, causal=True)[:, 7:])
+
+
+def test_a_window_of_the_whole_length_masks_nothing_and_takes_the_kernel_without_a_mask() -> None:
+    query, key, value = torch.randn(3, 1, 2, 20, 8).unbind()
+    found = SlidingWindowAttention(20)(query, key, value, causal=True)
+    assert torch.equal(found, fused_attention(query, key, value, causal=True))
+
+
+@pytest.mark.slow
+def test_compiled_code_computes_the_same() -> None:
+    attention, x = SlidingWindowAttention(5), torch.randn(1, 2, 300, 8)
+    compiled = torch.compile(attention, fullgraph=True)
+    torch.testing.assert_close(compiled(x, x, x, causal=True), attention(x, x, x, causal=True))
+
+
+def test_it_shows_its_window() -> None:
+    assert repr(SlidingWindowAttention(5)) == "SlidingWindowAttention(window=5)"
