@@ -114,7 +114,7 @@ def x_transformers_attention(kind: str, length: int) -> tuple[Any, Callable[[Any
 
 
 def our_attention(
-    kind: str, length: int, *, window: int | None = None, packed: bool = False, stored: bool = False
+    kind: str, length: int, *, window: int = 0, packing: bool = False, stored: bool = False
 ) -> tuple[Any, Callable[[Any], Any]] | None:
     """Build our attention with a window or packed documents, hidden by a stored mask or not."""
     import torch
@@ -130,17 +130,17 @@ def our_attention(
     )
 
     mask = None
-    if packed:
+    if packing:
         documents = draw_documents(length)
         mask = document_mask(documents) if stored else packed_mask(documents)
-    elif stored and window is not None:
+    elif stored:
         mask = sliding_window_mask(length, window=window)
-    has_window = window is not None and not stored
-    function = SlidingWindowAttention(window) if has_window and window else fused_attention
+    windowed = window and not stored
+    function = SlidingWindowAttention(window) if windowed else fused_attention
     attention = MultiHeadAttention(WIDTH, HEADS, attention_function=function)
     if kind != "decoding":
         return attention, lambda x: attention(x, x, x, mask=mask, causal=True)
-    if packed or stored:
+    if packing or stored:
         return None
     cache = KeyValueCache()
     cache.append(*torch.randn(2, 1, HEADS, length, WIDTH // HEADS).unbind())
@@ -168,9 +168,9 @@ BUILDS: dict[str, Callable[[str, int], tuple[Any, Callable[[Any], Any]] | None]]
     "ours": our_attention,
     "ours, window 256": lambda *case: our_attention(*case, window=256),
     "ours, window 1024": lambda *case: our_attention(*case, window=1024),
-    "ours, packed documents": lambda *case: our_attention(*case, packed=True),
+    "ours, packed documents": lambda *case: our_attention(*case, packing=True),
     "window 256, stored mask": lambda *case: our_attention(*case, window=256, stored=True),
-    "packed documents, stored mask": lambda *case: our_attention(*case, packed=True, stored=True),
+    "packed documents, stored mask": lambda *case: our_attention(*case, packing=True, stored=True),
 }
 MINIMA: dict[str, Callable[[int], int]] = {
     "minimum": lambda length: length * (length + 1) // 2,
@@ -340,7 +340,7 @@ def minimum(name: str, kind: str, length: int, rates: dict[str, float]) -> Resul
     """Compute the least time and memory of a pass."""
     weights = 4 * WIDTH**2
     if kind == "decoding":
-        if "packed" in name:
+        if "documents" in name:
             return None
         window = int(name.split()[-1]) if "window" in name else length
         keys = min(length, window)

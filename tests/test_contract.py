@@ -144,7 +144,11 @@ CASES = {
     "AdditiveAttention": Case(lambda: Function(AdditiveAttention(WIDTH // HEADS, HEADS))),
     "RotaryPositionalEncoding": Case(lambda: Transforms(RotaryPositionalEncoding(WIDTH // HEADS))),
     "ALiBi": Case(lambda: Function(ALiBi(HEADS))),
-    "SlidingWindowAttention": Case(lambda: Function(SlidingWindowAttention(2))),
+    "SlidingWindowAttention": Case(
+        lambda: SelfAttention(
+            MultiHeadAttention(WIDTH, HEADS, attention_function=SlidingWindowAttention(2))
+        )
+    ),
     "QueryKeyNorm": Case(lambda: Transforms(QueryKeyNorm(WIDTH // HEADS))),
     "Dropout": Case(lambda: Dropout(0.5)),
     "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),

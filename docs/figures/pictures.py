@@ -211,16 +211,20 @@ def lengths(data: Any) -> Figure:
         axes = grid[row][column]
         plots.style(axes, "length", labels[quantity])
         for number, name in enumerate(LENGTH_LINES):
-            points = [
-                (each["length"], each[quantity] * (1000 if quantity == "seconds" else 1))
+            chosen = [
+                each
                 for each in results
                 if (each["contestant"], each["kind"]) == (name, kind) and each[quantity]
             ]
+            unit = 1e3 if quantity == "seconds" else 1.0
             options: dict[str, Any] = {"label": name}
             if name.startswith("minimum"):
-                styles = {"color": plots.MUTED, "marker": "", "linewidth": 1.2}
-                options |= styles | {"linestyle": ":" if "window" in name else "--", "zorder": 1}
-            plots.plot_line(axes, *zip(*points, strict=True), number, **options) if points else None
+                options |= {"color": plots.MUTED, "marker": "", "linewidth": 1.2, "zorder": 1}
+                options["linestyle"] = ":" if "window" in name else "--"
+            positions = [each["length"] for each in chosen]
+            plots.plot_line(
+                axes, positions, [unit * r[quantity] for r in chosen], number, **options
+            )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         ticks = sorted({each["length"] for each in results})[::2]
