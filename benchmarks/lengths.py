@@ -28,7 +28,8 @@ Times are the best of several passes and of one and two threads; a pass of more 
 not repeated, and not tried with one thread. Memory is the peak above that before the input was
 made: input, weights, masks and cache are included. A contestant stops at the length at which it
 would exceed the limit of time, judged by the growth so far, or exceeds that of memory. ``--output``
-keeps earlier results of the file that are not measured again.
+keeps earlier results of the file that are not measured again. ``--processor-time`` measures the
+processor's time with one thread instead, for a machine that others use too.
 """
 
 import argparse
@@ -48,7 +49,10 @@ from typing import Any, NamedTuple
 
 WIDTH, HEADS = 256, 4
 LENGTHS = [2**power for power in range(9, 16)]
-THREADS = (2, 1)
+THREADS_OF: dict[Callable[[], float], tuple[int, ...]] = {
+    time.perf_counter: (2, 1),
+    time.process_time: (1,),  # of all threads together
+}
 KINDS = "forward", "training", "decoding"
 MEAN_DOCUMENT = 512
 TIME_LIMIT = 60.0  # seconds of one pass
@@ -57,6 +61,7 @@ ENOUGH_SECONDS, MOST_PASSES = 0.4, 20  # passes are repeated until one of them i
 LONG_PASS = 2.0  # seconds
 
 Pass = Callable[[], object]
+Clock = Callable[[], float]
 
 
 class Result(NamedTuple):
@@ -216,7 +221,7 @@ def make_pass(name: str, kind: str, length: int) -> Pass | None:
     return train
 
 
-def work(connection: Connection, name: str) -> None:
+def work(connection: Connection, name: str, clock: Clock) -> None:
     """Send the time and the memory of each case that is received: kind, length and threads."""
     import torch
 
@@ -238,12 +243,12 @@ def work(connection: Connection, name: str) -> None:
             if run is None:
                 connection.send("no such kind")
                 continue
-            seconds = [seconds_of(run)]
+            seconds = [seconds_of(run, clock)]
             megabytes = (status("VmHWM") - before) / 1024
             while sum(seconds) < ENOUGH_SECONDS and len(seconds) < MOST_PASSES:
-                seconds.append(seconds_of(run))
+                seconds.append(seconds_of(run, clock))
             if len(seconds) == 1 and seconds[0] < LONG_PASS:
-                seconds.append(seconds_of(run))
+                seconds.append(seconds_of(run, clock))
             connection.send((min(seconds), megabytes))
         except (MemoryError, RuntimeError) as error:
             if "alloc" not in str(error) and not isinstance(error, MemoryError):
@@ -251,11 +256,11 @@ def work(connection: Connection, name: str) -> None:
             connection.send("memory")
 
 
-def seconds_of(run: Pass) -> float:
+def seconds_of(run: Pass, clock: Clock) -> float:
     """Return the time of one pass."""
-    started = time.perf_counter()
+    started = clock()
     run()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def status(name: str) -> int:
@@ -265,19 +270,23 @@ def status(name: str) -> int:
 
 
 def measure(
-    name: str, kinds: Sequence[str], lengths: Sequence[int], known: Mapping[Any, Result]
+    name: str,
+    kinds: Sequence[str],
+    lengths: Sequence[int],
+    known: Mapping[Any, Result],
+    clock: Clock,
 ) -> Iterator[Result]:
     """Measure one contestant at growing lengths, until it exceeds a limit."""
     context = multiprocessing.get_context("spawn")
     connection, other = context.Pipe()
-    process = context.Process(target=work, args=(other, name), daemon=True)
+    process = context.Process(target=work, args=(other, name, clock), daemon=True)
     process.start()
     other.close()
     try:
         for kind in kinds:
             done = {each.length: each for each in known.values() if each[:2] == (name, kind)}
             for length in sorted(lengths):
-                result = measure_length(connection, name, kind, length, done)
+                result = measure_length(connection, name, kind, length, done, THREADS_OF[clock])
                 if result is not None:
                     done[length] = result
                     yield result
@@ -289,7 +298,12 @@ def measure(
 
 
 def measure_length(
-    connection: Connection, name: str, kind: str, length: int, done: Mapping[int, Result]
+    connection: Connection,
+    name: str,
+    kind: str,
+    length: int,
+    done: Mapping[int, Result],
+    numbers_of_threads: Sequence[int],
 ) -> Result | None:
     """Measure one contestant at one length with each number of threads."""
     last, before = (done.get(length // part) for part in (2, 4))
@@ -299,7 +313,7 @@ def measure_length(
     if last and (last.stopped or (last.seconds and growth * last.seconds > TIME_LIMIT)):
         return Result(name, kind, length, stopped=last.stopped or "time")
     best, peak = (float("inf"), 0), 0.0
-    for threads in THREADS:
+    for threads in numbers_of_threads:
         if LONG_PASS < best[0] < float("inf"):
             continue
         connection.send((kind, length, threads))
@@ -310,17 +324,17 @@ def measure_length(
     return Result(name, kind, length, best[1], best[0], peak)
 
 
-def measure_rates() -> dict[str, float]:
+def measure_rates(clock: Clock) -> dict[str, float]:
     """Measure the operations and the bytes per second of large products of matrices and vectors."""
     import torch
 
     a, b = torch.randn(2, 2048, 2048).unbind()
     x, y = torch.randn(2, 2**26).unbind()
     rates = {"operations": 0.0, "bytes": 0.0}
-    for threads in THREADS:
+    for threads in THREADS_OF[clock]:
         torch.set_num_threads(threads)
-        multiply = min(seconds_of(lambda: torch.mm(a, b)) for _ in range(10))
-        read = min(seconds_of(lambda: torch.dot(x, y)) for _ in range(10))
+        multiply = min(seconds_of(lambda: torch.mm(a, b), clock) for _ in range(10))
+        read = min(seconds_of(lambda: torch.dot(x, y), clock) for _ in range(10))
         rates["operations"] = max(rates["operations"], 2 * 2048**3 / multiply)
         rates["bytes"] = max(rates["bytes"], 2 * 4 * 2**26 / read)
     return rates
@@ -389,11 +403,14 @@ def sort(results: Iterable[Result]) -> list[Result]:
     return sorted(results, key=lambda r: (KINDS.index(r.kind), names.index(r.contestant), r.length))
 
 
-def save(path: Path, rates: dict[str, float], results: Iterable[Result]) -> None:
+def save(
+    path: Path, rates: dict[str, float], results: Iterable[Result], *, processor_time: bool
+) -> None:
     """Write the results as JSON."""
+    option, time_of = " --processor-time" * processor_time, "one thread" * processor_time
     content = {
-        "command": "python benchmarks/lengths.py --output docs/images/data/lengths.json",
-        "origin": f"measured on {platform.machine()}, {max(THREADS)} cores of a shared CPU, "
+        "command": f"python benchmarks/lengths.py{option} --output docs/images/data/lengths.json",
+        "origin": f"measured on {platform.machine()}, {time_of or 'two cores'} of a CPU, "
         f"torch {version('torch')}, x-transformers {version('x-transformers')}",
         "rates": rates,
         "results": [result._asdict() for result in sort(results)],
@@ -419,21 +436,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument("--output", type=Path, help="file for the results, as JSON")
+    parser.add_argument("--processor-time", action="store_true", help="measure it, with one thread")
     options = parser.parse_args(arguments)
+    clock = time.process_time if options.processor_time else time.perf_counter
     content = load(options.output)
     known = {Result(**each)[:3]: Result(**each) for each in content["results"]}
-    rates = content.get("rates") or measure_rates()
+    rates = content.get("rates") or measure_rates(clock)
     print(f"{rates['operations'] / 1e9:.0f} GFLOP/s, {rates['bytes'] / 1e9:.1f} GB/s")
     for name in options.only:
         if name in BUILDS:
-            found = measure(name, options.kinds, options.lengths, known)
+            found = measure(name, options.kinds, options.lengths, known, clock)
         else:
             found = minima(name, options.kinds, options.lengths, rates)
         for result in found:
             known[result[:3]] = result
             print(f"{name:30}  {result.kind:8} {result.length:6}  {describe(result)}", flush=True)
             if options.output:
-                save(options.output, rates, known.values())
+                save(
+                    options.output,
+                    rates,
+                    known.values(),
+                    processor_time=options.processor_time,
+                )
     show(sort(known.values()))
 
 

@@ -88,7 +88,7 @@ def _attend(
     scale: float | None,
 ) -> Tensor:
     """Compute :func:`fused_attention` without checking the arguments."""
-    if isinstance(mask, IntervalMask) and mask.numel():
+    if isinstance(mask, IntervalMask) and mask.numel() and not mask.is_meta:
         return _attend_to_intervals(query, key, value, mask, causal, dropout, scale)
     batch, heads, length, d_k = query.shape
     groups, key_length = key.shape[1], key.shape[2]
