@@ -59,6 +59,10 @@ bench-training: $(VENV)/.bench  ## time the training beside other loops (5 minut
 bench-pretrained: $(VENV)/.bench  ## time published models beside transformers (5 minutes)
 	$(BIN)/python benchmarks/published.py
 
+.PHONY: bench-lengths
+bench-lengths: $(VENV)/.bench  ## time attention against the length of the sequence (8 minutes)
+	$(BIN)/python benchmarks/lengths.py
+
 .PHONY: kill
 kill: $(VENV)/.examples  ## kill a training twenty times and compare its result bit by bit (2 minutes)
 	$(BIN)/python examples/kill_training.py

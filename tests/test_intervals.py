@@ -1,5 +1,8 @@
 """Interval masks: the elements of a stored mask, and attention that does not compute them."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -109,6 +112,9 @@ def test_every_operation_but_or_computes_the_elements() -> None:
     assert torch.equal(mask.to(torch.int64).sum(), stored.sum())
     assert repr(mask) == "IntervalMask(shape=(2, 1, 5, 5))"
     assert explain_mask(mask) == explain_mask(stored)
+    for copied in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask))):
+        assert isinstance(copied, IntervalMask)
+        assert torch.equal(copied, stored)
     with pytest.raises(RuntimeError, match="changed in place"):
         mask.fill_(False)
     with pytest.raises(RuntimeError, match="changed in place"):

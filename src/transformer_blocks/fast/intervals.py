@@ -142,6 +142,11 @@ class IntervalMask(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return f"IntervalMask(shape={tuple(self.shape)})"
 
+    __deepcopy__ = None  # type: ignore[assignment]  # as below, and not as other tensors
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return IntervalMask, (self.first, self.end, self.shape[-1], self.rest)
+
     def dense(self) -> Tensor:
         """Compute all elements, of shape (B|1, H|1, L, S)."""
         return self._rows(slice(None), slice(None), slice(None))
