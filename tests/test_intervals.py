@@ -171,6 +171,10 @@ def test_gradients_work_in_the_transforms_of_torch_func_and_with_dropout() -> No
     x.requires_grad_()
     output = fused_attention(x, x, x, mask=masks[0], dropout=0.5)
     assert torch.autograd.grad(output.sum(), x)[0].isfinite().all()
+    value = torch.randn_like(x).requires_grad_()
+    output = fused_attention(x, x, value, mask=masks[0], dropout=0.5)  # linear in the values
+    (gradient,) = torch.autograd.grad(output.sum(), value)  # of the same random numbers
+    torch.testing.assert_close((gradient * value).sum(), output.sum())
 
 
 def test_a_mask_that_is_changed_before_the_backward_pass_is_refused() -> None:

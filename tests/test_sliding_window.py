@@ -90,8 +90,10 @@ def test_a_decoding_step_reads_the_window_alone() -> None:
 
 
 def test_a_window_of_the_whole_length_masks_nothing_and_takes_the_kernel_without_a_mask() -> None:
-    query, key, value = torch.randn(3, 1, 2, 20, 8).unbind()
-    found = SlidingWindowAttention(20)(query, key, value, causal=True)
+    query, key, value = torch.randn(3, 1, 2, 300, 8).unbind()
+    with Elements() as counted:
+        found = SlidingWindowAttention(300)(query, key, value, causal=True)
+    assert counted.pairs == 300**2  # in one call, not in blocks
     assert torch.equal(found, fused_attention(query, key, value, causal=True))
 
 

@@ -227,6 +227,7 @@ def lengths(data: Any) -> Figure:
             )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:,g}")
         ticks = sorted({each["length"] for each in results})[::2]
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.set_title(titles[kind] if row == 0 else f"memory, {kind}", fontsize=10)
