@@ -10,6 +10,7 @@ from common.options import Number, Parser, add_device_option, add_sampling_optio
 CORPORA = ("toy", "small_parallel_enja", "files")
 MODELS = ("transformer", "rnn", "rnn-additive", "rnn-fixed")
 PRESETS = ("tiny", "small", "base")
+FORMATS = ("onnx", "ctranslate2")
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # chosen on validation sentences
 
 
@@ -231,7 +232,34 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         "--output", type=Path, help="page to write (default: explorer.html in the run)"
     )
     explore.add_argument("--open", action="store_true", help="open the page in the default browser")
+
+    export = commands.add_parser(
+        "export", parents=[weights], help="write a trained Transformer for another engine"
+    )
+    export.add_argument(
+        "--run", type=Path, help="folder of the run (default: the latest trained run in runs/)"
+    )
+    export.add_argument("--to", choices=FORMATS, required=True, help="format to write")
+    export.add_argument(
+        "--output", type=Path, help="folder to write (default: a folder in the run, named --to)"
+    )
+    export.add_argument(
+        "--int8",
+        action="store_true",
+        help="with --to ctranslate2: store the weights as 8-bit integers",
+    )
+    export.add_argument(
+        "--check",
+        type=Number(int, "at least 0"),
+        default=20,
+        help="number of validation sentences that the model and the written files translate, to "
+        "compare them (default: 20)",
+    )
     options = parser.parse_args(arguments)
+    if options.command == "export":
+        if options.int8 and options.to != "ctranslate2":
+            raise UserError("--int8 requires --to ctranslate2")
+        return options
     if options.command == "translate" and options.sentences and options.file:
         raise UserError("give sentences or --file, not both")
     if options.command != "train":

@@ -46,6 +46,7 @@ from translation.corpus import (
 )
 from translation.decoding import translate, translate_n_best, translate_with_attention
 from translation.exploring import explore
+from translation.exporting import check_new, export
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import Config, preset_config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator
@@ -364,6 +365,28 @@ def explored_sentence(options: argparse.Namespace, config: Config) -> str:
     return sentence
 
 
+def export_command(options: argparse.Namespace) -> None:
+    """Write a trained Transformer for another engine, and compare translations of both."""
+    run = chosen_run(options)
+    output = options.output or run.folder / options.to
+    check_new(output)
+    trained = load_translator(run, torch.device("cpu"), last=options.average_last)
+    sentences = checked_sentences(trained.config, options.check)
+    agreements = export(run, trained, options.to, output, int8=options.int8, sentences=sentences)
+    size = sum(file.stat().st_size for file in output.iterdir())
+    print(fit(f"Written: {output} ({size / 1e6:.1f} MB)", sys.stdout))
+    for agreement in agreements:
+        print(agreement)
+
+
+def checked_sentences(config: Config, count: int) -> list[str]:
+    """Return the first validation sentences of a run."""
+    try:
+        return [pair.source for pair in corpus_of(config).validation[:count]] if count else []
+    except UserError as error:
+        raise UserError(f"{error}; with --check 0, no corpus is needed") from error
+
+
 def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
     """Make the search from the options of the command line.
 
@@ -397,4 +420,5 @@ COMMANDS = {
     "evaluate": evaluate_command,
     "compare": compare_command,
     "explore": explore_command,
+    "export": export_command,
 }

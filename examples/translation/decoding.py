@@ -76,7 +76,7 @@ def translate_n_best(
                 model.begin(source),
                 start,
                 end_id=EOS,
-                max_length=[_length_limit(model, len(encoded[i])) for i in chosen],
+                max_length=[length_limit(model.max_length, len(encoded[i])) for i in chosen],
             )
             for i, found in zip(chosen, generations, strict=True):
                 translations[i] = [
@@ -173,7 +173,7 @@ def translate_with_attention(
         model.begin(source),
         torch.tensor([BOS], device=device),
         end_id=EOS,
-        max_length=[_length_limit(model, source.shape[1] - 1)],
+        max_length=[length_limit(model.max_length, source.shape[1] - 1)],
     )
     target = [*best.tokens, EOS] if best.finished else best.tokens
     return attention_with_teacher_forcing(
@@ -240,9 +240,9 @@ def _source_ids(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[
     return [*ids[:most], EOS]
 
 
-def _length_limit(model: Translator, source_length: int) -> int:
+def length_limit(max_length: int, source_length: int) -> int:
     """Return the maximum number of target tokens: twice the source's plus ten, or the model's.
 
     Padding does not count, so that a translation does not depend on the rest of its batch.
     """
-    return min(2 * (source_length + 1) + 10, model.max_length)
+    return min(2 * (source_length + 1) + 10, max_length)

@@ -1,0 +1,170 @@
+"""CTranslate2 export: the weights of a Transformer in the format of CTranslate2, and its search.
+
+CTranslate2 (https://github.com/OpenNMT/CTranslate2) is an engine in C++ that runs Transformers
+without torch. Its specification of a model is a tree of layers; each receives the weights of ours.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import torch
+from ctranslate2.specs import TransformerSpec
+from torch import nn
+
+from common.tokenizer import BOS, EOS, UNK, Tokenizer
+from transformer_blocks import FeedForward, MultiHeadAttention
+from translation.arguments import LENGTH_PENALTY
+from translation.run import TrainedTranslator
+from translation.transformer import Transformer
+
+
+@torch.no_grad()
+def export_ctranslate2(
+    model: Transformer, source: Tokenizer, target: Tokenizer, folder: Path, *, int8: bool = False
+) -> None:
+    """Write a model to a folder.
+
+    Args:
+        model: The model.
+        source: The tokenizer of the source language.
+        target: The tokenizer of the target language.
+        folder: The folder, which exists.
+        int8: Whether to store the weights of linear layers and embeddings as 8-bit integers.
+    """
+    is_pre_norm = model.encoder.norm is not None
+    layers: list[Any] = [*model.encoder.layers]
+    spec = TransformerSpec.from_config(
+        len(layers), layers[0].self_attention.num_heads, pre_norm=is_pre_norm
+    )
+    spec.decoder.projection.weight = model.output.weight
+    sides = (
+        (spec.encoder, model.encoder, model.source_embedding, spec.encoder.embeddings[0]),
+        (spec.decoder, model.decoder, model.target_embedding, spec.decoder.embeddings),
+    )
+    for stack_spec, stack, embedding, embedding_spec in sides:
+        embedding_spec.weight = embedding.weight  # scaled by sqrt(d_model) there, too
+        stack_spec.position_encodings.encodings = model.positions.table
+        if is_pre_norm:
+            _set(stack_spec.layer_norm, stack.norm)
+        for layer_spec, layer in zip(stack_spec.layer, stack.layers, strict=True):
+            _set_layer(layer_spec, layer)
+    names = _names(target)
+    spec.register_source_vocabulary(_names(source))
+    spec.register_target_vocabulary(names)
+    spec.config.unk_token, spec.config.eos_token = names[UNK], names[EOS]
+    spec.config.bos_token = spec.config.decoder_start_token = names[BOS]
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = layers[0].self_attention_residual.norm.eps
+    spec.validate()
+    spec.optimize(quantization="int8" if int8 else None)
+    spec.save(str(folder))
+
+
+def _set_layer(spec: Any, layer: Any) -> None:
+    """Copy the weights of an encoder or decoder layer."""
+    of_self = layer.self_attention
+    fused = [of_self.query_projection, of_self.key_projection, of_self.value_projection]
+    _set_attention(spec.self_attention, of_self, layer.self_attention_residual, [fused])
+    if hasattr(layer, "cross_attention"):
+        cross = layer.cross_attention
+        groups = [[cross.query_projection], [cross.key_projection, cross.value_projection]]
+        _set_attention(spec.attention, cross, layer.cross_attention_residual, groups)
+    network: FeedForward = layer.feed_forward
+    _set(spec.ffn.layer_norm, layer.feed_forward_residual.norm)
+    _set(spec.ffn.linear_0, network.up_projection)
+    _set(spec.ffn.linear_1, network.down_projection)
+
+
+def _set_attention(
+    spec: Any, attention: MultiHeadAttention, residual: Any, groups: Sequence[Sequence[nn.Linear]]
+) -> None:
+    """Copy the weights of an attention layer, whose projections are fused in groups."""
+    _set(spec.layer_norm, residual.norm)
+    for linear_spec, group in zip(
+        spec.linear, [*groups, [attention.output_projection]], strict=True
+    ):
+        linear_spec.weight = torch.cat([each.weight for each in group])
+        linear_spec.bias = torch.cat([each.bias for each in group])
+
+
+def _set(spec: Any, module: Any) -> None:
+    """Copy the weight and bias of a linear layer or a normalisation."""
+    if isinstance(module, nn.LayerNorm):
+        spec.gamma, spec.beta = module.weight, module.bias
+    else:
+        spec.weight, spec.bias = module.weight, module.bias
+
+
+def _names(tokenizer: Tokenizer) -> list[str]:
+    """Return the subword of every id."""
+    return tokenizer.subwords(range(tokenizer.vocab_size))
+
+
+def load_ctranslate2(trained: TrainedTranslator, folder: Path) -> Callable[..., list[list[int]]]:
+    """Load what was exported, as a function that translates token ids with a beam size."""
+    names = _names(trained.target)
+    ids = {name: i for i, name in enumerate(names)}
+    translator = ctranslate2.Translator(str(folder), device="cpu", inter_threads=1)
+
+    def decode(sources: Sequence[Sequence[int]], beams: int) -> list[list[int]]:
+        found = search(
+            translator,
+            [trained.source.subwords(each) for each in sources],
+            beam_size=beams,
+            length_penalty=LENGTH_PENALTY,
+            max_length=trained.model.max_length,
+        )
+        return [[ids[name] for name in tokens] for tokens in found]
+
+    return decode
+
+
+def search(
+    translator: ctranslate2.Translator,
+    sources: Sequence[Sequence[str]],
+    *,
+    beam_size: int,
+    length_penalty: float,
+    max_length: int,
+) -> list[list[str]]:
+    """Translate with the beam search of CTranslate2, ranked as :func:`beam_search` ranks.
+
+    Both searches stop once ``beam_size`` hypotheses are finished, and differ in the length penalty:
+    CTranslate2 divides the log-probability of n tokens by n ** penalty. The hypotheses that it
+    returns are therefore ranked again. Without a penalty it would stop earlier; with its defaults,
+    it would not allow an empty translation.
+
+    Args:
+        translator: The translator.
+        sources: The subwords of each sentence.
+        beam_size: Number of hypotheses of each sentence; 1 is greedy decoding.
+        length_penalty: The exponent of :func:`~transformer_blocks.beam_search`.
+        max_length: Maximum number of tokens of a translation. It holds for all sentences.
+
+    Returns:
+        The subwords of each translation.
+    """
+    exponent = max(length_penalty, 1e-3)
+    results = translator.translate_batch(
+        sources,
+        beam_size=beam_size,
+        num_hypotheses=beam_size,
+        length_penalty=exponent,
+        min_decoding_length=0,
+        max_decoding_length=max_length,
+        return_scores=True,
+    )
+
+    def penalised(score: float, tokens: Sequence[str]) -> float:
+        length = len(tokens) + 1  # and the end token
+        return score * length**exponent / ((5 + length) / 6) ** length_penalty
+
+    return [
+        max(
+            zip(result.scores, result.hypotheses, strict=True),
+            key=lambda each: penalised(*each),
+        )[1]
+        for result in results
+    ]

@@ -1,0 +1,241 @@
+"""Exporting: a trained Transformer as files for another engine, checked against the model.
+
+A folder that was exported holds the model, in the format of ONNX or CTranslate2, the tokenizers,
+and ``export.json``, which names the ids of the special tokens, the inputs and outputs, and the
+versions that wrote it. The folder appears when it is complete and checked.
+"""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from common.batching import group_by_length, pad
+from common.errors import UserError
+from common.files import check_output, write_atomically
+from common.run import Run
+from common.searches import Beam, Greedy
+from common.tokenizer import BOS, EOS, PAD, UNK
+from transformer_blocks.explorer.packages import check_packages
+from transformer_blocks.generation import StepModel
+from translation.arguments import LENGTH_PENALTY
+from translation.decoding import length_limit
+from translation.presets import Config
+from translation.run import TrainedTranslator
+from translation.transformer import Transformer
+
+PACKAGES = {"onnx": ("onnx", "onnxruntime", "onnxscript"), "ctranslate2": ("ctranslate2",)}
+"""The packages that each format needs."""
+BEAMS = (1, 4)
+"""The beam sizes with which exported files are checked; 1 is greedy decoding."""
+
+Decoder = Callable[[Sequence[Sequence[int]], int], list[list[int]]]
+"""Function from the token ids of sentences, and a beam size, to the ids of their translations."""
+
+
+class Agreement(NamedTuple):
+    """How many translations of the exported files are those of the model.
+
+    Attributes:
+        beams: The beam size.
+        sentences: The number of sentences.
+        identical: The number of those whose two translations have the same tokens.
+        difference: Of the first other sentence, the model's translation and that of the files.
+    """
+
+    beams: int
+    sentences: int
+    identical: int
+    difference: tuple[str, str] | None
+
+    def __str__(self) -> str:
+        """Describe the agreement as the program prints it."""
+        name = "greedy decoding" if self.beams == 1 else f"beam search, {self.beams} beams"
+        line = f"{name}: {self.identical} of {self.sentences} translations as by the model"
+        if self.difference is None:
+            return line
+        ours, other = self.difference
+        return f"{line}; the first other one:\n  model     {ours}\n  exported  {other}"
+
+
+def export(
+    run: Run[Config],
+    trained: TrainedTranslator,
+    kind: str,
+    output: Path,
+    *,
+    int8: bool = False,
+    sentences: Sequence[str] = (),
+) -> list[Agreement]:
+    """Export a translator to a new folder, and compare the translations of some sentences.
+
+    Args:
+        run: The run, whose tokenizers are copied.
+        trained: The translator, on the CPU.
+        kind: The format, "onnx" or "ctranslate2".
+        output: The folder to write.
+        int8: Whether to quantise the weights to 8-bit integers, for CTranslate2 only.
+        sentences: Cleaned source sentences to translate with the model and with what was exported.
+
+    Returns:
+        How far the translations agree, for each beam size; nothing without sentences.
+
+    Raises:
+        UserError: If the model is no Transformer, ``output`` cannot be written, or no translation
+            agrees; nothing is written then.
+        ModuleNotFoundError: If a package is not installed.
+    """
+    config, model, source, target = trained
+    check_packages(f"export --to {kind}", *PACKAGES[kind], extra="export")
+    if not isinstance(model, Transformer):
+        raise UserError(
+            f"only a Transformer can be exported, and {run.folder} holds a recurrent model "
+            f"({config.model})"
+        )
+    check_new(output)
+    with new_folder(output) as folder:
+        if kind == "onnx":
+            from translation.onnx_export import describe, export_onnx
+
+            export_onnx(model, folder)
+            description = describe(folder)
+        else:
+            from translation.ctranslate2_export import export_ctranslate2
+
+            export_ctranslate2(model, source, target, folder, int8=int8)
+            description = {}
+        for name in set(config.tokenizer_names):
+            path = run.tokenizer_file(name)
+            write_atomically(folder / path.name, path.read_bytes())
+        content = {
+            "format": kind,
+            "int8": int8,
+            "source_language": config.source_language,
+            "target_language": config.target_language,
+            "tokenizers": [run.tokenizer_file(name).name for name in config.tokenizer_names],
+            "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
+            "max_length": model.max_length,
+            **description,
+            "versions": versions("transformer-blocks", "torch", *PACKAGES[kind]),
+        }
+        write_atomically(folder / "export.json", (json.dumps(content, indent=1) + "\n").encode())
+        return compare(trained, exported_decoder(trained, kind, folder), sentences)
+
+
+def exported_decoder(trained: TrainedTranslator, kind: str, folder: Path) -> Decoder:
+    """Load what was exported to a folder."""
+    if kind == "onnx":
+        from translation.onnx_steps import OnnxModel
+
+        return decoder_of(OnnxModel(folder).begin, trained.model.max_length)
+    from translation.ctranslate2_export import load_ctranslate2
+
+    return load_ctranslate2(trained, folder)
+
+
+def decoder_of(begin: Callable[[Tensor], StepModel], max_length: int) -> Decoder:
+    """Make a decoder from the method ``begin`` of a translator or of what was exported."""
+
+    def decode(sources: Sequence[Sequence[int]], beams: int) -> list[list[int]]:
+        search = Greedy() if beams == 1 else Beam(beams, LENGTH_PENALTY)
+        found = search(
+            begin(pad([[*ids, EOS] for ids in sources])),
+            torch.full((len(sources),), BOS),
+            end_id=EOS,
+            max_length=[length_limit(max_length, len(ids)) for ids in sources],
+        )
+        return [best.tokens for best, *_ in found]
+
+    return decode
+
+
+@torch.inference_mode()
+def compare(
+    trained: TrainedTranslator, exported: Decoder, sentences: Sequence[str]
+) -> list[Agreement]:
+    """Compare the translations of a model with those of what was exported.
+
+    Raises:
+        UserError: If none agrees.
+    """
+    _, model, source, target = trained
+    longest = model.max_length - 1  # leaves room for the end token
+    encoded = [ids[:longest] for ids in source.encode_many(sentences) if ids]
+    batches = [
+        [encoded[i] for i in chosen]
+        for chosen in group_by_length([len(ids) + 1 for ids in encoded], 1024)
+    ]
+    ours, agreements = decoder_of(model.begin, model.max_length), []
+    for beams in BEAMS if encoded else ():
+        pairs = [
+            pair
+            for batch in batches
+            for pair in zip(ours(batch, beams), exported(batch, beams), strict=True)
+        ]
+        different = [pair for pair in pairs if pair[0] != pair[1]]
+        if len(different) == len(pairs):
+            raise UserError(
+                f"nothing was written: none of {len(pairs)} sentences is translated by the "
+                "exported files as by the model"
+            )
+        first = next(((target.decode(a), target.decode(b)) for a, b in different), None)
+        same = len(pairs) - len(different)
+        agreements.append(Agreement(beams, len(pairs), same, first))
+    return agreements
+
+
+def check_new(output: Path) -> None:
+    """Raise unless a folder can be created at a path.
+
+    Raises:
+        UserError: If it exists, its parent does not, or it would be inside a run's own folders.
+    """
+    if os.path.lexists(output):
+        raise UserError(f"{output} exists already; remove it, or choose another --output")
+    check_output(output)
+    if not output.parent.is_dir():
+        raise UserError(f"cannot write {output}: the folder {output.parent} does not exist")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Create a folder whose name appears when the ``with`` block has filled it.
+
+    Yields:
+        The folder under a random name beside ``path``; it is removed if the block raises.
+
+    Raises:
+        UserError: If the disk fails.
+    """
+    partial = path.parent / f".{secrets.token_hex(8)}.part"
+    try:
+        partial.mkdir()
+        try:
+            yield partial
+            for file in partial.iterdir():
+                with file.open("rb+") as opened:
+                    os.fsync(opened.fileno())
+            partial.rename(path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the version of each package that is installed."""
+    found: dict[str, Any] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
