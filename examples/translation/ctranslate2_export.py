@@ -16,6 +16,7 @@ from torch import nn
 from common.tokenizer import BOS, EOS, UNK, Tokenizer
 from transformer_blocks import FeedForward, MultiHeadAttention
 from translation.arguments import LENGTH_PENALTY
+from translation.decoding import length_limit
 from translation.run import TrainedTranslator
 from translation.transformer import Transformer
 
@@ -97,26 +98,27 @@ def _set(spec: Any, module: Any) -> None:
         spec.weight, spec.bias = module.weight, module.bias
 
 
-def _names(tokenizer: Tokenizer) -> list[str]:
-    """Return the subword of every id."""
-    return tokenizer.subwords(range(tokenizer.vocab_size))
-
-
 def load_ctranslate2(trained: TrainedTranslator, folder: Path) -> Callable[..., list[list[int]]]:
     """Load what was exported, as a function that translates token ids with a beam size."""
-    names = _names(trained.target)
-    ids = {name: i for i, name in enumerate(names)}
-    translator = ctranslate2.Translator(str(folder), device="cpu", inter_threads=1)
+    _, model, source, target = trained
+    ids = {name: i for i, name in enumerate(_names(target))}
+    translator = ctranslate2.Translator(
+        str(folder), device="cpu", intra_threads=torch.get_num_threads()
+    )
 
     def decode(sources: Sequence[Sequence[int]], beams: int) -> list[list[int]]:
         found = search(
             translator,
-            [trained.source.subwords(each) for each in sources],
+            [source.subwords(each) for each in sources],
             beam_size=beams,
             length_penalty=LENGTH_PENALTY,
-            max_length=trained.model.max_length,
+            max_length=model.max_length,
         )
-        return [[ids[name] for name in tokens] for tokens in found]
+        limits = [length_limit(model.max_length, len(each)) for each in sources]
+        return [
+            [ids[name] for name in tokens][:limit]  # which the model obeys for each sentence
+            for tokens, limit in zip(found, limits, strict=True)
+        ]
 
     return decode
 
@@ -129,42 +131,45 @@ def search(
     length_penalty: float,
     max_length: int,
 ) -> list[list[str]]:
-    """Translate with the beam search of CTranslate2, ranked as :func:`beam_search` ranks.
+    """Translate with the search of CTranslate2, and rank its hypotheses as ``beam_search`` does.
 
-    Both searches stop once ``beam_size`` hypotheses are finished, and differ in the length penalty:
-    CTranslate2 divides the log-probability of n tokens by n ** penalty. The hypotheses that it
-    returns are therefore ranked again. Without a penalty it would stop earlier; with its defaults,
-    it would not allow an empty translation.
+    Both searches extend the same hypotheses, and stop once ``beam_size`` of them are finished. They
+    differ in the length penalty: CTranslate2 divides the log-probability of n tokens by a power of
+    n, ours by a power of (5 + n) / 6. The hypotheses are therefore requested with about half the
+    exponent, which is closest to ours for short sentences, and ranked again. CTranslate2 returns
+    at most ``beam_size`` of them; where more are finished at the last step, the result may differ.
 
     Args:
         translator: The translator.
         sources: The subwords of each sentence.
         beam_size: Number of hypotheses of each sentence; 1 is greedy decoding.
         length_penalty: The exponent of :func:`~transformer_blocks.beam_search`.
-        max_length: Maximum number of tokens of a translation. It holds for all sentences.
+        max_length: Maximum number of tokens of every translation.
 
     Returns:
         The subwords of each translation.
     """
-    exponent = max(length_penalty, 1e-3)
+    exponent = max(length_penalty / 2, 1e-3)  # without a penalty, CTranslate2 stops differently
     results = translator.translate_batch(
         sources,
         beam_size=beam_size,
         num_hypotheses=beam_size,
         length_penalty=exponent,
-        min_decoding_length=0,
+        min_decoding_length=0,  # by default, a translation has one token at least
         max_decoding_length=max_length,
         return_scores=True,
     )
 
-    def penalised(score: float, tokens: Sequence[str]) -> float:
+    def rank(hypothesis: tuple[list[str], float]) -> float:
+        tokens, score = hypothesis
         length = len(tokens) + 1  # and the end token
         return score * length**exponent / ((5 + length) / 6) ** length_penalty
 
     return [
-        max(
-            zip(result.scores, result.hypotheses, strict=True),
-            key=lambda each: penalised(*each),
-        )[1]
-        for result in results
+        max(zip(result.hypotheses, result.scores, strict=True), key=rank)[0] for result in results
     ]
+
+
+def _names(tokenizer: Tokenizer) -> list[str]:
+    """Return the subword of every id."""
+    return tokenizer.subwords(range(tokenizer.vocab_size))

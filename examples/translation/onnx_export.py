@@ -9,7 +9,7 @@ file computes them, once.
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +168,8 @@ def describe(folder: Path) -> dict[str, Any]:
 
 def _export(
     module: nn.Module,
-    examples: Mapping[str, Any],
-    dynamic_shapes: Mapping[str, Any],
+    examples: dict[str, Any],
+    dynamic_shapes: dict[str, Any],
     inputs: Sequence[str],
     outputs: Sequence[str],
     path: Path,

@@ -1,0 +1,142 @@
+"""Speed of an exported translator, compared with the model itself.
+
+    python benchmarks/exported.py --run runs/small_parallel_enja
+    python benchmarks/exported.py --run runs/small_parallel_enja --only ours compiled
+
+Each implementation translates the same test sentences of the run, with 1 and with 2 threads. They
+find the same translations (``translate.py export`` checks it), so that all decode the same number
+of tokens. First export the run, to the folders that are the defaults::
+
+    python examples/translate.py export --to onnx
+    python examples/translate.py export --to ctranslate2
+
+The implementations:
+
+- ``ours``: the model prepared for inference, as ``translate.py translate`` runs it;
+- ``compiled``: the same with compiled steps, as with ``translate --compile``;
+- ``onnx``: the ONNX files in onnxruntime, with our search;
+- ``ctranslate2`` and ``ctranslate2 int8``: CTranslate2 with its own search.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
+
+from harness import SetUp, compare, write_json
+
+SENTENCES, LENGTH_PENALTY = 32, 0.6
+NAMES = ("ours", "compiled", "onnx", "ctranslate2", "ctranslate2 int8")
+PACKAGES = ("torch", "onnxruntime", "ctranslate2", "transformer-blocks")
+
+
+class Case(NamedTuple):
+    """A way to translate the sentences.
+
+    Attributes:
+        beams: Beam size; 1 for greedy decoding.
+        batch: Batch size.
+    """
+
+    beams: int
+    batch: int
+
+    def __str__(self) -> str:
+        """Return the name of the table row."""
+        search = "greedy" if self.beams == 1 else f"beam {self.beams}"
+        return f"{search}, batch {self.batch}"
+
+
+CASES = [Case(beams, batch) for beams in (1, 4) for batch in (1, SENTENCES)]
+
+
+def make(name: str, threads: int, folder: Path) -> SetUp:
+    """Set up an implementation, in a process of its own."""
+    import torch
+
+    from common.batching import pad
+    from common.run import Run
+    from common.searches import Beam, Greedy
+    from common.tokenizer import BOS, EOS
+    from transformer_blocks.inference import prepare
+    from translation.decoding import length_limit
+    from translation.presets import Config
+    from translation.run import corpus_of, load_translator
+
+    torch.set_num_threads(threads)
+    run = Run(folder, Config)
+    config, model, source, _ = load_translator(run, torch.device("cpu"))
+    sentences = [pair.source for pair in corpus_of(config).test[:SENTENCES]]
+    encoded = sorted(source.encode_many(sentences), key=len)
+    limit, translate = model.max_length, None
+    if name.startswith("ctranslate2"):
+        import ctranslate2
+
+        from translation.ctranslate2_export import search
+
+        compute_type = "int8" if name.endswith("int8") else "float32"
+        engine = ctranslate2.Translator(
+            str(folder / "ctranslate2"), compute_type=compute_type, intra_threads=threads
+        )
+
+        def translate_text(batch: list[list[int]], beams: int) -> object:
+            return search(
+                engine,
+                [source.subwords(ids) for ids in batch],
+                beam_size=beams,
+                length_penalty=LENGTH_PENALTY,
+                max_length=limit,
+            )
+
+        translate = translate_text
+    elif name == "onnx":
+        from translation.onnx_steps import OnnxModel
+
+        begin: Callable[[Any], Any] = OnnxModel(folder / "onnx", threads=threads).begin
+    else:
+        begin = prepare(model, compiled=name == "compiled").begin
+
+    @torch.inference_mode()
+    def translate_ids(batch: list[list[int]], beams: int) -> object:
+        decode = Greedy() if beams == 1 else Beam(beams, LENGTH_PENALTY)
+        return decode(
+            begin(pad([[*ids, EOS] for ids in batch])),
+            torch.full((len(batch),), BOS),
+            end_id=EOS,
+            max_length=[length_limit(limit, len(ids)) for ids in batch],
+        )
+
+    def set_up(case: Case) -> Callable[[], object]:
+        chosen = translate or translate_ids
+        batches = [encoded[i : i + case.batch] for i in range(0, len(encoded), case.batch)]
+        return lambda: [chosen(batch, case.beams) for batch in batches]
+
+    return set_up
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the comparison that the command-line options select."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--run", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each case")
+    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
+    options = parser.parse_args(arguments)
+    implementations = {
+        f"{name}, {threads}": partial(make, name, threads, options.run)
+        for name in options.only
+        for threads in (1, 2)
+    }
+    results = compare(implementations, CASES, rounds=options.rounds)
+    if options.output:
+        write_json(options.output, results, PACKAGES)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""Exporting a translator: ONNX and CTranslate2 translate as the model does."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.examples.tiny_run import SETTINGS, make_corpus
+
+import translate as program
+from common.batching import pad
+from common.errors import UserError
+from common.searches import Beam
+from common.tokenizer import BOS, EOS, PAD
+from transformer_blocks.explorer import packages
+from translation import exporting
+from translation.arguments import parse
+from translation.decoding import length_limit
+from translation.exporting import BEAMS, PACKAGES, decoder_of, export, new_folder
+from translation.run import TrainedTranslator, load_translator
+from translation.training import TranslationTraining
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+CORPUS = make_corpus()
+SENTENCES = [pair.source for pair in (*CORPUS.train, *CORPUS.validation, *CORPUS.test)]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def translator(trained: TranslationTraining) -> TrainedTranslator:
+    return load_translator(trained.run, CPU)
+
+
+@pytest.fixture(scope="module")
+def onnx(
+    trained: TranslationTraining,
+    translator: TrainedTranslator,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Export to ONNX, once, and compare the translations of all sentences."""
+    folder = tmp_path_factory.mktemp("exported") / "onnx"
+    found = export(trained.run, translator, "onnx", folder, sentences=SENTENCES)
+    assert [(each.beams, each.identical) for each in found] == [(beams, 30) for beams in BEAMS]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(onnx: Path) -> Any:
+    from translation.onnx_steps import OnnxModel
+
+    return OnnxModel(onnx)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("source", "reorders"),
+    [
+        ([[EOS]], {}),  # batch size 1, length 1
+        ([[5, 9, EOS]], {}),
+        ([[5, 6, 7, 8, EOS], [9, EOS], [EOS]], {}),
+        ([[PAD, PAD], [5, EOS]], {}),  # a fully masked row
+        ([[PAD]], {}),
+        ([[5, EOS], [6, 7, 8, EOS]], {1: [0, 0, 0, 1, 1, 1], 4: [2, 0, 1, 5, 5, 3], 6: [5], 8: []}),
+        ([[5, EOS], [6, 7, 8, EOS], [9, EOS]], {2: [2, 1], 5: [1], 7: [0, 0]}),
+    ],
+)
+def test_the_steps_of_the_files_give_the_logits_of_the_model(
+    source: list[list[int]],
+    reorders: dict[int, list[int]],
+    loaded: Any,
+    translator: TrainedTranslator,
+) -> None:
+    model = translator.model
+    ours, exported = model.begin(pad(source)), loaded.begin(pad(source))
+    tokens = torch.full((len(source),), BOS)
+    for position in range(model.max_length):
+        if rows := reorders.get(position):
+            ours.reorder(torch.tensor(rows))
+            exported.reorder(torch.tensor(rows))
+            tokens = tokens[torch.tensor(rows)]
+        expected = ours.step(tokens)
+        torch.testing.assert_close(exported.step(tokens), expected, rtol=0, atol=1e-4)
+        tokens = (expected.argmax(-1) + position) % 80  # different tokens at each position
+    with pytest.raises(ValueError, match="at most 32 tokens, got 33"):
+        exported.step(tokens)
+
+
+def test_a_sentence_that_is_too_long_is_refused_also_by_the_files_alone(loaded: Any) -> None:
+    with pytest.raises(ValueError, match="at most 32 tokens, got 33"):
+        loaded.begin(torch.full((1, 33), 5))
+    with pytest.raises(Exception, match="broadcast"):
+        loaded.encoder.run(None, {"source": np.full((1, 33), 5)})
+    steps = loaded.begin(torch.full((1, 32), 5))
+    steps.cache = {name: torch.zeros(1, 2, 32, 16) for name in steps.cache}
+    inputs = {"tokens": torch.tensor([5]), **steps.memory, **steps.cache}
+    with pytest.raises(Exception, match="broadcast"):
+        loaded.decoder.run(None, {name: x.numpy() for name, x in inputs.items()})
+
+
+def test_the_folder_describes_itself(onnx: Path, trained: TranslationTraining) -> None:
+    content = json.loads((onnx / "export.json").read_text(encoding="utf-8"))
+    files = {"encoder.onnx", "step.onnx", "export.json", "source.model", "target.model"}
+    assert {file.name for file in onnx.iterdir()} == files
+    for name in content["tokenizers"]:
+        assert (onnx / name).read_bytes() == (trained.run.folder / name).read_bytes()
+    assert content["ids"] == {"padding": 0, "unknown": 1, "begin": 2, "end": 3}
+    assert content["max_length"] == 32
+    assert {*PACKAGES["onnx"], "torch"} <= content["versions"].keys()
+    step = content["files"]["step.onnx"]
+    assert step["inputs"]["keys_0"] == ["tensor(float)", ["batch", 2, "length", 16]]
+    assert step["outputs"]["new_keys_0"] == ["tensor(float)", ["batch", 2, "length + 1", 16]]
+
+
+def test_ctranslate2_translates_as_the_model(
+    trained: TranslationTraining, translator: TrainedTranslator, tmp_path: Path
+) -> None:
+    folders = tmp_path / "float32", tmp_path / "int8"
+    for folder in folders:
+        int8 = folder.name == "int8"
+        found = export(
+            trained.run, translator, "ctranslate2", folder, int8=int8, sentences=SENTENCES
+        )
+        assert int8 or [(each.beams, each.identical) for each in found] == [(1, 30), (4, 30)]
+        assert {file.name for file in folder.iterdir()} == {
+            "model.bin", "config.json", "source_vocabulary.json", "target_vocabulary.json",
+            "export.json", "source.model", "target.model",
+        }  # fmt: skip
+    large, small = ((folder / "model.bin").stat().st_size for folder in folders)
+    assert small < large / 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_layers": 2, "pre_norm": False},
+        {"tie_embeddings": False},
+        {"pre_norm": False, "shared_vocabulary": True},
+    ],
+    ids=["post-norm", "not tied", "shared"],
+)
+def test_ctranslate2_gives_the_log_probabilities_of_every_kind_of_transformer(
+    options: dict[str, Any], translator: TrainedTranslator, tmp_path: Path
+) -> None:
+    from translation.ctranslate2_export import export_ctranslate2
+
+    _, _, source, target = translator
+    if options.get("shared_vocabulary"):
+        target = source
+    config = replace(SETTINGS, **options)
+    model: Any = config.build(source.vocab_size, target.vocab_size).eval()
+    for parameter in model.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))  # biases and norms count, too
+    export_ctranslate2(model, source, target, tmp_path)
+    engine = ctranslate2.Translator(str(tmp_path))
+    sources, targets = [[5, 6, 7], [8]], [[9, 10], [11, 12, 13, 14]]
+    scored = engine.score_batch(
+        [source.subwords(ids) for ids in sources], [target.subwords(ids) for ids in targets]
+    )
+    for ids, known, found in zip(sources, targets, scored, strict=True):
+        logits = model(torch.tensor([[*ids, EOS]]), torch.tensor([[BOS, *known]]))
+        expected = logits.log_softmax(-1)[0].gather(1, torch.tensor([[*known, EOS]]).T)[:, 0]
+        torch.testing.assert_close(torch.tensor(found.log_probs), expected, rtol=0, atol=1e-4)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.4])
+def test_the_search_of_ctranslate2_ranks_as_ours(
+    length_penalty: float, translator: TrainedTranslator, tmp_path: Path
+) -> None:
+    from translation.ctranslate2_export import export_ctranslate2, search
+
+    _, model, source, target = translator
+    assert isinstance(model, exporting.Transformer)
+    export_ctranslate2(model, source, target, tmp_path)
+    found = search(
+        ctranslate2.Translator(str(tmp_path)),
+        [*map(source.subwords, source.encode_many(SENTENCES)), [], ["no such subword"]],
+        beam_size=4,
+        length_penalty=length_penalty,
+        max_length=model.max_length,
+    )
+    assert found[-2] == []  # an empty sentence
+    for sentence, names in zip(SENTENCES, found, strict=False):
+        ids = source.encode(sentence)
+        ((best, *_),) = Beam(4, length_penalty)(
+            model.begin(torch.tensor([[*ids, EOS]])),
+            torch.tensor([BOS]),
+            end_id=EOS,
+            max_length=[length_limit(model.max_length, len(ids))],
+        )
+        assert target.subwords(best.tokens) == names
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_an_existing_output_is_refused_before_anything_is_computed(
+    kind: str, translator: TrainedTranslator, trained: TranslationTraining, tmp_path: Path
+) -> None:
+    (tmp_path / "exported").mkdir()
+    with pytest.raises(UserError, match=r"exported exists already; remove it, or choose another"):
+        export(trained.run, translator, kind, tmp_path / "exported")
+    with pytest.raises(UserError, match=r"the folder .* does not exist"):
+        export(trained.run, translator, kind, tmp_path / "missing" / "exported")
+    with pytest.raises(UserError, match="belongs to the run"):
+        export(trained.run, translator, kind, trained.run.folder / "checkpoints" / "exported")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "exported"]
+
+
+def test_a_failure_leaves_no_file(
+    translator: TrainedTranslator,
+    trained: TranslationTraining,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong: Callable[..., list[list[int]]] = lambda sources, beams: [[1, 2] for _ in sources]  # noqa: E731
+    monkeypatch.setattr(exporting, "exported_decoder", lambda *_: wrong)
+    with pytest.raises(UserError, match="nothing was written: none of 3 sentences"):
+        export(
+            trained.run, translator, "ctranslate2", tmp_path / "exported", sentences=SENTENCES[:3]
+        )
+    assert not [*tmp_path.iterdir()]
+
+    def fill() -> None:
+        with new_folder(tmp_path / "other") as folder:
+            (folder / "file").write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill()
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_a_recurrent_model_is_refused(
+    kind: str, translator: TrainedTranslator, trained: TranslationTraining, tmp_path: Path
+) -> None:
+    config = replace(SETTINGS, model="rnn-additive")
+    recurrent = translator._replace(config=config, model=config.build(80, 80))
+    with pytest.raises(UserError, match=r"only a Transformer can be exported.*rnn-additive"):
+        export(trained.run, recurrent, kind, tmp_path / "exported")
+
+
+@pytest.mark.parametrize(
+    ("kind", "package"), [(kind, each) for kind, names in PACKAGES.items() for each in names]
+)
+def test_a_missing_package_is_named_with_its_extra(
+    kind: str,
+    package: str,
+    translator: TrainedTranslator,
+    trained: TranslationTraining,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == package else name)
+    message = rf'^export --to {kind} needs {package}, .*"transformer-blocks\[export\]"$'
+    with pytest.raises(ModuleNotFoundError, match=message):
+        export(trained.run, translator, kind, tmp_path / "exported")
+
+
+def test_the_command_writes_into_the_run_unless_told_otherwise(
+    trained: TranslationTraining,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["export", "--run", str(trained.run.folder), "--to", "ctranslate2"]
+    monkeypatch.setattr("translation.commands.corpus_of", lambda config: CORPUS)
+    assert program.main([*command, "--output", str(tmp_path / "files"), "--check", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert f"Written: {tmp_path / 'files'}" in " ".join(printed.split())
+    assert "beam search, 4 beams: 2 of 2 translations as by the model" in printed
+    assert program.main([*command, "--output", str(tmp_path / "files")]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+    def missing(config: object) -> None:
+        raise UserError("no such corpus")
+
+    monkeypatch.setattr("translation.commands.corpus_of", missing)
+    assert program.main([*command, "--output", str(tmp_path / "other")]) == 2
+    assert "with --check 0, no corpus is needed" in " ".join(capsys.readouterr().err.split())
+    assert program.main([*command, "--output", str(tmp_path / "other"), "--check", "0"]) == 0
+    with pytest.raises(UserError, match="--int8 requires --to ctranslate2"):
+        parse(["export", "--to", "onnx", "--int8"], description=None)
+
+
+def test_a_disagreement_is_shown(translator: TrainedTranslator) -> None:
+    ours = decoder_of(translator.model.begin, translator.model.max_length)
+
+    def other(sources: Any, beams: int) -> list[list[int]]:
+        return [[7, 8], *ours(sources, beams)[1:]]
+
+    greedy, _ = exporting.compare(translator, other, SENTENCES[:3])
+    assert (greedy.identical, greedy.sentences) == (2, 3)
+    assert f"exported  {translator.target.decode([7, 8])}" in str(greedy)
