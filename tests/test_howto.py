@@ -92,5 +92,5 @@ def test_the_programs_have_every_option_that_the_pages_name() -> None:
             )
             helps[program, command] = result.stdout
         options = {word.partition("=")[0] for word in words if word.startswith("--")}
-        known = set(re.findall(r"--[a-z-]+", helps[program, command]))
+        known = set(re.findall(r"--[a-z0-9-]+", helps[program, command]))
         assert options <= known, (program, command, options - known)

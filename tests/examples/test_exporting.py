@@ -1,6 +1,7 @@
 """Exporting a translator: ONNX and CTranslate2 translate as the model does."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from common.batching import pad
 from common.errors import UserError
 from common.searches import Beam
 from common.tokenizer import BOS, EOS, PAD
+from transformer_blocks import beam_search
 from transformer_blocks.explorer import packages
 from translation import exporting
 from translation.arguments import parse
@@ -23,6 +25,7 @@ from translation.decoding import length_limit
 from translation.exporting import BEAMS, PACKAGES, decoder_of, export, new_folder
 from translation.run import TrainedTranslator, load_translator
 from translation.training import TranslationTraining
+from translation.transformer import Transformer
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -177,7 +180,7 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
     from translation.ctranslate2_export import export_ctranslate2, search
 
     _, model, source, target = translator
-    assert isinstance(model, exporting.Transformer)
+    assert isinstance(model, Transformer)
     export_ctranslate2(model, source, target, tmp_path)
     found = search(
         ctranslate2.Translator(str(tmp_path)),
@@ -196,6 +199,36 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
             max_length=[length_limit(model.max_length, len(ids))],
         )
         assert target.subwords(best.tokens) == names
+
+
+@torch.inference_mode()
+def test_the_code_of_the_documentation_translates_as_the_model(
+    onnx: Path,
+    trained: TranslationTraining,
+    translator: TrainedTranslator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, model, source, target = translator
+    (tmp_path / "runs" / "toy").mkdir(parents=True)
+    (tmp_path / "runs" / "toy" / "onnx").symlink_to(onnx)
+    export(trained.run, translator, "ctranslate2", tmp_path / "runs" / "toy" / "ctranslate2")
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "howto" / "export_a_translator.md"
+    blocks = re.findall(r"```{code-block} python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    ids = [*source.encode("犬が水を飲みました。"), EOS]  # most of it is unknown
+    for block, penalty in zip(blocks, (0.6, lambda length: length), strict=True):
+        ((best, *_),) = beam_search(
+            model.begin(torch.tensor([ids])),
+            torch.tensor([BOS]),
+            beam_size=4,
+            end_id=EOS,
+            max_length=model.max_length,
+            length_penalty=penalty,
+        )
+        exec(compile(block, str(page), "exec"), {})
+        assert capsys.readouterr().out == f"{target.decode(best.tokens)}\n"
 
 
 @pytest.mark.parametrize("kind", PACKAGES)
