@@ -5,6 +5,7 @@ without torch. Its specification of a model is a tree of layers; each receives t
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def export_ctranslate2(
         folder: The folder, which exists.
         int8: Whether to store the weights of linear layers and embeddings as 8-bit integers.
     """
+    model = deepcopy(model)  # CTranslate2 quantises in place
     is_pre_norm = model.encoder.norm is not None
     layers: list[Any] = [*model.encoder.layers]
     spec = TransformerSpec.from_config(

@@ -60,6 +60,7 @@ def loaded(onnx: Path) -> Any:
     return OnnxModel(onnx)
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 @pytest.mark.parametrize(
     ("source", "reorders"),
@@ -94,6 +95,7 @@ def test_the_steps_of_the_files_give_the_logits_of_the_model(
         exported.step(tokens)
 
 
+@pytest.mark.slow
 def test_a_sentence_that_is_too_long_is_refused_also_by_the_files_alone(loaded: Any) -> None:
     with pytest.raises(ValueError, match="at most 32 tokens, got 33"):
         loaded.begin(torch.full((1, 33), 5))
@@ -106,6 +108,7 @@ def test_a_sentence_that_is_too_long_is_refused_also_by_the_files_alone(loaded: 
         loaded.decoder.run(None, {name: x.numpy() for name, x in inputs.items()})
 
 
+@pytest.mark.slow
 def test_the_folder_describes_itself(onnx: Path, trained: TranslationTraining) -> None:
     content = json.loads((onnx / "export.json").read_text(encoding="utf-8"))
     files = {"encoder.onnx", "step.onnx", "export.json", "source.model", "target.model"}
@@ -123,19 +126,23 @@ def test_the_folder_describes_itself(onnx: Path, trained: TranslationTraining) -
 def test_ctranslate2_translates_as_the_model(
     trained: TranslationTraining, translator: TrainedTranslator, tmp_path: Path
 ) -> None:
+    before = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
     folders = tmp_path / "float32", tmp_path / "int8"
     for folder in folders:
         int8 = folder.name == "int8"
         found = export(
             trained.run, translator, "ctranslate2", folder, int8=int8, sentences=SENTENCES
         )
-        assert int8 or [(each.beams, each.identical) for each in found] == [(1, 30), (4, 30)]
+        for each in found:
+            assert each.identical >= 20 if int8 else each.identical == 30
         assert {file.name for file in folder.iterdir()} == {
             "model.bin", "config.json", "source_vocabulary.json", "target_vocabulary.json",
             "export.json", "source.model", "target.model",
         }  # fmt: skip
     large, small = ((folder / "model.bin").stat().st_size for folder in folders)
     assert small < large / 2
+    for name, tensor in translator.model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
 
 
 @torch.no_grad()
@@ -201,6 +208,7 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
         assert target.subwords(best.tokens) == names
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_the_code_of_the_documentation_translates_as_the_model(
     onnx: Path,
@@ -217,17 +225,19 @@ def test_the_code_of_the_documentation_translates_as_the_model(
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "howto" / "export_a_translator.md"
     blocks = re.findall(r"```{code-block} python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    ids = [*source.encode("犬が水を飲みました。"), EOS]  # most of it is unknown
+    sentence = SENTENCES[0]  # of the training set: the tiny model knows little else
+    ids = [*source.encode(sentence), EOS]
     for block, penalty in zip(blocks, (0.6, lambda length: length), strict=True):
         ((best, *_),) = beam_search(
             model.begin(torch.tensor([ids])),
             torch.tensor([BOS]),
             beam_size=4,
             end_id=EOS,
-            max_length=model.max_length,
+            max_length=length_limit(model.max_length, len(ids) - 1),
             length_penalty=penalty,
         )
-        exec(compile(block, str(page), "exec"), {})
+        assert "犬が水を飲みました。" in block
+        exec(compile(block.replace("犬が水を飲みました。", sentence), str(page), "exec"), {})
         assert capsys.readouterr().out == f"{target.decode(best.tokens)}\n"
 
 
