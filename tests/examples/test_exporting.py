@@ -208,6 +208,31 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
         assert target.subwords(best.tokens) == names
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("length_penalty", [0.0, 1.4])
+def test_ctranslate2_may_end_at_once_as_the_model(
+    length_penalty: float, translator: TrainedTranslator, tmp_path: Path
+) -> None:
+    from translation.ctranslate2_export import export_ctranslate2, search
+
+    _, _, source, target = translator
+    config = replace(SETTINGS, tie_embeddings=False)
+    model: Any = config.build(source.vocab_size, target.vocab_size).eval()
+    model.decoder.norm.weight.zero_()  # the same logits at each position ...
+    model.decoder.norm.bias.fill_(1.0)
+    model.output.weight.zero_()
+    model.output.weight[EOS] = 1.0  # ... of which the end token's is the largest
+    export_ctranslate2(model, source, target, tmp_path)
+    found = search(
+        ctranslate2.Translator(str(tmp_path)),
+        [source.subwords([5, 6])],
+        beam_size=1,
+        length_penalty=length_penalty,
+        max_length=model.max_length,
+    )
+    assert found == [[]]
+
+
 @pytest.mark.slow
 @torch.inference_mode()
 def test_the_code_of_the_documentation_translates_as_the_model(
