@@ -269,7 +269,6 @@ def test_torchs_transformer_passes_with_masks_and_fails_without() -> None:
     assert not check_causal(lambda tokens: decode(tokens, None), tokens)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, at the import
 def test_x_transformers_passes_with_masks_and_fails_without() -> None:
     x_transformers = pytest.importorskip("x_transformers")
     sizes = {"dim": 16, "depth": 1, "heads": 2}

@@ -125,7 +125,6 @@ def test_compiled_code_uses_torchs_dropout() -> None:
     assert set(compiled(torch.ones(100)).unique().tolist()) == {0.0, 2.0}
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
 def test_forward_mode_derivatives_are_exact() -> None:
     def seeded(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(0)

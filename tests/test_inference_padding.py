@@ -276,7 +276,6 @@ def test_a_changed_model_can_be_prepared_again() -> None:
     assert {value.dtype for value in in_float64.state_dict().values()} == {torch.float64}
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 def test_a_model_that_was_prepared_in_inference_mode_can_be_used_outside_of_it() -> None:
     encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32)
     x = torch.randn(2, 5, 16)

@@ -16,14 +16,11 @@ from hypothesis import strategies as st
 from tests.foreign import FAMILIES, Family, capture_torch_weights, own_weights
 from torch import Tensor, nn
 from transformers import AttentionInterface
+from x_transformers import Decoder, TransformerWrapper, XTransformer
 
 from transformer_blocks import MultiHeadAttention, record_attention
 from transformer_blocks.inspection import ablate, trace_shapes
 from transformer_blocks.inspection.weights import scaled_dot_product_weights
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its import uses torch.jit
-    from x_transformers import Decoder, TransformerWrapper, XTransformer
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 TOLERANCE: dict[str, Any] = {"atol": 1e-5, "rtol": 0.0}
