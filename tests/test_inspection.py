@@ -1,6 +1,6 @@
 """Recording captures all attention weights and changes no output."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import pytest
@@ -24,7 +24,12 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
-from transformer_blocks.inspection import check_causal, explain_mask, trace_shapes
+from transformer_blocks.inspection import (
+    check_causal,
+    explain_mask,
+    record_projections,
+    trace_shapes,
+)
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
 PADDING = padding_mask(torch.tensor([[1, 1, 1, 0], [0, 0, 0, 0]]))
@@ -72,23 +77,22 @@ def test_recording_changes_no_bit_of_outputs_gradients_or_random_numbers(
     assert all(map(torch.equal, *results))
 
 
-def test_recording_under_autocast_does_not_change_gradients() -> None:
-    encoder, x = build_encoder(**SIZES, dropout=0.0), torch.randn(2, 4, 8)
-    gradients = []
-    for recording in (False, True):
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_recording_under_autocast_does_not_change_gradients(of_torch: bool) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    encoder: nn.Module = layer if of_torch else build_encoder(**SIZES, dropout=0.0)
+    x, gradients = torch.randn(2, 4, 8), []
+    for record in (nullcontext, record_attention, record_projections):
         encoder.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
-            if recording:
-                with record_attention(encoder):
-                    output = encoder(x)
-            else:
-                output = encoder(x)
+        with torch.autocast("cpu", torch.bfloat16), record(encoder):
+            output = encoder(x)
         output.float().pow(2).sum().backward()
         gradients.append([weight.grad for weight in encoder.parameters()])
-    for before, after in zip(*gradients, strict=True):
+    for before, *after in zip(*gradients, strict=True):
         assert before is not None
-        assert after is not None
-        assert torch.equal(before, after)
+        for each in after:
+            assert each is not None
+            assert torch.equal(before, each)
 
 
 def test_every_call_of_every_attention_is_recorded_under_its_name() -> None:

@@ -27,6 +27,22 @@ without_fast_path = SharedContext(_without_fast_path)
 
 
 @contextmanager
+def without_gradients() -> Iterator[None]:
+    """Record no gradients inside the ``with`` block, in which autocast caches no weights.
+
+    Torch 2.10 would use the weights that it cast without gradients in the model's own computation
+    too, whose gradients would be lost.
+    """
+    was_enabled = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(was_enabled)
+
+
+@contextmanager
 def run_eagerly() -> Iterator[None]:
     """Execute compiled models eagerly inside the ``with`` block.
 

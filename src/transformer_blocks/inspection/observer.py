@@ -27,6 +27,7 @@ from torch import nn
 from torch.overrides import handle_torch_function
 
 from transformer_blocks._contexts import SharedContext
+from transformer_blocks.inspection.eager import without_gradients
 from transformer_blocks.inspection.mode import AttentionMode, plain
 from transformer_blocks.inspection.observation import Observation
 
@@ -115,7 +116,7 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
             parts = {id(part) for part in module.modules()}
             concerned = [each for each in mode.observations if parts & each.modules.keys()]
             if concerned:
-                with torch.no_grad():
+                with without_gradients():
                     mode.attempt(concerned, forward, module, *args, **kwargs)
         finally:
             mode.is_in_fast_path = False

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from transformer_blocks._checks import check_callable, check_module, check_vectors
+from transformer_blocks.inspection.eager import without_gradients
 from transformer_blocks.inspection.observation import ChangeShape, Observation
 from transformer_blocks.inspection.projections import Projections, project
 from transformer_blocks.inspection.recorder import Layer, own_layers, recording
@@ -79,7 +79,7 @@ def record_projections(
 def _projections_recorder(layer: Layer, record: list[Projections]) -> Any:
     """Build a forward pre-hook that appends the queries, keys and values of the call."""
 
-    @torch.no_grad()
+    @without_gradients()
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         if kwargs is None:  # removed by another thread during this call: torch passes none then
             return

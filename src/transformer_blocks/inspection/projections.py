@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer_blocks.inspection.eager import without_gradients
+
 
 class Projections(NamedTuple):
     """The queries, keys and values of one call of an attention layer.
@@ -73,7 +75,7 @@ def of_scaled_dot_product(
     return project(query, key, value, scale, groups=groups)
 
 
-@torch.no_grad()
+@without_gradients()
 def of_torch_layer(func: Callable[..., Any], kwargs: dict[str, Any]) -> Projections:
     """Compute the queries, keys and values of a call of ``F.multi_head_attention_forward``.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from transformer_blocks._checks import check_callable, check_module
-from transformer_blocks.inspection.eager import run_eagerly
+from transformer_blocks.inspection.eager import run_eagerly, without_gradients
 from transformer_blocks.inspection.observation import ChangeShape, Observation
 from transformer_blocks.inspection.observer import observe
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
@@ -208,7 +208,7 @@ def _recorder(
 ) -> Any:
     """Build a forward pre-hook that appends the attention weights of the call."""
 
-    @torch.no_grad()
+    @without_gradients()
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         if kwargs is None:  # removed by another thread during this call: torch passes none then
             return

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.inspection.eager import without_gradients
+
 
 @torch.no_grad()
 def scaled_dot_product_weights(
@@ -59,7 +61,7 @@ MULTI_HEAD_ARGUMENTS = (
 """Names of the arguments of ``F.multi_head_attention_forward``, in their order."""
 
 
-@torch.no_grad()
+@without_gradients()
 def torch_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Tensor:
     """Let torch compute the weights of all heads, before dropout, of shape (B, H, L, S)."""
     query, key = kwargs["query"], kwargs["key"]
