@@ -35,7 +35,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_dropout, check_flag, check_number, check_tensor
+from transformer_blocks._checks import (
+    check_dropout,
+    check_flag,
+    check_number,
+    check_tensor,
+    is_autocast,
+)
 from transformer_blocks.fast.dropout import apply_dropout
 from transformer_blocks.masks import build_causal_mask, check_mask
 
@@ -197,7 +203,7 @@ def attention_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
     """
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     query, key = to_full_precision(query), to_full_precision(key)
-    with without_autocast(query.device):
+    with without_autocast(query):
         return matmul_by_head(query * scale, key.transpose(-2, -1))
 
 
@@ -233,12 +239,12 @@ def to_full_precision(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Disable autocast inside the ``with`` block: it would multiply in half precision."""
-    kind = device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, enabled=False)
-    return nullcontext()
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Disable autocast on the device of ``x`` inside the ``with`` block.
+
+    It would multiply in half precision.
+    """
+    return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,12 +1,12 @@
 """Weights of attention that torch computes without returning them."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.attention import without_autocast
 from transformer_blocks.inspection.eager import without_gradients
 
 
@@ -35,9 +35,7 @@ def scaled_dot_product_weights(
     if enable_gqa:  # each head of keys serves a group of heads of queries
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    device = query.device.type
-    has_autocast = torch.amp.is_autocast_available(device)  # which would round to half precision
-    with torch.autocast(device, enabled=False) if has_autocast else nullcontext():
+    with without_autocast(query):
         scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale  # (..., H, L, S)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attn_mask, -torch.inf)

@@ -107,5 +107,5 @@ class AdditiveAttention(ExplicitAttention):
         queries, keys = to_full_precision(query), to_full_precision(key)
         sums = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (B, H, L, S, d_k)
         vector = self.vector.to(sums.dtype) * (1.0 if scale is None else scale)
-        with without_autocast(query.device):
+        with without_autocast(query):
             return (sums.tanh() @ vector[:, None, :, None]).squeeze(-1)  # (B, H, L, S)
