@@ -52,8 +52,11 @@ def apply_dropout(x: Tensor, p: float) -> Tensor:
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < threshold < LEVELS:
         return F.dropout(x, p)
     draws = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),), device=x.device)
-    random_bits = draws.view(torch.int16)[: x.numel()].view(x.shape)  # -32768 to 32767
-    keep_mask = random_bits >= threshold - LEVELS // 2
+    try:
+        random_bits = draws.view(torch.int16)  # -32768 to 32767
+    except RuntimeError:  # torch 2.10 cannot do this in torch.vmap
+        return F.dropout(x, p)
+    keep_mask = random_bits[: x.numel()].view(x.shape) >= threshold - LEVELS // 2
     scale = LEVELS / (LEVELS - threshold)
     return _MaskAndScale.apply(x, keep_mask, scale)  # type: ignore[no-untyped-call]
 
