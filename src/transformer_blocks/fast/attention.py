@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from transformer_blocks.attention import (
@@ -207,12 +208,12 @@ def _records(*inputs: Tensor) -> bool:
     backward pass within a backward pass.
     """
     records = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
-    return records and torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
+    return records and _hooks_are_allowed()
 
 
 def _version(mask: Tensor | None) -> int | None:
     """Return a number that changes when a mask is changed in place."""
-    return None if mask is None or mask.is_inference() else mask._version
+    return None if mask is None or mask.is_inference() else getattr(mask, "_version", None)
 
 
 def _explicit_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
@@ -339,3 +340,12 @@ def _attend_in_chunks(
         for start in range(0, length, chunk)
     ]
     return torch.cat(chunks, dim=-2)
+
+
+def _hooks_are_allowed() -> bool:
+    """Return whether tensors may be saved through hooks, as :func:`checkpoint` saves them."""
+    try:
+        with saved_tensors_hooks(lambda x: x, lambda x: x):
+            return True
+    except RuntimeError:  # in a transform of torch.func
+        return False

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._C._functorch import is_batchedtensor
+from torch.func import debug_unwrap
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -207,7 +207,7 @@ class AttentionMode(TorchFunctionMode):
         if recorded is None:
             return None
         sample = recorded.query if isinstance(recorded, Projections) else recorded
-        if is_batchedtensor(sample):  # which has no numbers outside of torch.vmap
+        if debug_unwrap(sample).dim() != sample.dim():  # no numbers outside of torch.vmap
             observation.failed[name] = "it was executed by torch.vmap"
             return None
         if isinstance(recorded, Projections):
