@@ -1,5 +1,8 @@
 """Prepacked linear layers: weights in the blocked layout in which oneDNN reads them."""
 
+import logging
+from functools import cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,6 +17,8 @@ from transformer_blocks._checks import (
 from transformer_blocks._contexts import SharedContext
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.module import InferenceModule, without_gradients
+
+log = logging.getLogger(__name__)
 
 SMALL_PRODUCT = 10**6
 """Number of multiplications in a product below which ``F.linear`` is faster than oneDNN."""
@@ -50,6 +55,27 @@ if not hasattr(torch.ops.transformer_blocks, "prepack"):  # it survives a reload
     torch.library.register_fake("transformer_blocks::prepack", torch.empty_like)
 
 
+@cache
+def _has_operators() -> bool:
+    """Try the operators of oneDNN once, and return whether they work.
+
+    They are private to torch: another version may lack them, or take other arguments.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return False
+    x, weight = torch.ones(1, 2, device="cpu"), torch.ones(3, 2, device="cpu")
+    try:
+        prepacked = torch.ops.transformer_blocks.prepack(weight)
+        y = torch.ops.mkldnn._linear_pointwise(x, prepacked, None, "none", [], "")
+        y = torch.ops.mkldnn._linear_pointwise.binary(x, y, prepacked, None, "add")
+        torch.testing.assert_close(y, torch.full((1, 3), 4.0, device="cpu"))
+    except (AssertionError, AttributeError, RuntimeError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        log.warning("weights are not prepacked with torch %s: %s", torch.__version__, reason)
+        return False
+    return True
+
+
 class PrepackedLinear(InferenceModule):
     """Compute a linear layer from a weight that is stored in oneDNN's blocked layout.
 
@@ -58,8 +84,8 @@ class PrepackedLinear(InferenceModule):
     reordered into blocks beforehand, which is called prepacking. Products with fewer than a million
     multiplications, and those of a single row in a single thread, are computed by ``F.linear``
     instead, because calling oneDNN would cost more than it saves; it uses a copy of the weight that
-    is contiguous along its longer dimension. For other dtypes and devices, ``F.linear`` is always
-    used.
+    is contiguous along its longer dimension. For other dtypes and devices, and if this version of
+    torch lacks the operators, ``F.linear`` is always used.
 
     Args:
         linear: Trained layer whose weight and bias are copied; it is not changed.
@@ -88,7 +114,7 @@ class PrepackedLinear(InferenceModule):
         weight = linear.weight.detach()
         prepacked_weight: Tensor | None = None
         is_cpu_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
-        if is_cpu_float32 and torch.backends.mkldnn.is_available():
+        if is_cpu_float32 and _has_operators():
             prepacked_weight = torch.ops.transformer_blocks.prepack(weight)
         if self.out_features > self.in_features:
             weight = weight.t().clone(memory_format=torch.contiguous_format).t()

@@ -1,0 +1,155 @@
+"""Private names of torch, which another version may lack: each is listed, and taken away once."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks import fused_attention
+from transformer_blocks.inference import linear
+from transformer_blocks.inspection import trace_shapes
+from transformer_blocks.inspection.eager import run_eagerly
+
+TESTS = Path(__file__).parent
+OPERATORS = torch.ops.mkldnn
+FALLBACKS = {  # private name: the test that takes it away
+    "_orig_mod": "test_without_its_name_a_compiled_model_is_a_part_of_the_trace",
+    "_version": "test_without_versions_the_change_of_a_mask_is_not_found",
+    "torch._dynamo": "test_without_a_compiler_nothing_has_to_be_executed_eagerly",
+    "torch.ops.mkldnn._linear_pointwise": "test_without_an_operator_no_weight_is_prepacked",
+    "torch.ops.mkldnn._linear_pointwise.binary": "test_without_an_operator_no_weight_is_prepacked",
+    "torch.ops.mkldnn._reorder_linear_weight": "test_without_an_operator_no_weight_is_prepacked",
+}
+WITHOUT_FALLBACK = {"torch._C._aoti.AOTIModelContainerRunnerCpu", "torch._inductor.aot_compile"}
+OF_MODULES = {"_buffers", "_forward_hooks", "_forward_pre_hooks", "_modules", "_parameters"}
+OF_OTHERS = {"_asdict", "_attn_implementation", "_getframe", "_replace"}  # Python, Hugging Face
+
+
+def private_names() -> Iterator[str]:
+    """Yield the private names that the library uses and does not define itself.
+
+    They are attributes, imports, names that ``getattr`` is called with, and texts that name a
+    module of torch.
+    """
+    own, names = set(), []
+    for file in (TESTS.parent / "src").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                own.add(node.attr)
+            elif isinstance(node, ast.Attribute):
+                path = ast.unparse(node)
+                if re.fullmatch(r"torch\.[\w.]+", path) is None:
+                    names.append(node.attr)
+                elif id(node) not in inner:
+                    names.append(path)
+            elif isinstance(node, ast.ImportFrom):
+                names += [f"{node.module}.{each.name}" for each in node.names]
+            elif isinstance(node, ast.Import):
+                names += [each.name for each in node.names]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+                names += [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+            elif isinstance(node, ast.Constant) and str(node.value).startswith("torch._"):
+                names.append(str(node.value))
+    for name in names:
+        is_private = re.search(r"(^|\.)_(?!_)", name) is not None
+        if is_private and name not in own and not name.startswith("transformer_blocks."):
+            yield name
+
+
+def test_every_private_name_is_listed_with_the_test_that_takes_it_away() -> None:
+    listed = {*FALLBACKS, *WITHOUT_FALLBACK, *OF_MODULES, *OF_OTHERS}
+    assert {*private_names()} == listed
+    assert all(callable(globals()[test]) for test in FALLBACKS.values())
+
+
+@pytest.fixture
+def tried_anew() -> Iterator[None]:
+    """Forget whether the operators work, before the test and after it."""
+    linear._has_operators.cache_clear()
+    yield
+    linear._has_operators.cache_clear()
+
+
+BROKEN: dict[str, dict[str, Any]] = {
+    "no operators": {},
+    "no product": {"_linear_pointwise": None},
+    "no sum": {"_linear_pointwise": partial(OPERATORS._linear_pointwise)},
+    "no reordering": {"_reorder_linear_weight": None},
+    "other arguments": {"_reorder_linear_weight": lambda weight: weight},
+    "other result": {"_reorder_linear_weight": lambda weight, _: 2.0 * weight},
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.usefixtures("tried_anew")
+def test_without_an_operator_no_weight_is_prepacked(
+    broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("_linear_pointwise", "_reorder_linear_weight") if broken else ()
+    operators = {name: getattr(OPERATORS, name) for name in names} | broken
+    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**operators))
+    linear_layer = nn.Linear(64, 256)
+    x, residual = torch.randn(100, 64), torch.randn(100, 256)
+    with torch.no_grad():
+        expected = linear_layer(x)
+        for _ in range(2):
+            layer = linear.PrepackedLinear(linear_layer)
+            torch.testing.assert_close(layer(x), expected)
+            torch.testing.assert_close(layer(x, residual), expected + residual)
+        layer = linear.PrepackedLinear(linear_layer, relu=True)
+        torch.testing.assert_close(layer(x), F.relu(expected))
+    (record,) = caplog.records
+    assert re.fullmatch(r"weights are not prepacked with torch \S+: .+", record.getMessage())
+
+
+def test_without_its_name_a_compiled_model_is_a_part_of_the_trace() -> None:
+    class Compiled(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.renamed = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.renamed(x)
+
+    model, x = nn.Sequential(nn.Linear(4, 6)), torch.randn(2, 4)
+    compiled: Any = torch.compile(model, backend="eager")
+    expected = trace_shapes(model, x)
+    assert trace_shapes(compiled, x).calls == expected.calls
+    trace = trace_shapes(Compiled(model), x)
+    assert [call.name for call in trace.calls] == ["", "renamed", "renamed.0"]
+    assert trace.calls[0].flops == expected.calls[0].flops
+
+
+def test_without_versions_the_change_of_a_mask_is_not_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 64)
+    x = torch.randn(1, 1, 20, 8, requires_grad=True)
+    mask = torch.rand(20, 20) < 0.3
+    gradients: list[Tensor] = []
+    for _ in range(2):
+        loss = fused_attention(x, x, x, mask=mask).square().sum()
+        gradients += torch.autograd.grad(loss, x)
+        monkeypatch.setattr(torch.Tensor, "_version", property(), raising=False)
+    assert torch.equal(*gradients)
+
+
+def test_without_a_compiler_nothing_has_to_be_executed_eagerly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    with run_eagerly():
+        assert "torch._dynamo" not in sys.modules
