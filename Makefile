@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH ?= 2.10.0
+FAST_TESTS := -m pytest -q -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -31,7 +33,11 @@ pictures: $(VENV)/.docs $(VENV)/.dev demo  ## make all pictures that are committ
 
 .PHONY: test
 test: $(VENV)/.dev  ## run the fast tests, with the examples in docstrings and README
-	$(BIN)/python -m pytest -q -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python $(FAST_TESTS)
+
+.PHONY: test-torch
+test-torch: $(VENV)-torch-$(TORCH)/.dev  ## run the fast tests with another torch: make test-torch TORCH=2.10.0
+	$(VENV)-torch-$(TORCH)/bin/python $(FAST_TESTS)
 
 .PHONY: test-slow
 test-slow: $(VENV)/.dev $(VENV)/.docs  ## run the long tests alone: kill loops, trainings, pages
@@ -78,10 +84,17 @@ docs: $(VENV)/.docs  ## render the docstrings as pages: docs/_build/html/index.h
 
 .PHONY: clean
 clean:  ## remove the environment and build outputs; runs/ and data/ remain
-	rm -rf $(VENV) docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-torch-* docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # An install leaves a stamp: it is done again only when what it depends on changes.
 $(VENV)/.examples $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	@touch $@
+
+# Beside it, an environment with another version of torch, and all else as in constraints.txt.
+$(VENV)-torch-%/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	grep -v '^torch==' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check -c $(@D)/constraints.txt torch==$* -e ".[dev]"
 	@touch $@
