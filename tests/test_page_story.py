@@ -1,5 +1,6 @@
 """The explorer's page in a browser: the story view."""
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -302,3 +303,12 @@ def test_the_strongest_ribbons_are_drawn_where_there_are_too_many(
     assert shown(page)["drawn"]["all"] in range(1500, 1504)  # some are equal after rounding
     assert f"{100 * least:.0f}\u00a0%" in page.text("#story-note")
     page.context.close()
+
+
+@in_browser
+def test_neighbouring_queries_have_different_colours(opened: Opened) -> None:
+    opened.go("#v=story&a=2&h=3")  # the mean of three heads
+    shapes = shown(opened, 800)["scene"]["shapes"]
+    bars = [shape["fill"] for shape in shapes if shape["kind"] == "rect" and shape["height"] == 3]
+    assert len(bars) == len(TARGET)
+    assert all(first != second for first, second in itertools.pairwise(bars))

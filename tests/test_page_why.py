@@ -184,6 +184,34 @@ def test_each_step_has_the_numbers_of_its_equation(shared: Opened) -> None:
 
 
 @in_browser
+def test_the_equation_has_the_numbers_of_the_weight(shared: Opened) -> None:
+    go(shared, 2, 1, 2, 3, 4)
+    symbols, numbers = shared.page.eval_on_selector_all(
+        "#why .equation .formula", "lines => lines.map(line => line.textContent)"
+    )
+    assert symbols == "4softmax(1QKT2√dk3mask)5V"
+    dot, score = result(shared, "scores"), result(shared, "scale")
+    percent = shared.text("#why-weight")
+    assert numbers == (
+        f"{dot}√{SIZE}= {score}→exp({score})sum over all keys={percent}times the value of this key"
+    )
+    go(shared, 0, 0, 0, 0, 0)  # another scale
+    assert "1 / scale" in shared.text("#why .equation .formula")
+    go(shared, 1, 0, 0, 0, 3)
+    numbers = shared.text("#why .equation .numbers")
+    assert "masked: −∞" in numbers
+    assert "exp(−∞)" in numbers
+
+
+@in_browser
+def test_the_table_lists_no_masked_keys_but_the_selected_one(shared: Opened) -> None:
+    listed = "#why tbody button", "buttons => buttons.map(each => Number(each.dataset.key))"
+    for row, column, expected in ((0, 0, [0]), (0, 3, [0, 3]), (2, 1, [0, 1, 2])):
+        go(shared, 1, 0, 0, row, column)
+        assert shared.page.eval_on_selector_all(*listed) == expected
+
+
+@in_browser
 def test_each_step_names_its_chapter_and_its_line_of_code(shared: Opened) -> None:
     go(shared, 2, 0, 0, 0, 0)
     for step in ("scores", "scale", "mask", "softmax", "output"):

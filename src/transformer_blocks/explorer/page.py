@@ -224,9 +224,8 @@ class Explorer:
             "data": _as_script_data(content),
             "script": script,
         }
-        pieces = _read("page.html").split(
-            "{{"
-        )  # in one pass: the title may hold such a placeholder
+        # In one pass, because the title may hold such a placeholder.
+        pieces = _read("page.html").split("{{")
         return pieces[0] + "".join(
             contents[name] + rest
             for name, _, rest in (piece.partition("}}") for piece in pieces[1:])
@@ -269,7 +268,7 @@ class Explorer:
         names = {name for each in maps for layer in each["patterns"] for name in layer}
         content["rules"] = {each.name: each.rule for each in PATTERNS if each.name in names}
         shown = [
-            (number, (each.arithmetic, _rounded_weights(each), each.mask))
+            (number, (each.arithmetic, _round(each.weights), each.mask))
             for number, each in enumerate(self.maps)
             if each.arithmetic is not None
         ]
@@ -407,12 +406,8 @@ def _variables() -> str:
     return "\n".join(rules)
 
 
-def _rounded_weights(maps: AttentionMaps) -> Tensor:
-    """Round weights to the page's 12 bits."""
-    return _round(maps.weights)
-
-
 def _round(weights: Tensor) -> Tensor:
+    """Round weights to the page's 12 bits."""
     return (weights.detach().double().clamp(0, 1) * LEVELS).round() / LEVELS
 
 

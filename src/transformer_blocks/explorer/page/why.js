@@ -74,11 +74,11 @@ function maskStep(sum) {
       ...(sum.isMasked ? [part("span", "note", "this key is masked")] : [])));
 }
 
-// The strongest keys and the selected one as a table; the others are added up.
+// The strongest keys that are not masked and the selected one as a table; the others are added up.
 function makeKeyTable(sum, place) {
   const attention = attentions[place.attention], names = ["score", sum.isFullyMasked ? "exp" : `exp(score ${MINUS} ${inBrackets(sum.largest)})`, "weight"];
   const most = Math.max(...sum.weights) || 1, strongest = placesOfLargest(sum.weights, STRONGEST);
-  const listed = [...new Set([...strongest, place.column])].sort((i, j) => i - j);
+  const listed = [...new Set([...strongest.filter(key => !sum.masked[key]), place.column])].sort((i, j) => i - j);
   const bar = weight => {
     const line = part("span", "bar");
     line.style.width = `${100 * weight / most}%`;
