@@ -1,6 +1,7 @@
 """A traced forward pass: every call with its shapes, parameters and FLOPs, and its failure."""
 
 from html.parser import HTMLParser
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -138,6 +139,29 @@ def test_tracing_leaves_no_hooks_gradients_or_changes() -> None:
             assert not module._forward_pre_hooks
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_traces_that_overlap_leave_the_fused_kernels_enabled() -> None:
+    began, may_end = Event(), Event()
+
+    class First(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            began.set()
+            may_end.wait(timeout=60)
+            return x
+
+    class Second(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            may_end.set()
+            first.join()
+            return x
+
+    first = Thread(target=trace_shapes, args=(First(), torch.ones(2)))
+    first.start()
+    assert began.wait(timeout=60)
+    trace_shapes(Second(), torch.ones(2))
+    assert torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cuda.mem_efficient_sdp_enabled()
 
 
 def test_a_failing_call_ends_the_table_and_is_described() -> None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch.backends import mha
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_blocks._contexts import SharedContext, eager_execution
 
@@ -24,6 +25,7 @@ def _without_fast_path() -> Iterator[None]:
 
 
 without_fast_path = SharedContext(_without_fast_path)
+without_fused_kernels = SharedContext(lambda: sdpa_kernel(SDPBackend.MATH))
 
 
 @contextmanager

@@ -16,14 +16,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.module_tracker import ModuleTracker
 
 from transformer_blocks._checks import check_module
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.inspection.eager import run_eagerly, without_fast_path
+from transformer_blocks.inspection.eager import (
+    run_eagerly,
+    without_fast_path,
+    without_fused_kernels,
+)
 from transformer_blocks.multi_head import MultiHeadAttention
 
 FEATURES = ("d_model", "d_ff", "d_k", "V")
@@ -196,9 +199,7 @@ def trace_shapes(
     error = None
     counter = FlopCounterMode(display=False)
     counter.mod_tracker = _NoTracker()
-    # Torch's explicit implementation: its matrix products are counted, those of some kernels not.
-    explicit = sdpa_kernel(SDPBackend.MATH)
-    with torch.no_grad(), explicit, counter, _record_calls(model, calls, counter):
+    with torch.no_grad(), counter, _record_calls(model, calls, counter):
         try:
             model(*inputs, **keywords)
         except Exception as raised:  # whatever the model raises: the table shows it
@@ -263,6 +264,7 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
     with ExitStack() as hooks:
         hooks.enter_context(run_eagerly())
         hooks.enter_context(without_fast_path)
+        hooks.enter_context(without_fused_kernels)  # of which some versions count no operations
         for name, module in model.named_modules():
             handle = module.register_forward_pre_hook(start(name), with_kwargs=True, prepend=True)
             hooks.callback(handle.remove)
