@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
-from torch.backends import mha
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.backends import cuda, mha
 
 from transformer_blocks._contexts import SharedContext, eager_execution
 
@@ -25,7 +24,24 @@ def _without_fast_path() -> Iterator[None]:
 
 
 without_fast_path = SharedContext(_without_fast_path)
-without_fused_kernels = SharedContext(lambda: sdpa_kernel(SDPBackend.MATH))
+
+
+@contextmanager
+def _without_fused_kernels() -> Iterator[None]:
+    """Let torch compute attention by its explicit implementation inside the ``with`` block."""
+    # Not sdpa_kernel: with torch 2.15 it has to end in the thread in which it began.
+    kernels = "flash", "mem_efficient", "cudnn", "math"
+    were_enabled = [getattr(cuda, f"{kernel}_sdp_enabled")() for kernel in kernels]
+    for kernel in kernels:
+        getattr(cuda, f"enable_{kernel}_sdp")(kernel == "math")
+    try:
+        yield
+    finally:
+        for kernel, was_enabled in zip(kernels, were_enabled, strict=True):
+            getattr(cuda, f"enable_{kernel}_sdp")(was_enabled)
+
+
+without_fused_kernels = SharedContext(_without_fused_kernels)
 
 
 @contextmanager
