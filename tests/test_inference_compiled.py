@@ -1,6 +1,7 @@
 """Compiled decoding steps: equal outputs, from one exported program for all lengths."""
 
 import copy
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,12 +22,18 @@ from transformer_blocks import (
     PreNorm,
     QueryKeyNorm,
     RotaryPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    beam_search,
     build_decoder,
     build_encoder,
+    greedy_search,
     padding_mask,
     record_attention,
+    sample,
     sliding_window_mask,
 )
+from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inference import compile_steps, compiled, export, prepare
 from transformer_blocks.inference.compiled import CompiledDecoder, CompiledEncoder
 from transformer_blocks.inference.export import StepSignature
@@ -46,7 +53,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[ExportedProgram]:
 
         def run(tensors: list[Tensor]) -> list[Tensor]:
             inputs, _ = tree_unflatten(tensors, input_structure)
-            return [module(*inputs)]
+            return list(module(*inputs))
 
         return run
 
@@ -527,6 +534,177 @@ def test_stacks_anywhere_in_a_model_are_compiled_unless_they_have_hooks() -> Non
     assert type(prepared["encoder"]) is CompiledEncoder
     assert type(prepared.get_submodule("nested.0")) is CompiledDecoder
     assert not isinstance(prepared["hooked"], CompiledEncoder)
+
+
+class SmallTranslator(nn.Module):
+    """An encoder-decoder model whose embedding and output layer are parts of the compiled step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(30, 16)
+        self.positions = SinusoidalPositionalEncoding(16, max_length=12)
+        self.encoder, self.decoder = build_encoder(**SIZES), build_decoder(**SIZES)
+        self.output = nn.Linear(16, 30, bias=False)
+        nn.init.normal_(self.output.weight, std=0.6)
+
+    def embed(self, tokens: Tensor, offset: int) -> Tensor:
+        return self.positions(self.embedding(tokens), offset=offset)
+
+    def begin(self, source: Tensor, **changes: Any) -> IncrementalDecoder:
+        mask = padding_mask(source)
+        memory = self.encoder(self.embed(source, 0), mask=mask)
+        cache: Any = self.decoder.new_cache(memory, memory_mask=mask)
+        layers = {"embed": self.embed, "output": self.output} | changes
+        return IncrementalDecoder(self.decoder, cache, **layers)
+
+
+SEARCHES: dict[str, Callable[..., Any]] = {
+    "greedy": greedy_search,
+    "beam": partial(beam_search, beam_size=3, n_best=3, lookahead=5),
+    "sample": lambda *inputs, **options: sample(
+        *inputs, **options, generator=torch.Generator().manual_seed(0)
+    ),
+}
+
+
+def translate(model: Any, search: str, rows: int, **changes: Any) -> tuple[list[Any], list[float]]:
+    """Return the tokens that a search finds, and their scores."""
+    source = torch.arange(6 * rows).view(rows, 6) % 29 + 1
+    source[-1, 4:] = 0  # padding
+    with torch.inference_mode():
+        found = SEARCHES[search](
+            model.begin(source, **changes), torch.ones(rows).long(), end_id=3, max_length=12
+        )
+    flat = [each for row in found for each in (row if isinstance(row, list) else [row])]
+    return [(each.tokens, each.finished) for each in flat], [each.score for each in flat]
+
+
+def ids_of(programs: list[ExportedProgram]) -> list[bool]:
+    """Return of each program whether its input is token ids, not their embeddings."""
+    return ["embedding" in str(program.graph) for program in programs]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_finds_in_whole_compiled_steps_what_it_finds_eagerly(
+    search: str, programs: list[ExportedProgram]
+) -> None:
+    model = SmallTranslator().eval()
+    prepared = prepare(model, compiled=True)
+    for rows in (4, 1, 3):
+        tokens, scores = translate(model, search, rows)
+        for _ in range(2):
+            compiled_tokens, compiled_scores = translate(prepared, search, rows)
+            assert compiled_tokens == tokens
+            assert compiled_scores == pytest.approx(scores, rel=0, abs=1e-4)
+    assert programs
+    assert all(ids_of(programs))
+
+
+def test_functions_that_are_made_anew_for_each_batch_cause_no_compilation_of_whole_steps(
+    programs: list[ExportedProgram],
+) -> None:
+    model = SmallTranslator().eval()
+    prepared: Any = prepare(model, compiled=True)
+    for number in range(3):
+        changes: dict[str, Any] = {
+            "embed": lambda tokens, offset: prepared.embed(tokens, offset),
+            "output": nn.Linear(16, 30 + number).requires_grad_(False),
+        }
+        for name, change in changes.items():
+            expected = translate(model, "greedy", 4, **{name: change})[0]
+            assert translate(prepared, "greedy", 4, **{name: change})[0] == expected
+    assert ids_of(programs) == [False]
+
+
+def test_layers_that_cannot_be_traced_are_executed_eagerly(
+    programs: list[ExportedProgram], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Untraceable(SmallTranslator):
+        def embed(self, tokens: Tensor, offset: int) -> Tensor:
+            numbers = [[int(token) for token in row] for row in tokens]
+            return super().embed(torch.tensor(numbers), offset)
+
+    model = Untraceable().eval()
+    prepared = prepare(model, compiled=True)
+    with caplog.at_level("INFO", "transformer_blocks"):
+        for _ in range(2):
+            assert translate(prepared, "beam", 2)[0] == translate(model, "beam", 2)[0]
+    assert ids_of(programs) == [False]
+    assert sum(text.startswith("only the stack is compiled") for text in caplog.messages) <= 2
+
+
+@torch.inference_mode()
+def test_token_ids_and_positions_beyond_the_limits_raise_the_errors_of_eager_steps(
+    programs: list[ExportedProgram],
+) -> None:
+    prepared: Any = prepare(SmallTranslator().eval(), compiled=True)
+    steps = prepared.begin(torch.tensor([[5, 6, 7]] * 3))
+    tokens = torch.tensor([1, 29, 0])
+    for _ in range(4):
+        steps.step(tokens)
+    for wrong in (30, -1):
+        with pytest.raises(IndexError, match=f"got id {wrong}"):
+            steps.step(torch.tensor([1, wrong, 2]))
+    with pytest.raises(TypeError, match="tokens must be int32 or int64"):
+        steps.step(tokens.float())
+    assert steps.cache.length == 4
+    for _ in range(12 - 4):
+        steps.step(tokens)
+    with pytest.raises(ValueError, match="positions must stay below max_length"):
+        steps.step(tokens)
+    assert any(ids_of(programs))
+
+
+@torch.inference_mode()
+def test_hooks_and_recordings_of_the_outer_layers_see_every_step(
+    programs: list[ExportedProgram],
+) -> None:
+    prepared: Any = prepare(SmallTranslator().eval(), compiled=True)
+    steps, tokens = prepared.begin(torch.tensor([[5, 6, 7]] * 3)), torch.tensor([1, 2, 0])
+    for _ in range(3):
+        steps.step(tokens)
+    assert ids_of(programs) == [True]
+    calls: list[int] = []
+    for name in ("embedding", "positions", "output", "decoder"):
+        hook = getattr(prepared, name).register_forward_hook(lambda *_: calls.append(1))
+        steps.step(tokens)
+        hook.remove()
+        steps.step(tokens)
+    assert len(calls) == 4
+    with record_attention(prepared) as maps:
+        steps.step(tokens)
+    assert [len(weights) for name, weights in maps.items() if "decoder" in name] == [1, 1]
+
+
+@pytest.mark.parametrize("search", [greedy_search, partial(beam_search, beam_size=2)])
+def test_logits_that_are_not_numbers_are_refused_in_compiled_steps(
+    search: Callable[..., Any], programs: list[ExportedProgram]
+) -> None:
+    model = SmallTranslator().eval()
+    with torch.no_grad():
+        model.positions.table[4] = math.nan
+    source, start = torch.tensor([[5, 6, 7]] * 3), torch.tensor([1, 2, 0])
+    with pytest.raises(ValueError, match="got NaN or infinity at step 5"):
+        search(prepare(model, compiled=True).begin(source), start, end_id=None, max_length=9)
+    assert all(ids_of(programs))
+
+
+def test_logits_that_a_subclass_changes_are_those_that_a_search_sees(
+    programs: list[ExportedProgram],
+) -> None:
+    class OnlySeven(IncrementalDecoder):
+        def step(self, tokens: Tensor) -> Tensor:
+            return super().step(tokens).index_fill_(1, torch.tensor([7]), 1e3)
+
+    prepared: Any = prepare(SmallTranslator().eval(), compiled=True)
+    with torch.inference_mode():
+        for search in (greedy_search, partial(beam_search, beam_size=1)):
+            plain = prepared.begin(torch.tensor([[5, 6, 7]] * 3))
+            steps = OnlySeven(plain.stack, plain.cache, embed=plain.embed, output=plain.output)
+            found: Any = search(steps, torch.tensor([1, 2, 0]), end_id=None, max_length=9)
+            flat = [row[0] if isinstance(row, list) else row for row in found]
+            assert [each.tokens for each in flat] == [[7] * 9] * 3
+    assert all(ids_of(programs))
 
 
 @pytest.mark.slow

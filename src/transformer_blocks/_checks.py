@@ -259,6 +259,11 @@ def is_autocast(x: Tensor) -> bool:
     return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
+def has_values(x: Tensor) -> bool:
+    """Return whether the values of a tensor can be read: torch.export traces without them."""
+    return not x.is_meta and not torch.compiler.is_exporting()
+
+
 def check_instance(kind: type, **objects: object) -> None:
     """Raise unless every named object is an instance of a class.
 

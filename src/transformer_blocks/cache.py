@@ -28,7 +28,7 @@ Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ from transformer_blocks._checks import (
 from transformer_blocks.fast.caching import append, drop_empty_mask, grow
 
 Inputs = ParamSpec("Inputs")
+Output = TypeVar("Output")
 
 
 class KeyValueCache:
@@ -371,7 +372,7 @@ class DecoderCache:
             self._rows_per_memory = rows_per_memory
 
 
-def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]:
+def undo_on_error(forward: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     """Decorate a module's ``forward`` to crop its caches to their former length if it raises.
 
     Without this, a step that is interrupted after some of the layers, and then repeated, would
@@ -398,7 +399,7 @@ def undo_on_error(forward: Callable[Inputs, Tensor]) -> Callable[Inputs, Tensor]
     """
 
     @wraps(forward)
-    def forward_or_undo(*inputs: Inputs.args, **options: Inputs.kwargs) -> Tensor:
+    def forward_or_undo(*inputs: Inputs.args, **options: Inputs.kwargs) -> Output:
         cache = options.get("cache")
         if isinstance(cache, KeyValueCache):
             caches = [cache]

@@ -34,6 +34,7 @@ from transformer_blocks._checks import (
     check_size,
     check_tensor,
     check_vectors,
+    has_values,
 )
 
 
@@ -296,7 +297,7 @@ def _select(table: Tensor, x: Tensor, offset: int | Tensor) -> Tensor:
             f"offset must have shape (B,) = ({x.shape[0]},) and be on the CPU, "
             f"got {tuple(offset.shape)} and device={offset.device}"
         )
-    if offset.numel():
+    if has_values(offset) and offset.numel():
         _check_positions(int(offset.max()), length, table)
     positions = offset[:, None] + torch.arange(length, device="cpu")  # (B, L)
     return table[positions.clamp_min(0).to(table.device)]

@@ -41,7 +41,9 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     (rows, width), device = scores.shape, scores.device
     blocks = width // BLOCK_SIZE
-    if device.type != "cpu" or scores.numel() < MIN_NUMBERS or blocks < count:
+    # The number of rows may be a symbol in compiled code, where operators have no overhead.
+    is_small = not torch.compiler.is_compiling() and scores.numel() < MIN_NUMBERS
+    if device.type != "cpu" or is_small or blocks < count:
         return _largest(scores, count)
     end = blocks * BLOCK_SIZE
     maxima = scores[:, :end].unflatten(1, (blocks, BLOCK_SIZE)).amax(-1)  # (N, blocks)

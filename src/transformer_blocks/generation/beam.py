@@ -30,14 +30,12 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._checks import check_callable, check_integer, check_number, check_size
-from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
-    check_end_id,
     check_not_nan,
     check_search,
     compact_rows,
-    to_log_probabilities,
+    step_top_k,
 )
 
 
@@ -121,30 +119,26 @@ def beam_search(
     for step in range(max(limits, default=0)):
         if not unfinished:
             break
-        log_probabilities = to_log_probabilities(model.step(tokens), len(tokens))  # (N, V)
-        rows, vocabulary_size = log_probabilities.shape
-        check_end_id(end_id, vocabulary_size)
+        # At most K of the best 2 K candidates are finished, one per beam: at least K are not.
+        rows = [search.scores for search in unfinished]
+        scores = torch.tensor(rows, dtype=torch.float64, device="cpu")  # (sequences, beams)
+        best, indices, vocabulary_size = step_top_k(model, tokens, scores, 2 * beam_size, end_id)
         if beam_size > vocabulary_size:
             raise ValueError(
                 f"beam_size must not exceed the vocabulary size, got beam_size={beam_size} "
                 f"and {vocabulary_size} tokens"
             )
-        scores = [score for search in unfinished for score in search.scores]
-        log_probabilities += log_probabilities.new_tensor(scores)[:, None]
-        candidates = log_probabilities.view(len(unfinished), -1)  # (sequences, beams * V)
-        # At most K of the best 2 K candidates are finished, one per beam: at least K are not.
-        best, indices = top_k(candidates, min(2 * beam_size, candidates.shape[1]))
         parents, next_tokens = indices // vocabulary_size, indices % vocabulary_size
         columns = best.tolist(), parents.tolist(), next_tokens.tolist()
-        check_not_nan([scores[0] for scores in columns[0]], step)  # top_k returns NaN first
+        check_not_nan([row[0] for row in columns[0]], step)  # top_k returns NaN first
         for search, *found in zip(unfinished, *columns, strict=True):
             search.extend(*found, end_id=end_id)
-        beams = rows // len(unfinished)  # 1 in the first step, then K
+        beams = scores.shape[1]  # 1 in the first step, then K
         order = compact_rows([not search.is_over for search in unfinished])
         origins = [i * beams + parent for i in order for parent in unfinished[i].parents]
         unfinished = [unfinished[i] for i in order]
         tokens = start.new_tensor([token for each in unfinished for _, token in each.hypotheses])
-        if unfinished and origins != list(range(rows)):
+        if unfinished and origins != list(range(scores.numel())):
             model.reorder(torch.tensor(origins))
     return [search.results()[:n_best] for search in searches]
 

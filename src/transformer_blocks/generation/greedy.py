@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import generate
+from transformer_blocks.generation.stepping import generate, step_top_k
 
 
 @torch.inference_mode()
@@ -47,7 +46,9 @@ def greedy_search(
         [8, 7, 6, 5, 4, 3] False
     """
 
-    def choose(log_probabilities: Tensor, unfinished: list[int], step: int) -> Tensor:
-        return top_k(log_probabilities, 1)[1][:, 0]  # the argmax, (M,)
+    def choose(tokens: Tensor, unfinished: list[int], step: int) -> tuple[Tensor, Tensor]:
+        scores = torch.zeros(len(tokens), 1, dtype=torch.float64, device="cpu")
+        best, next_tokens, _ = step_top_k(model, tokens, scores, 1, end_id)
+        return next_tokens[:, 0], best[:, 0]
 
     return generate(model, start, choose, end_id=end_id, max_length=max_length)

@@ -15,7 +15,7 @@ from transformer_blocks._checks import (
 from transformer_blocks.cache import DecoderCache, SelfAttentionCache, check_rows
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
-from transformer_blocks.generation.prompts import count_padding
+from transformer_blocks.generation.prompts import count_padding, left_padding_mask
 
 
 class IncrementalDecoder:
@@ -25,6 +25,11 @@ class IncrementalDecoder:
     earlier ones, and computes the logits. The stack is a :class:`~transformer_blocks.Decoder`, or
     the :class:`~transformer_blocks.Encoder` of a decoder-only model, which is run with a causal
     mask.
+
+    A stack that was prepared with compiled steps computes the whole step in one compiled program if
+    ``embed`` and ``output`` belong to the prepared model: each of them is a prepared module or a
+    method of one. A function that is made anew for each batch would have to be compiled anew; with
+    such a one, the stack's part of the step is compiled.
 
     Args:
         stack: The decoder, or the layers of a decoder-only model, in evaluation mode.
@@ -143,7 +148,7 @@ class IncrementalDecoder:
             )
         # Padding is embedded too: as the first token of a prompt, which is certainly a known id.
         known = tokens[int(padding.argmin()), 0]
-        is_padding = _padding_mask(padding, tokens.shape[1]).to(tokens.device)
+        is_padding = left_padding_mask(padding, tokens.shape[1]).to(tokens.device)
         self._hidden(torch.where(is_padding, known, tokens), padding)
         self._padding = padding
 
@@ -152,7 +157,40 @@ class IncrementalDecoder:
 
         The decoding algorithms call it in inference mode; other callers need ``torch.no_grad()``.
         """
+        found = self._compiled_step(tokens, None, 1)
+        if found is not None:
+            return found[0]
         return self.output(self._hidden(tokens[:, None], self._padding)[:, 0])
+
+    def step_top_k(
+        self, tokens: Tensor, scores: Tensor, count: int
+    ) -> tuple[Tensor, Tensor, int] | None:
+        """Run a compiled step; see :meth:`TopKStepModel.step_top_k`. None if it is not compiled.
+
+        A subclass with a method ``step`` of its own, which may change the logits, decides by itself
+        whether they are those of the compiled step.
+        """
+        if type(self).step is not IncrementalDecoder.step:
+            return None
+        found = self._compiled_step(tokens, scores, count)
+        if found is None:
+            return None
+        logits, best, indices = found
+        return best, indices, logits.shape[1]
+
+    def _compiled_step(self, tokens: Tensor, scores: Tensor | None, count: int) -> Any:
+        """Run the stack's compiled step with embedding and output, or return None."""
+        if not hasattr(self.stack, "compiled_step"):
+            return None
+        return self.stack.compiled_step(
+            tokens,
+            scores=scores,
+            count=count,
+            embed=self.embed,
+            output=self.output,
+            padding=self._padding,
+            cache=self.cache,
+        )
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache along the batch dimension by indices ``rows``, of shape (M,)."""
@@ -238,10 +276,5 @@ class IncrementalDecoder:
         if padding is None:
             return self.stack(self.embed(tokens, length), causal=True, cache=self.cache)
         x = self.embed(tokens, length - padding)  # (N, L, d_model)
-        mask = _padding_mask(padding, length + tokens.shape[1])[:, None, None]  # (N, 1, 1, S)
+        mask = left_padding_mask(padding, length + tokens.shape[1])[:, None, None]  # (N, 1, 1, S)
         return self.stack(x, mask=mask.to(x.device), causal=True, cache=self.cache)
-
-
-def _padding_mask(padding: Tensor, length: int) -> Tensor:
-    """Mask the first ``padding[i]`` of the positions of row i; True hides, of shape (N, length)."""
-    return torch.arange(length, device="cpu") < padding[:, None]

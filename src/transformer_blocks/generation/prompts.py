@@ -95,3 +95,8 @@ def count_padding(tokens: Tensor, lengths: Sequence[int] | Tensor) -> Tensor:
                 f"got lengths[{row}]={length}"
             )
     return longest - torch.tensor(lengths, dtype=torch.int64, device="cpu")
+
+
+def left_padding_mask(padding: Tensor, length: int) -> Tensor:
+    """Mask the first ``padding[i]`` of the positions of row i; True hides, of shape (N, length)."""
+    return torch.arange(length, device="cpu") < padding[:, None]

@@ -26,7 +26,7 @@ from transformer_blocks._checks import (
     raise_type_error,
 )
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import check_search, generate
+from transformer_blocks.generation.stepping import check_search, generate, step_log_probabilities
 
 
 @torch.inference_mode()
@@ -95,10 +95,11 @@ def sample(
         raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
     uniform = _draw(generator, limits).to(start.device)  # (longest, N)
 
-    def choose(log_probabilities: Tensor, unfinished: list[int], step: int) -> Tensor:
+    def choose(tokens: Tensor, unfinished: list[int], step: int) -> tuple[Tensor, Tensor]:
+        log_probabilities = step_log_probabilities(model, tokens, end_id)  # (M, V)
         below_best = log_probabilities - log_probabilities.amax(dim=-1, keepdim=True)
         scaled = below_best.double() / temperature
-        probabilities, tokens = scaled.softmax(-1).sort(descending=True)  # (M, V)
+        probabilities, order = scaled.softmax(-1).sort(descending=True)  # (M, V)
         if top_k is not None:
             probabilities[:, top_k:] = 0.0
         if top_p is not None:
@@ -108,8 +109,9 @@ def sample(
         cumulative = probabilities.cumsum(dim=-1)
         drawn = uniform[step][unfinished][:, None] * cumulative[:, -1:]
         # In a row of NaN, searchsorted returns V, beyond the last index; `generate` raises for it.
-        places = torch.searchsorted(cumulative, drawn).clamp(max=tokens.shape[1] - 1)
-        return tokens.gather(1, places)[:, 0]
+        places = torch.searchsorted(cumulative, drawn).clamp(max=order.shape[1] - 1)
+        chosen = order.gather(1, places)  # (M, 1)
+        return chosen[:, 0], log_probabilities.gather(1, chosen)[:, 0]
 
     return generate(model, start, choose, end_id=end_id, max_length=max_length)
 

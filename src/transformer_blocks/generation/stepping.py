@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._checks import check_integer, check_size, check_tensor, raise_type_error
+from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, StepModel
 
 
 def generate(
     model: StepModel,
     start: Tensor,
-    choose: Callable[[Tensor, list[int], int], Tensor],
+    choose: Callable[[Tensor, list[int], int], tuple[Tensor, Tensor]],
     *,
     end_id: int | None,
     max_length: int | Sequence[int],
@@ -23,9 +24,10 @@ def generate(
     Args:
         model: Model that computes the logits of the next token.
         start: First token of each sequence, of shape (N,).
-        choose: Function that chooses the next tokens, of shape (M,). It receives the
-            log-probabilities of the M unfinished sequences, of shape (M, V), the indices of these
-            sequences, and the number of the step, from 0.
+        choose: Function that runs a step of the model and chooses the next tokens. It receives the
+            newest tokens of the M unfinished sequences, of shape (M,), the indices of these
+            sequences, and the number of the step, from 0. It returns the next tokens and their
+            log-probabilities, both of shape (M,).
         end_id: Id of the end token; None if there is none.
         max_length: Maximum number of tokens to generate, including the end token; or a list with
             one such number for each sequence.
@@ -42,10 +44,8 @@ def generate(
     for step in range(max(limits, default=0)):
         if not unfinished:
             break
-        log_probabilities = to_log_probabilities(model.step(tokens), len(unfinished))  # (M, V)
-        check_end_id(end_id, log_probabilities.shape[1])
-        tokens = choose(log_probabilities, unfinished, step)
-        chosen = log_probabilities.gather(1, tokens[:, None])[:, 0].tolist()
+        tokens, log_probabilities = choose(tokens, unfinished, step)
+        chosen = log_probabilities.tolist()
         check_not_nan(chosen, step)
         for sequence, token, score in zip(unfinished, tokens.tolist(), chosen, strict=True):
             scores[sequence] += score
@@ -60,6 +60,56 @@ def generate(
             if unfinished:
                 model.reorder(torch.tensor(rows))
     return [Generation(*result) for result in zip(sequences, scores, finished, strict=True)]
+
+
+def step_log_probabilities(model: StepModel, tokens: Tensor, end_id: int | None) -> Tensor:
+    """Run a step, and return the log-probabilities of the next tokens, of shape (N, V).
+
+    Raises:
+        TypeError: If the model returned no tensor.
+        ValueError: If the logits have another shape, or the end token is not in the vocabulary.
+    """
+    logits, rows = model.step(tokens), len(tokens)
+    check_tensor("logits", logits)
+    if logits.dim() != 2 or len(logits) != rows:
+        raise ValueError(f"logits must have shape (N, V) = ({rows}, V), got {tuple(logits.shape)}")
+    _check_end_id(end_id, logits.shape[1])
+    return to_log_probabilities(logits)
+
+
+def step_top_k(
+    model: StepModel, tokens: Tensor, scores: Tensor, count: int, end_id: int | None
+) -> tuple[Tensor, Tensor, int]:
+    """Run a step, and return the most probable extensions of the hypotheses of each sequence.
+
+    The arguments and the result are those of :meth:`TopKStepModel.step_top_k`, which is called if
+    the model has it. The errors are those of :func:`step_log_probabilities`.
+    """
+    found: tuple[Tensor, Tensor, int] | None = None
+    if hasattr(model, "step_top_k"):
+        found = model.step_top_k(tokens, scores, count)
+    if found is None:
+        log_probabilities = step_log_probabilities(model, tokens, end_id)
+        found = *best_extensions(log_probabilities, scores, count), log_probabilities.shape[1]
+    _check_end_id(end_id, found[2])
+    return found
+
+
+def best_extensions(log_probabilities: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Select the most probable extensions of the hypotheses of each sequence.
+
+    Args:
+        log_probabilities: Log-probabilities of the next tokens, of shape (B K, V).
+        scores: Score of each hypothesis, of shape (B, K).
+        count: Number of extensions to return; all K V if there are fewer.
+
+    Returns:
+        The scores of the best extensions, best first, and their indices among the K V extensions of
+        their sequence, both of shape (B, count).
+    """
+    summed = log_probabilities + scores.to(log_probabilities).reshape(-1, 1)  # (B K, V)
+    candidates = summed.view(scores.shape[0], -1)  # (B, K V)
+    return top_k(candidates, min(count, candidates.shape[1]))
 
 
 def check_search(
@@ -99,7 +149,7 @@ def check_search(
     return list(lengths)
 
 
-def check_end_id(end_id: int | None, vocabulary_size: int) -> None:
+def _check_end_id(end_id: int | None, vocabulary_size: int) -> None:
     """Raise unless the end token is in the model's vocabulary.
 
     Raises:
@@ -121,19 +171,12 @@ def check_not_nan(scores: Sequence[float], step: int) -> None:
         raise ValueError(f"logits must be finite, got NaN or infinity at step {step + 1}")
 
 
-def to_log_probabilities(logits: Tensor, rows: int) -> Tensor:
-    """Compute the log-softmax of logits of shape (N, V), in float32 or a wider dtype.
+def to_log_probabilities(logits: Tensor) -> Tensor:
+    """Compute the log-softmax of logits, of shape (N, V), in float32 or a wider dtype.
 
     A row that holds NaN or positive infinity becomes NaN; a logit of negative infinity is a
     probability of 0.
-
-    Raises:
-        TypeError: If the model returned no tensor.
-        ValueError: If the logits have another shape.
     """
-    check_tensor("logits", logits)
-    if logits.dim() != 2 or len(logits) != rows:
-        raise ValueError(f"logits must have shape (N, V) = ({rows}, V), got {tuple(logits.shape)}")
     return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 

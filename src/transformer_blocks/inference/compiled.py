@@ -6,7 +6,8 @@ program for it exists. Every other call falls back to eager execution, through t
 """
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -19,33 +20,72 @@ from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.inference.export import (
     FEW_ROWS,
-    CompiledProgram,
+    OuterLayers,
     StepSignature,
     compile_ahead_of_time,
     export_step,
+    maximum_length,
 )
 from transformer_blocks.inference.module import InferenceModule
 
 log = logging.getLogger(__name__)
 
 
-class CompiledEncoder(InferenceModule, Encoder):
-    """An encoder whose decoding steps of one position are compiled.
+class CompiledStack(InferenceModule):
+    """Base class of stacks whose decoding steps of one position are compiled.
 
-    The output is that of the given encoder, up to rounding. The prefill of a prompt, the first step
+    The output is that of the given stack, up to rounding. The prefill of a prompt, the first step
     of each signature, and every call that is not a decoding step are executed eagerly. Compiled
     steps call no hooks; within :func:`~transformer_blocks.record_attention` all steps are executed
     eagerly, so that their attention weights are recorded.
 
     Args:
-        encoder: Stack to replace, whose parts have been prepared.
+        stack: Stack to replace, whose parts have been prepared.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, stack: Encoder | Decoder) -> None:
         nn.Module.__init__(self)
-        self.layers, self.norm = encoder.layers, encoder.norm
-        self._eager_forward = encoder.forward
-        self._steps = CompiledSteps(encoder)
+        self.layers, self.norm = stack.layers, stack.norm
+        self._eager_forward = stack.forward
+        self._steps = CompiledSteps(stack)
+
+    def compiled_step(
+        self,
+        tokens: Tensor,
+        *,
+        scores: Tensor | None,
+        count: int,
+        embed: Callable[[Tensor, Any], Tensor],
+        output: Callable[[Tensor], Tensor],
+        padding: Tensor | None,
+        cache: SelfAttentionCache | DecoderCache,
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Run a compiled step from the newest tokens to the best extensions.
+
+        Args:
+            tokens: Token ids, of shape (N,).
+            scores: Score of each hypothesis, of shape (B, K); None if the logits alone are needed.
+            count: Number of extensions to select for each sequence.
+            embed: The argument of :class:`~transformer_blocks.generation.IncrementalDecoder`.
+            output: The argument of :class:`~transformer_blocks.generation.IncrementalDecoder`.
+            padding: Number of padding tokens of each row, of shape (N,); None if there are none.
+            cache: The cache of the stack.
+
+        Returns:
+            The logits of the next tokens, of shape (N, V), and the scores and indices of the best
+            extensions, both of shape (B, count); or None if the step must be executed eagerly.
+        """
+        outer = OuterLayers(embed, output)
+        if not all(map(_is_prepared, outer)) or any(self._steps.hooks(self, outer)):
+            return None
+        found = self._steps.try_step(
+            tokens, mask=padding, causal=True, scores=scores, outer=outer, count=count, cache=cache
+        )
+        return cast(tuple[Tensor, Tensor, Tensor] | None, found)
+
+
+class CompiledEncoder(CompiledStack, Encoder):
+    """An encoder whose decoding steps are compiled; see :class:`CompiledStack`."""
 
     @undo_on_error
     def forward(  # noqa: D102
@@ -56,26 +96,15 @@ class CompiledEncoder(InferenceModule, Encoder):
         causal: bool = False,
         cache: SelfAttentionCache | None = None,
     ) -> Tensor:
-        output = None
         if isinstance(cache, SelfAttentionCache):
-            output = self._steps.try_step(x, cache.layers, mask=mask, causal=causal)
-        if output is not None:
-            return output
+            output = self._steps.try_step(x, mask=mask, causal=causal, cache=cache)
+            if output is not None:
+                return output[0]
         return self._eager_forward(x, mask=mask, causal=causal, cache=cache)
 
 
-class CompiledDecoder(InferenceModule, Decoder):
-    """A decoder whose decoding steps of one position are compiled; see :class:`CompiledEncoder`.
-
-    Args:
-        decoder: Stack to replace, whose parts have been prepared.
-    """
-
-    def __init__(self, decoder: Decoder) -> None:
-        nn.Module.__init__(self)
-        self.layers, self.norm = decoder.layers, decoder.norm
-        self._eager_forward = decoder.forward
-        self._steps = CompiledSteps(decoder)
+class CompiledDecoder(CompiledStack, Decoder):
+    """A decoder whose decoding steps are compiled; see :class:`CompiledStack`."""
 
     @undo_on_error
     def forward(  # noqa: D102
@@ -88,13 +117,10 @@ class CompiledDecoder(InferenceModule, Decoder):
         causal: bool = True,
         cache: DecoderCache | None = None,
     ) -> Tensor:
-        output = None
-        if isinstance(cache, DecoderCache) and memory is mask is memory_mask is None:
-            output = self._steps.try_step(
-                x, cache.layers, cache.memory, mask=cache.memory_mask, causal=causal
-            )
-        if output is not None:
-            return output
+        if isinstance(cache, DecoderCache) and memory is memory_mask is None:
+            output = self._steps.try_step(x, mask=mask, causal=causal, cache=cache)
+            if output is not None:
+                return output[0]
         return self._eager_forward(
             x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
         )
@@ -177,17 +203,30 @@ class CompiledSteps:
         self.stack = stack
         layers: Sequence[Any] = list(stack.layers)
         self.d_model = layers[0].self_attention.query_projection.in_features if layers else 0
-        self._programs: dict[StepSignature, CompiledProgram | None] = {}
+        self._programs: dict[StepSignature, _Program | None] = {}
+        self._hooks: dict[OuterLayers, list[dict[int, Any]]] = {}
 
+    def hooks(self, stack: nn.Module, outer: OuterLayers) -> list[dict[int, Any]]:
+        """Return the dictionaries of the hooks that a compiled step would not call."""
+        if outer not in self._hooks:
+            owners = [getattr(function, "__self__", function) for function in outer]
+            parts = [stack, *(part for owner in owners for part in _modules_outside_stacks(owner))]
+            names = "_forward_hooks", "_forward_pre_hooks"
+            self._hooks[outer] = [getattr(part, name) for part in parts for name in names]
+        return self._hooks[outer]
+
+    @undo_on_error
     def try_step(
         self,
         x: Tensor,
-        caches: Sequence[KeyValueCache],
-        memory_caches: Sequence[KeyValueCache] = (),
         *,
         mask: Tensor | None,
         causal: bool,
-    ) -> Tensor | None:
+        cache: SelfAttentionCache | DecoderCache,
+        outer: OuterLayers | None = None,
+        scores: Tensor | None = None,
+        count: int = 0,
+    ) -> list[Tensor] | None:
         """Run a compiled decoding step, if its signature has occurred before.
 
         The first step of a signature must be executed eagerly, which raises an error if its
@@ -195,37 +234,54 @@ class CompiledSteps:
         level INFO.
 
         Args:
-            x: Embedded new tokens, of shape (N, 1, d_model).
-            caches: Self-attention cache of each layer; the new keys and values are appended.
-            memory_caches: Keys and values of the memory for each decoder layer; empty for an
-                encoder.
-            mask: For an encoder, the mask of the padding, of shape (N, 1, 1, length + 1); for a
-                decoder, that of the memory, of shape (B, 1, 1, S).
+            x: Embedded new tokens, of shape (N, 1, d_model); with outer layers, their ids, (N,).
+            mask: For an encoder, the mask of the padding, of shape (N, 1, 1, length + 1), or with
+                outer layers the number of padding tokens of each row, of shape (N,).
             causal: The stack's argument ``causal``.
+            cache: The cache of the stack, to which the new keys and values are appended.
+            outer: Embedding and output layer; None for a step of the stack alone.
+            scores: Score of each hypothesis, of shape (B, K); zeros if not given.
+            count: Number of extensions to select for each sequence.
 
         Returns:
-            The output of the stack, of shape (N, 1, d_model), or None if the step must be executed
-            eagerly.
+            The outputs of the program (:class:`~transformer_blocks.inference.export._Step`), or
+            None if the step must be executed eagerly.
         """
-        signature = None
-        if not eager_execution.holders:
-            signature = self._signature(x, caches, memory_caches, mask, causal)
+        if eager_execution.holders:
+            return None
+        caches, memory_caches = cache.layers, getattr(cache, "memory", ())
+        if isinstance(cache, DecoderCache):
+            if mask is not None:  # of the target
+                return None
+            mask = cache.memory_mask
+        batch_size = (
+            memory_caches[0].rows if memory_caches else len(x) if scores is None else len(scores)
+        )
+        signature = self._signature(
+            x, caches, memory_caches, mask, causal, batch_size, outer, count
+        )
         if signature is None or signature not in self._programs:
             if signature is not None:
                 self._programs[signature] = None
             return None
+        if scores is None:
+            scores = torch.zeros(batch_size, signature.beam_size, dtype=torch.float64)
+        elif scores.shape != (batch_size, signature.beam_size) or scores.dtype != torch.float64:
+            return None
         program = self._programs[signature]
         if program is None:
             log.info("compiling the decoding steps for %s, once: about half a minute", signature)
-            program = self._programs[signature] = compile_ahead_of_time(
-                export_step(self.stack, signature), autotune=not signature.is_prepacked
-            )
-        tensors = [x.contiguous(), x.new_empty(caches[0].length + 1)]
-        tensors += [cache.reserve(1) for cache in caches]
-        tensors += [cast(Tensor, cache.buffer) for cache in memory_caches]
+            program = self._programs[signature] = _Program(self.stack, signature)
+        length = caches[0].length
+        if not program.accepts(x, length):
+            return None
+        tensors = [x.contiguous(), torch.empty(length + 1)]
+        tensors += [each.reserve(1) for each in caches]
+        tensors += [cast(Tensor, each.buffer) for each in memory_caches]
         if mask is not None:
             tensors.append(mask.contiguous())
-        return program(tensors)[0]
+        tensors.append(scores.contiguous())
+        return program.run(tensors)
 
     def _signature(
         self,
@@ -234,28 +290,28 @@ class CompiledSteps:
         memory_caches: Sequence[KeyValueCache],
         mask: Tensor | None,
         causal: bool,
+        batch_size: int,
+        outer: OuterLayers | None,
+        count: int,
     ) -> StepSignature | None:
         """Return the signature of a step, or None if it must be executed eagerly.
 
-        Nothing is checked after this method. If it accepted a wrong size, the compiled program
-        would read or write beyond the end of a buffer.
+        Nothing but token ids and the length is checked after this method. If it accepted a wrong
+        size, the compiled program would read or write beyond the end of a buffer.
         """
         if (
             not isinstance(x, Tensor)
-            or x.dim() != 3
-            or x.shape[1:] != (1, self.d_model)
+            or (x.dim() != 1 if outer else x.dim() != 3 or x.shape[1:] != (1, self.d_model))
             or x.device.type != "cpu"
             or not len(caches) == len(self.stack.layers) > 0
+            or caches[0].buffer is None
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled("cpu")
             or torch.compiler.is_compiling()
         ):
             return None
-        rows, length = x.shape[0], caches[0].length
-        batch_size, source_length, masked_length = rows, 2, length + 1
-        if memory_caches:
-            batch_size, source_length = memory_caches[0].rows, memory_caches[0].length
-            masked_length = source_length
+        rows, length, dtype = x.shape[0], caches[0].length, caches[0].buffer.dtype
+        source_length = memory_caches[0].length if memory_caches else 2
         # The compiler treats dimensions of size 0 and 1 as constants.
         if (
             rows == 0
@@ -263,15 +319,20 @@ class CompiledSteps:
             or source_length < 2
             or batch_size == 0
             or rows % batch_size != 0
+            or x.dtype != (torch.int64 if outer else dtype)
         ):
             return None
-        if mask is not None and (
-            not isinstance(mask, Tensor)
-            or mask.shape != (batch_size, 1, 1, masked_length)
-            or mask.dtype != torch.bool
-            or mask.device != x.device
-        ):
-            return None
+        if mask is not None:
+            shape = (batch_size, 1, 1, source_length)
+            if not memory_caches:
+                shape = (rows,) if outer else (rows, 1, 1, length + 1)
+            if (
+                not isinstance(mask, Tensor)
+                or mask.shape != shape
+                or mask.dtype != (torch.int64 if outer and not memory_caches else torch.bool)
+                or mask.device != x.device
+            ):
+                return None
         head_sizes = []
         for group, expected_rows, expected_length in (
             (caches, rows, length),
@@ -283,7 +344,7 @@ class CompiledSteps:
                     buffer is None
                     or cache.length != expected_length
                     or buffer.shape[0] != expected_rows
-                    or buffer.dtype != x.dtype
+                    or buffer.dtype != dtype
                     or not buffer.is_contiguous()
                     or (group is memory_caches and buffer.shape[3] != source_length)
                 ):
@@ -295,7 +356,63 @@ class CompiledSteps:
             is_prepacked=rows > FEW_ROWS,
             is_masked=mask is not None,
             causal=causal,
-            dtype=x.dtype,
-            d_model=x.shape[2],
+            dtype=dtype,
+            d_model=self.d_model,
             head_sizes=tuple(head_sizes),
+            outer=outer,
+            count=count,
         )
+
+
+class _Program:
+    """The compiled program of a step signature, and the token ids and lengths that it accepts.
+
+    If the outer layers cannot be traced, the program accepts nothing: every step of this signature
+    is executed eagerly, in which the stack's part is compiled.
+    """
+
+    def __init__(self, stack: Encoder | Decoder, signature: StepSignature) -> None:
+        self.vocabulary_size, self.maximum_length = math.inf, math.inf
+        self.has_tokens = signature.outer is not None
+        try:
+            program = export_step(stack, signature)
+            if signature.outer is not None:
+                self.maximum_length = maximum_length(program)
+                self.vocabulary_size = _vocabulary_size(signature)
+        except Exception as error:
+            if signature.outer is None:
+                raise
+            log.info("only the stack is compiled: the layers around it cannot be traced: %s", error)
+            self.maximum_length = 0
+            return
+        self.run = compile_ahead_of_time(program, autotune=not signature.is_prepacked)
+
+    def accepts(self, x: Tensor, length: int) -> bool:
+        """Return whether the program may be called; it does not check token ids and positions."""
+        if length >= self.maximum_length:
+            return False
+        if not self.has_tokens:
+            return True
+        low, high = x.aminmax()
+        return int(low) >= 0 and int(high) < self.vocabulary_size
+
+
+def _vocabulary_size(signature: StepSignature) -> int:
+    """Return the number of logits, which are for ids that the embedding must know too."""
+    embed, output = cast(OuterLayers, signature.outer)
+    size = output(torch.zeros(1, signature.d_model, dtype=signature.dtype)).shape[1]
+    embed(torch.tensor([[size - 1]]), 0)  # raises an error if it does not
+    return size
+
+
+def _is_prepared(function: object) -> bool:
+    """Return whether a function is a prepared module or a method of one, with constant weights."""
+    return isinstance(getattr(function, "__self__", function), InferenceModule)
+
+
+def _modules_outside_stacks(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield a module and its parts, except encoders and decoders."""
+    yield module
+    for part in module.children():
+        if not isinstance(part, Encoder | Decoder):
+            yield from _modules_outside_stacks(part)

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from torch.export import Dim, ExportedProgram
 from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
+from transformer_blocks.generation.prompts import left_padding_mask
+from transformer_blocks.generation.stepping import best_extensions, to_log_probabilities
 from transformer_blocks.inference.linear import prepacking_when_compiled
 
 FEW_ROWS = 8
@@ -20,6 +23,18 @@ FEW_ROWS = 8
 
 CompiledProgram = Callable[[list[Tensor]], list[Tensor]]
 """A compiled step: takes the inputs of the exported program in one list and returns its outputs."""
+
+
+class OuterLayers(NamedTuple):
+    """The layers around a stack, which are arguments of ``IncrementalDecoder``.
+
+    Attributes:
+        embed: Function from tokens and the position of the first of them to the stack's inputs.
+        output: Function from the stack's outputs to logits.
+    """
+
+    embed: Callable[[Tensor, Any], Tensor]
+    output: Callable[[Tensor], Tensor]
 
 
 class StepSignature(NamedTuple):
@@ -40,6 +55,8 @@ class StepSignature(NamedTuple):
         d_model: Size of the input vectors.
         head_sizes: Number of heads and size of each head, for the self-attention of every layer,
             then for the cross-attention of every layer.
+        outer: The layers around the stack; None for a step of the stack alone.
+        count: Number of extensions that a step with outer layers selects for each sequence.
     """
 
     is_batch: bool
@@ -50,6 +67,8 @@ class StepSignature(NamedTuple):
     dtype: torch.dtype
     d_model: int
     head_sizes: tuple[tuple[int, int], ...]
+    outer: OuterLayers | None = None
+    count: int = 0
 
     def __str__(self) -> str:
         """Describe the number of rows of the step, for the log."""
@@ -59,15 +78,15 @@ class StepSignature(NamedTuple):
 
 
 def export_step(stack: Encoder | Decoder, signature: StepSignature) -> ExportedProgram:
-    """Trace a decoding step of a stack, with dynamic batch size and lengths.
+    """Trace a decoding step, with dynamic batch size and lengths.
 
     Args:
         stack: Encoder or decoder whose parts have been prepared.
         signature: What is constant in the step.
 
     Returns:
-        The program, whose inputs are those of :class:`_Step`. It writes the new keys and values
-        into the buffers of the self-attention caches.
+        The program, whose inputs and outputs are those of :class:`_Step`. It writes the new keys
+        and values into the buffers of the self-attention caches.
     """
     # Example sizes of dynamic dimensions must differ: torch.export would unify equal ones.
     depth, length, source_length, large_batch = len(stack.layers), 13, 11, 61
@@ -80,36 +99,44 @@ def export_step(stack: Encoder | Decoder, signature: StepSignature) -> ExportedP
         dynamic_batch = {0: dimension}
         dynamic_rows = {0: beam_size * dimension if beam_size > 1 else dimension}
     rows = batch_size * beam_size
+    zeros = partial(torch.zeros, dtype=signature.dtype, device="cpu")
     buffers = [
-        torch.zeros(rows, 2, num_heads, capacity, d_k, dtype=signature.dtype, device="cpu")
+        zeros(rows, 2, num_heads, capacity, d_k)
         for (num_heads, d_k), capacity in zip(
             signature.head_sizes[:depth], capacities, strict=False
         )
     ]
     memory_buffers = [
-        torch.zeros(
-            batch_size, 2, num_heads, source_length, d_k, dtype=signature.dtype, device="cpu"
-        )
+        zeros(batch_size, 2, num_heads, source_length, d_k)
         for num_heads, d_k in signature.head_sizes[depth:]
     ]
-    x = torch.zeros(rows, 1, signature.d_model, dtype=signature.dtype, device="cpu")
-    inputs: list[Any] = [x, torch.empty(length, device="cpu"), buffers, memory_buffers]
-    dynamic_shapes: list[Any] = [
-        dynamic_rows,
-        {0: Dim.DYNAMIC},
-        [dynamic_rows | {3: Dim.DYNAMIC} for _ in buffers],
-        [dynamic_batch | {3: Dim.DYNAMIC} for _ in memory_buffers],
-    ]
-    if signature.is_masked:
+    x = zeros(rows, 1, signature.d_model) if signature.outer is None else zeros(rows).long()
+    masks, dynamic_masks = [], []
+    if signature.is_masked and not memory_buffers and signature.outer is not None:
+        masks, dynamic_masks = [zeros(rows).long()], [dynamic_rows]
+    elif signature.is_masked:
         shape = batch_size, 1, 1, source_length if memory_buffers else length
-        inputs.append(torch.zeros(shape, dtype=torch.bool, device="cpu"))
-        dynamic_shapes.append(dynamic_batch | {3: Dim.DYNAMIC})
+        shape = shape if memory_buffers else (rows, *shape[1:])
+        masks = [zeros(shape).bool()]
+        dynamic_masks = [(dynamic_batch if memory_buffers else dynamic_rows) | {3: Dim.DYNAMIC}]
+    inputs: dict[str, tuple[Any, Any]] = {
+        "x": (x, dynamic_rows),
+        "length_tensor": (zeros(length), {0: Dim.DYNAMIC}),
+        "buffers": (buffers, [dynamic_rows | {3: Dim.DYNAMIC} for _ in buffers]),
+        "memory_buffers": (
+            memory_buffers,
+            [dynamic_batch | {3: Dim.DYNAMIC} for _ in memory_buffers],
+        ),
+        "masks": (masks, dynamic_masks),
+        "scores": (zeros(batch_size, beam_size).double(), dynamic_batch),
+    }
+    examples, dynamic_shapes = zip(*inputs.values(), strict=True)
     prepacking = prepacking_when_compiled() if signature.is_prepacked else nullcontext()
     with _compiler_settings(), prepacking:
         return torch.export.export(
-            _Step(stack, beam_size=beam_size, causal=signature.causal),
-            tuple(inputs),
-            dynamic_shapes=tuple(dynamic_shapes),
+            _Step(stack, signature),
+            examples,
+            dynamic_shapes=dynamic_shapes,
             prefer_deferred_runtime_asserts_over_guards=True,
         )
 
@@ -117,9 +144,10 @@ def export_step(stack: Encoder | Decoder, signature: StepSignature) -> ExportedP
 class _Step(nn.Module):
     """A decoding step as a function of tensors alone, which ``torch.export`` can trace."""
 
-    def __init__(self, stack: Encoder | Decoder, *, beam_size: int, causal: bool) -> None:
+    def __init__(self, stack: Encoder | Decoder, signature: StepSignature) -> None:
         super().__init__()
-        self.stack, self.beam_size, self.causal = stack, beam_size, causal
+        self.stack, self.beam_size, self.causal = stack, signature.beam_size, signature.causal
+        self.outer, self.count = signature.outer, signature.count
 
     def forward(
         self,
@@ -127,27 +155,55 @@ class _Step(nn.Module):
         length_tensor: Tensor,
         buffers: list[Tensor],
         memory_buffers: list[Tensor],
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """Compute the output of the stack for one new position per row.
+        masks: list[Tensor],
+        scores: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Compute one new position per row.
 
         Args:
-            x: Embedded new tokens, of shape (N, 1, d_model).
+            x: The newest tokens, of shape (N,). Without outer layers, their embeddings, of shape
+                (N, 1, d_model).
             length_tensor: Any tensor of shape (length + 1,), where length is the number of earlier
                 positions: a program obtains dynamic sizes from the shapes of tensors.
             buffers: Buffer of each layer's self-attention cache, of shape (N, 2, H, capacity, d_k);
                 the new keys and values are written into it.
             memory_buffers: Keys and values of the memory for each decoder layer, of shape
                 (B, 2, H, S, d_k); empty for an encoder.
-            mask: Mask of the memory, of shape (B, 1, 1, S); for an encoder, mask of the padding, of
-                shape (N, 1, 1, length + 1).
+            masks: Empty, or one tensor: for a decoder the mask of the memory, of shape
+                (B, 1, 1, S); for an encoder the number of padding tokens of each row, of shape
+                (N,), or without outer layers their mask, of shape (N, 1, 1, length + 1).
+            scores: Score of each hypothesis, of shape (B, K).
 
         Returns:
-            The output of the stack, of shape (N, 1, d_model).
+            The logits of the next tokens, of shape (N, V), and the scores and indices of the best
+            extensions, both of shape (B, count), as :func:`best_extensions` returns them. Without
+            outer layers, the output of the stack alone, of shape (N, 1, d_model).
         """
-        layers: list[KeyValueCache] = [
-            _UncheckedCache(buffer, length_tensor.shape[0] - 1) for buffer in buffers
-        ]
+        length = length_tensor.shape[0] - 1
+        mask = masks[0] if masks else None
+        if self.outer is not None:
+            position: Any = length
+            x = x[:, None]
+            if mask is not None and not memory_buffers:
+                self.outer.embed(x, length)  # so that the program has the limit of the positions
+                position = length - mask
+                mask = left_padding_mask(mask, length + 1)[:, None, None]
+            x = self.outer.embed(x, position)
+        hidden = self._run_stack(x, length, buffers, memory_buffers, mask)
+        if self.outer is None:
+            return (hidden,)
+        logits = self.outer.output(hidden[:, 0])
+        return logits, *best_extensions(to_log_probabilities(logits), scores, self.count)
+
+    def _run_stack(
+        self,
+        x: Tensor,
+        length: int,
+        buffers: list[Tensor],
+        memory_buffers: list[Tensor],
+        mask: Tensor | None,
+    ) -> Tensor:
+        layers: list[KeyValueCache] = [_UncheckedCache(buffer, length) for buffer in buffers]
         if not memory_buffers:
             own = SelfAttentionCache(len(buffers))
             own.layers = layers
@@ -158,6 +214,21 @@ class _Step(nn.Module):
         cache.layers, cache.memory_mask = layers, mask
         cache._rows_per_memory = self.beam_size
         return self.stack(x, causal=self.causal, cache=cache)
+
+
+def maximum_length(program: ExportedProgram) -> float:
+    """Return the largest number of positions, the new one included, that a step can have.
+
+    It is where the positional encodings end. The compiled program does not check it.
+    """
+    placeholder = [
+        node
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name == "length_tensor"
+    ]
+    size = placeholder[0].meta["val"].shape[0]
+    limits = program.range_constraints[size.node.expr]
+    return float(limits.upper)
 
 
 class _UncheckedCache(KeyValueCache):
