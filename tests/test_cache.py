@@ -443,7 +443,7 @@ def run_eagerly(stack: Any, *, autotune: bool) -> Callable[[list[Tensor]], list[
     """Compute a step from its buffers by the modules, in place of compiled code."""
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
-        x, length, *buffers = tensors
+        x, length, *buffers, _ = tensors  # the last are scores
         depth = len(stack.layers)
         caches = [_UncheckedCache(buffer, len(length) - 1) for buffer in buffers[:depth]]
         memory = [_UncheckedCache(buffer, buffer.shape[3]) for buffer in buffers[depth:]]

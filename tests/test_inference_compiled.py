@@ -681,11 +681,11 @@ def test_logits_that_are_not_numbers_are_refused_in_compiled_steps(
     search: Callable[..., Any], programs: list[ExportedProgram]
 ) -> None:
     model = SmallTranslator().eval()
-    with torch.no_grad():
-        model.positions.table[4] = math.nan
+    model.positions.table[4] = math.nan
     source, start = torch.tensor([[5, 6, 7]] * 3), torch.tensor([1, 2, 0])
-    with pytest.raises(ValueError, match="got NaN or infinity at step 5"):
-        search(prepare(model, compiled=True).begin(source), start, end_id=None, max_length=9)
+    prepared: Any = prepare(model, compiled=True)
+    with torch.no_grad(), pytest.raises(ValueError, match="got NaN or infinity at step 5"):
+        search(prepared.begin(source), start, end_id=None, max_length=9)
     assert all(ids_of(programs))
 
 

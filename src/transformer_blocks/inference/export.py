@@ -89,7 +89,7 @@ def export_step(stack: Encoder | Decoder, signature: StepSignature) -> ExportedP
         and values into the buffers of the self-attention caches.
     """
     # Example sizes of dynamic dimensions must differ: torch.export would unify equal ones.
-    depth, length, source_length, large_batch = len(stack.layers), 13, 11, 61
+    depth, length, source_length, large_batch = len(stack.layers), 5, 11, 61
     capacities = [size for size in range(101, 103 + 2 * depth) if size % large_batch]
     batch_size, dynamic_batch, dynamic_rows = 1, {}, {}
     beam_size = signature.beam_size
