@@ -16,6 +16,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -42,11 +43,15 @@ class Case(Protocol):
 
 
 class Result(NamedTuple):
-    """Seconds that one implementation took for one case, in each round."""
+    """Seconds that one implementation took for one case, in each round.
+
+    If several numbers of threads were tried, it is the fastest of them.
+    """
 
     implementation: str
     case: Case
     seconds: list[float]
+    threads: int | None = None
 
     @property
     def median(self) -> float:
@@ -119,7 +124,11 @@ def _work(connection: Connection, make: Callable[[], SetUp]) -> None:
 
 
 def compare(
-    implementations: Mapping[str, Callable[[], SetUp]], cases: Sequence[Case], *, rounds: int
+    implementations: Mapping[str, Callable[..., SetUp]],
+    cases: Sequence[Case],
+    *,
+    rounds: int,
+    threads: Sequence[int] = (),
 ) -> list[Result]:
     """Time all cases with all implementations, interleaved, and print a table row for each case.
 
@@ -128,24 +137,30 @@ def compare(
             is called in the implementation's own process.
         cases: What to time.
         rounds: Number of times that each implementation runs each case.
+        threads: Numbers of threads to try. Each has a process of its own, in which the function is
+            called with the argument ``threads``; the table shows which of them was the fastest. If
+            not given, the function chooses.
 
     Returns:
         A result for each implementation and case that it supports.
     """
     width = max(len(str(case)) for case in cases)
-    columns = [max(len(name), 14) for name in implementations]
+    columns = [max(len(name), 24 if threads else 14) for name in implementations]
     names = "  ".join(name.rjust(n) for name, n in zip(implementations, columns, strict=True))
     print(f"{'milliseconds (speed)':{width}}  {names}")
     results: list[Result] = []
-    workers: dict[str, Worker] = {}
+    workers: dict[tuple[str, int | None], Worker] = {}
     try:
         for name, make in implementations.items():
-            workers[name] = Worker(make)
+            for number in threads or (None,):
+                options = {} if number is None else {"threads": number}
+                workers[name, number] = Worker(partial(make, **options))
         for case in cases:
-            row = [Result(name, case, []) for name in workers]
+            tried = [Result(name, case, [], number) for name, number in workers]
             for _ in range(rounds):
-                for result, worker in zip(row, workers.values(), strict=True):
+                for result, worker in zip(tried, workers.values(), strict=True):
                     result.seconds.append(worker.time(case))
+            row = [_fastest(tried, name) for name in implementations]
             texts = [_format(each, row[0]).rjust(n) for each, n in zip(row, columns, strict=True)]
             print(f"{case!s:{width}}  {'  '.join(texts)}", flush=True)
             results += [result for result in row if result.median > 0]
@@ -155,11 +170,20 @@ def compare(
     return results
 
 
+def _fastest(results: Sequence[Result], implementation: str) -> Result:
+    """Return the result of an implementation with its best number of threads."""
+    own = [each for each in results if each.implementation == implementation]
+    return min(own, key=lambda each: each.median)
+
+
 def _format(result: Result, first: Result) -> str:
-    """Format the median in milliseconds, with the speed relative to the first implementation."""
+    """Format the median in milliseconds, the relative speed, and the number of threads if known."""
     if math.isnan(result.median):  # not supported
         return "-"
-    return f"{1e3 * result.median:.1f} ({first.median / result.median:.2f})"
+    text = f"{1e3 * result.median:.1f} ({first.median / result.median:.2f})"
+    if result.threads is None:
+        return text
+    return f"{text}, {result.threads} thread{'s' if result.threads > 1 else ''}"
 
 
 def run_in_process(function: Callable[..., object], *arguments: object) -> None:
@@ -182,7 +206,12 @@ def write_json(
         except PackageNotFoundError:
             continue
     rows = [
-        {"implementation": r.implementation, **r.case._asdict(), "seconds": r.seconds}
+        {
+            "implementation": r.implementation,
+            **r.case._asdict(),
+            "threads": r.threads,
+            "seconds": r.seconds,
+        }
         for r in results
     ]
     content = {

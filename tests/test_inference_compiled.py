@@ -707,6 +707,50 @@ def test_logits_that_a_subclass_changes_are_those_that_a_search_sees(
     assert all(ids_of(programs))
 
 
+@pytest.mark.parametrize("build", [build_decoder, build_encoder])
+@torch.inference_mode()
+def test_whole_steps_that_are_compiled_beforehand_are_not_compiled_in_a_search(
+    build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compilations: list[StepSignature] = []
+
+    def note(signature: StepSignature, *, autotune: bool) -> Callable[..., list[Tensor]]:
+        compilations.append(signature)
+
+        def run(tensors: list[Tensor]) -> list[Tensor]:
+            best = torch.zeros(len(tensors[-1]), signature.count)
+            return [torch.zeros(len(tensors[0]), 30), best, best.long()]
+
+        return run
+
+    monkeypatch.setattr(compiled, "export_step", lambda _, signature: signature)
+    monkeypatch.setattr(compiled, "maximum_length", lambda _: 12)
+    monkeypatch.setattr(compiled, "compile_ahead_of_time", note)
+    model = SmallTranslator().eval()
+    model.decoder = build(**SIZES).eval()
+    prepared: Any = prepare(model, compiled=True)
+    layers = {"embed": prepared.embed, "output": prepared.output}
+    for beam_size in (1, 3):
+        compile_steps(prepared.decoder, batch_size=4, beam_size=beam_size, **layers)
+    kinds = {(each.is_prepacked, each.is_masked, each.count) for each in compilations}
+    assert kinds == {(rows, masked, n) for rows in (False, True) for masked in (False, True)
+                     for n in (1, 6)} - {(True, masked, 1) for masked in (False, True)}  # fmt: skip
+    before = len(compilations)
+    for beam_size in (1, 3):
+        for rows in (4, 3, 1):
+            if build is build_encoder:
+                cache = prepared.decoder.new_cache()
+            else:
+                cache = prepared.decoder.new_cache(torch.randn(rows, 5, 16))
+            steps = IncrementalDecoder(prepared.decoder, cache, **layers)
+            start = torch.ones(rows, dtype=torch.int64)
+            beam_search(steps, start, beam_size=beam_size, end_id=None, max_length=7)
+    found = compilations[before:]
+    assert all(each.count == 1 for each in found)  # the first steps of the searches
+    with pytest.raises(ValueError, match="embed and output must be given together"):
+        compile_steps(prepared.decoder, embed=prepared.embed)
+
+
 @pytest.mark.slow
 @torch.no_grad()
 def test_compiled_programs_compute_the_same_steps(

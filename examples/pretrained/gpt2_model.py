@@ -229,10 +229,14 @@ class Gpt2Steps(IncrementalDecoder):
     ) -> None:
         device = model.token_embedding.weight.device
         ids = torch.tensor(suppressed, dtype=torch.int64, device=device)
+
+        def suppress(hidden: Tensor) -> Tensor:
+            return model.output(hidden).index_fill_(1, ids, -math.inf)
+
         super().__init__(
             model.decoder,
             model.decoder.new_cache(),
             embed=model.embed,
-            output=lambda hidden: model.output(hidden).index_fill_(1, ids, -math.inf),
+            output=suppress if suppressed else model.output,  # which a compiled step contains
         )
         self.prefill(prompt, lengths=lengths)

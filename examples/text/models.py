@@ -200,16 +200,30 @@ class TextSteps:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest tokens, of shape (N,); return the logits of the next, (N, V)."""
-        lengths = torch.as_tensor(self.decoder.position).expand(len(tokens)).tolist()
+        self._make_room(len(tokens))
+        logits = self.decoder.step(tokens)
+        self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
+        return logits
+
+    def step_top_k(
+        self, tokens: Tensor, scores: Tensor, count: int
+    ) -> tuple[Tensor, Tensor, int] | None:
+        """Append the newest tokens, and find the most probable extensions, in a compiled step."""
+        self._make_room(len(tokens))
+        found = self.decoder.step_top_k(tokens, scores, count)
+        if found is not None:
+            self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
+        return found
+
+    def _make_room(self, rows: int) -> None:
+        """Leave out the first half of each text that fills the context."""
+        lengths = torch.as_tensor(self.decoder.position).expand(rows).tolist()
         full = [row for row, length in enumerate(lengths) if length == self.model.context]
         if full and (len(full) == len(lengths) or self._is_mostly_padding):
             self.decoder = self._read([self._shortened(length) for length in lengths])
         elif full:
             first = self.tokens.shape[1] - self._shortened(self.model.context)
             self.decoder.replace(torch.tensor(full), self.tokens[full, first:])
-        logits = self.decoder.step(tokens)
-        self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
-        return logits
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache and the tokens along the batch dimension by indices ``rows``, (M,)."""

@@ -13,11 +13,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_module, check_size
+from transformer_blocks._checks import check_callable, check_module, check_size
 from transformer_blocks._contexts import eager_execution
 from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache, undo_on_error
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
+from transformer_blocks.generation.incremental import IncrementalDecoder
 from transformer_blocks.inference.export import (
     FEW_ROWS,
     OuterLayers,
@@ -75,6 +76,9 @@ class CompiledStack(InferenceModule):
             The logits of the next tokens, of shape (N, V), and the scores and indices of the best
             extensions, both of shape (B, count); or None if the step must be executed eagerly.
         """
+        # For the first step of a beam search, no program of its own is compiled.
+        if scores is not None and scores.shape[1] == 1 < count:
+            return None
         outer = OuterLayers(embed, output)
         if not all(map(_is_prepared, outer)) or any(self._steps.hooks(self, outer)):
             return None
@@ -127,7 +131,14 @@ class CompiledDecoder(CompiledStack, Decoder):
 
 
 @torch.no_grad()
-def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) -> None:
+def compile_steps(
+    model: nn.Module,
+    *,
+    batch_size: int = 1,
+    beam_size: int = 1,
+    embed: Callable[[Tensor, Any], Tensor] | None = None,
+    output: Callable[[Tensor], Tensor] | None = None,
+) -> None:
     """Compile the decoding steps of a prepared model before its first use.
 
     Otherwise the second step of each signature waits for its compilation. A server calls this
@@ -137,14 +148,21 @@ def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) 
     an encoder. Each compilation takes about half a minute.
 
     Args:
-        model: Model that ``prepare(model, compiled=True)`` returned.
+        model: Model that ``prepare(model, compiled=True)`` returned. With ``embed`` and ``output``,
+            its stack alone: the argument ``stack`` of
+            :class:`~transformer_blocks.generation.IncrementalDecoder`.
         batch_size: Largest number of sequences in a batch.
         beam_size: Number of hypotheses per sequence in beam search; 1 for greedy decoding and for
             sampling.
+        embed: The same argument of ``IncrementalDecoder``. With both functions, whole steps are
+            compiled, from tokens to the most probable extensions; otherwise those of the stacks.
+        output: The same argument of ``IncrementalDecoder``.
 
     Raises:
-        TypeError: If ``model`` is not a module, or a size is not an integer.
-        ValueError: If a size is not positive, or the model has no steps to compile.
+        TypeError: If ``model`` is not a module, a size is not an integer, or ``embed`` or
+            ``output`` cannot be called.
+        ValueError: If a size is not positive, the model has no steps to compile, or only one of
+            ``embed`` and ``output`` is given.
 
     Example:
         >>> model = prepare(build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32))
@@ -154,6 +172,10 @@ def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) 
     """
     check_module(model=model)
     check_size(batch_size=batch_size, beam_size=beam_size)
+    if (embed is None) != (output is None):
+        raise ValueError("embed and output must be given together, got only one of them")
+    if embed is not None and output is not None:
+        check_callable(embed=embed, output=output)
     stacks = [
         part for part in model.modules() if isinstance(part, CompiledEncoder | CompiledDecoder)
     ]
@@ -163,10 +185,16 @@ def compile_steps(model: nn.Module, *, batch_size: int = 1, beam_size: int = 1) 
         )
     for stack in stacks:
         for size in sorted({1, min(2, batch_size), batch_size}):
-            _warm_up(stack, size, beam_size)
+            _warm_up(stack, size, beam_size, embed, output)
 
 
-def _warm_up(stack: CompiledEncoder | CompiledDecoder, batch_size: int, beam_size: int) -> None:
+def _warm_up(
+    stack: CompiledEncoder | CompiledDecoder,
+    batch_size: int,
+    beam_size: int,
+    embed: Callable[[Tensor, Any], Tensor] | None,
+    output: Callable[[Tensor], Tensor] | None,
+) -> None:
     """Run three steps on zeros, without a mask and with one: the third step is compiled."""
     layer: Any = stack.layers[0]
     d_model = layer.self_attention.query_projection.in_features
@@ -187,9 +215,20 @@ def _warm_up(stack: CompiledEncoder | CompiledDecoder, batch_size: int, beam_siz
             memory_mask[-1, ..., -1] = True
             cache = stack.new_cache(memory, memory_mask=memory_mask if is_masked else None)
             cache.reorder(rows)
-        for mask in masks:
-            x = torch.zeros(len(rows), 1, d_model, dtype=dtype)
-            stack(x, mask=mask, causal=True, cache=cache)
+        if embed is None or output is None:
+            for mask in masks:
+                x = torch.zeros(len(rows), 1, d_model, dtype=dtype)
+                stack(x, mask=mask, causal=True, cache=cache)
+            continue
+        steps = IncrementalDecoder(stack, cache, embed=embed, output=output)
+        if is_masked and isinstance(stack, CompiledEncoder):
+            steps.prefill(torch.zeros(2, 2, dtype=torch.int64), lengths=[2, 1])
+            steps.reorder(torch.ones_like(rows))
+        tokens = torch.zeros_like(rows)
+        scores = torch.zeros(batch_size, beam_size, dtype=torch.float64)
+        for _ in range(3):
+            if steps.step_top_k(tokens, scores, 1 if beam_size == 1 else 2 * beam_size) is None:
+                steps.step(tokens)
 
 
 class CompiledSteps:
@@ -247,16 +286,15 @@ class CompiledSteps:
             The outputs of the program (:class:`~transformer_blocks.inference.export._Step`), or
             None if the step must be executed eagerly.
         """
-        if eager_execution.holders:
+        if eager_execution.holders or not isinstance(x, Tensor) or not x.dim():
             return None
         caches, memory_caches = cache.layers, getattr(cache, "memory", ())
         if isinstance(cache, DecoderCache):
             if mask is not None:  # of the target
                 return None
             mask = cache.memory_mask
-        batch_size = (
-            memory_caches[0].rows if memory_caches else len(x) if scores is None else len(scores)
-        )
+        rows = scores if scores is not None else x
+        batch_size = memory_caches[0].rows if memory_caches else len(rows)
         signature = self._signature(
             x, caches, memory_caches, mask, causal, batch_size, outer, count
         )
@@ -265,7 +303,7 @@ class CompiledSteps:
                 self._programs[signature] = None
             return None
         if scores is None:
-            scores = torch.zeros(batch_size, signature.beam_size, dtype=torch.float64)
+            scores = torch.zeros(batch_size, signature.beam_size, dtype=torch.float64, device="cpu")
         elif scores.shape != (batch_size, signature.beam_size) or scores.dtype != torch.float64:
             return None
         program = self._programs[signature]
@@ -275,7 +313,7 @@ class CompiledSteps:
         length = caches[0].length
         if not program.accepts(x, length):
             return None
-        tensors = [x.contiguous(), torch.empty(length + 1)]
+        tensors = [x.contiguous(), torch.empty(length + 1, device="cpu")]
         tensors += [each.reserve(1) for each in caches]
         tensors += [cast(Tensor, each.buffer) for each in memory_caches]
         if mask is not None:
@@ -300,8 +338,7 @@ class CompiledSteps:
         size, the compiled program would read or write beyond the end of a buffer.
         """
         if (
-            not isinstance(x, Tensor)
-            or (x.dim() != 1 if outer else x.dim() != 3 or x.shape[1:] != (1, self.d_model))
+            x.shape[1:] != (() if outer else (1, self.d_model))
             or x.device.type != "cpu"
             or not len(caches) == len(self.stack.layers) > 0
             or caches[0].buffer is None
@@ -400,8 +437,9 @@ class _Program:
 def _vocabulary_size(signature: StepSignature) -> int:
     """Return the number of logits, which are for ids that the embedding must know too."""
     embed, output = cast(OuterLayers, signature.outer)
-    size = output(torch.zeros(1, signature.d_model, dtype=signature.dtype)).shape[1]
-    embed(torch.tensor([[size - 1]]), 0)  # raises an error if it does not
+    hidden = torch.zeros(1, signature.d_model, dtype=signature.dtype, device="cpu")
+    size = output(hidden).shape[1]
+    embed(torch.tensor([[size - 1]], device="cpu"), 0)  # raises an error if it does not
     return size
 
 
