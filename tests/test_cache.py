@@ -468,11 +468,11 @@ def test_a_cache_whose_reordering_is_interrupted_refuses_to_be_used(
     reorder = KeyValueCache._reorder
     calls: list[KeyValueCache] = []
 
-    def interrupted(each: KeyValueCache, rows: Tensor) -> None:
+    def interrupted(each: KeyValueCache, *rows: Tensor) -> None:
         calls.append(each)
         if len(calls) == number:
             raise KeyboardInterrupt
-        reorder(each, rows)
+        reorder(each, *rows)
 
     monkeypatch.setattr(KeyValueCache, "_reorder", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -196,22 +196,20 @@ class KeyValueCache:
             ValueError: If ``rows`` has another shape.
         """
         check_rows(rows, self.rows if self._buffer is not None else None)
-        if self._buffer is None:
-            return
         with _reordering([self]):
-            self._reorder(rows)
+            _reorder([self], rows)
 
-    def _reorder(self, rows: Tensor) -> None:
+    def _reorder(self, rows: Tensor, moved: Tensor, origins: Tensor) -> None:
+        """Reorder the rows; those of indices ``moved`` become copies of rows ``origins``."""
         if self._buffer is None:
             return
         device = self._buffer.device
         if len(rows) > self.rows:
             self._buffer = self._buffer[rows.to(device)]
             return
-        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         if len(moved):
             filled = self._buffer[..., : self._length, :]
-            filled.index_copy_(0, moved.to(device), filled.index_select(0, rows[moved].to(device)))
+            filled.index_copy_(0, moved.to(device), filled.index_select(0, origins.to(device)))
         self._buffer = self._buffer[: len(rows)]
 
     def _check_consistent(self) -> None:
@@ -285,8 +283,7 @@ class SelfAttentionCache:
         """
         check_rows(rows, self.layers[0].rows or None)
         with _reordering(self.layers):
-            for cache in self.layers:
-                cache._reorder(rows)
+            _reorder(self.layers, rows)
 
 
 class DecoderCache:
@@ -363,10 +360,8 @@ class DecoderCache:
         check_rows(rows, self.rows)
         sources, rows_per_memory = _group(rows // self._rows_per_memory)
         with _reordering([*self.layers, *self.memory]):
-            for cache in self.layers:
-                cache._reorder(rows)
-            for cache in self.memory:
-                cache._reorder(sources)
+            _reorder(self.layers, rows)
+            _reorder(self.memory, sources)
             if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
                 self.memory_mask = self.memory_mask[sources]
             self._rows_per_memory = rows_per_memory
@@ -416,6 +411,14 @@ def undo_on_error(forward: Callable[Inputs, Output]) -> Callable[Inputs, Output]
             raise
 
     return forward_or_undo
+
+
+def _reorder(caches: Sequence[KeyValueCache], rows: Tensor) -> None:
+    """Reorder caches along the batch dimension; a row whose index does not change is not copied."""
+    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
+    origins = rows[moved]
+    for cache in caches:
+        cache._reorder(rows, moved, origins)
 
 
 @contextmanager
