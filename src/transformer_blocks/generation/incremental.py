@@ -157,7 +157,7 @@ class IncrementalDecoder:
 
         The decoding algorithms call it in inference mode; other callers need ``torch.no_grad()``.
         """
-        found = self._compiled_step(tokens, None, 1)
+        found = self._run_compiled(tokens, None, 1)
         if found is not None:
             return found[0]
         return self.output(self._hidden(tokens[:, None], self._padding)[:, 0])
@@ -165,32 +165,19 @@ class IncrementalDecoder:
     def step_top_k(
         self, tokens: Tensor, scores: Tensor, count: int
     ) -> tuple[Tensor, Tensor, int] | None:
-        """Run a compiled step; see :meth:`TopKStepModel.step_top_k`. None if it is not compiled.
+        """Run a compiled step, as :class:`TopKStepModel` describes it; None if it is not compiled.
 
-        A subclass with a method ``step`` of its own, which may change the logits, decides by itself
-        whether they are those of the compiled step.
+        For a subclass that overrides :meth:`step`, and may change the logits, it is always None.
         """
         if type(self).step is not IncrementalDecoder.step:
             return None
-        found = self._compiled_step(tokens, scores, count)
-        if found is None:
-            return None
-        logits, best, indices = found
-        return best, indices, logits.shape[1]
+        found = self._run_compiled(tokens, scores, count)
+        return None if found is None else (*found[1:], found[0].shape[1])
 
-    def _compiled_step(self, tokens: Tensor, scores: Tensor | None, count: int) -> Any:
-        """Run the stack's compiled step with embedding and output, or return None."""
-        if not hasattr(self.stack, "compiled_step"):
-            return None
-        return self.stack.compiled_step(
-            tokens,
-            scores=scores,
-            count=count,
-            embed=self.embed,
-            output=self.output,
-            padding=self._padding,
-            cache=self.cache,
-        )
+    def _run_compiled(self, tokens: Tensor, scores: Tensor | None, count: int) -> Any:
+        """Return the logits, best scores and indices of a compiled step of the stack, or None."""
+        run = getattr(self.stack, "run_whole_step", None)
+        return run and run(self, tokens, scores, count)
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache along the batch dimension by indices ``rows``, of shape (M,)."""

@@ -50,42 +50,35 @@ class CompiledStack(InferenceModule):
         self._eager_forward = stack.forward
         self._steps = CompiledSteps(stack)
 
-    def compiled_step(
-        self,
-        tokens: Tensor,
-        *,
-        scores: Tensor | None,
-        count: int,
-        embed: Callable[[Tensor, Any], Tensor],
-        output: Callable[[Tensor], Tensor],
-        padding: Tensor | None,
-        cache: SelfAttentionCache | DecoderCache,
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Run a compiled step from the newest tokens to the best extensions.
+    def run_whole_step(
+        self, steps: IncrementalDecoder, tokens: Tensor, scores: Tensor | None, count: int
+    ) -> list[Tensor] | None:
+        """Run a compiled step from the newest tokens to the most probable extensions.
 
         Args:
+            steps: The adapter of this stack, with the layers around it and its cache.
             tokens: Token ids, of shape (N,).
-            scores: Score of each hypothesis, of shape (B, K); None if the logits alone are needed.
+            scores: Score of each hypothesis, of shape (B, K); None if only logits are needed.
             count: Number of extensions to select for each sequence.
-            embed: The argument of :class:`~transformer_blocks.generation.IncrementalDecoder`.
-            output: The argument of :class:`~transformer_blocks.generation.IncrementalDecoder`.
-            padding: Number of padding tokens of each row, of shape (N,); None if there are none.
-            cache: The cache of the stack.
 
         Returns:
             The logits of the next tokens, of shape (N, V), and the scores and indices of the best
             extensions, both of shape (B, count); or None if the step must be executed eagerly.
         """
-        # For the first step of a beam search, no program of its own is compiled.
         if scores is not None and scores.shape[1] == 1 < count:
-            return None
-        outer = OuterLayers(embed, output)
+            return None  # the first step of a beam search, which is not worth a program of its own
+        outer = OuterLayers(steps.embed, steps.output)
         if not all(map(_is_prepared, outer)) or any(self._steps.hooks(self, outer)):
             return None
-        found = self._steps.try_step(
-            tokens, mask=padding, causal=True, scores=scores, outer=outer, count=count, cache=cache
+        return self._steps.try_step(
+            tokens,
+            mask=steps._padding,
+            causal=True,
+            scores=scores,
+            outer=outer,
+            count=count,
+            cache=steps.cache,
         )
-        return cast(tuple[Tensor, Tensor, Tensor] | None, found)
 
 
 class CompiledEncoder(CompiledStack, Encoder):
@@ -172,10 +165,12 @@ def compile_steps(
     """
     check_module(model=model)
     check_size(batch_size=batch_size, beam_size=beam_size)
-    if (embed is None) != (output is None):
-        raise ValueError("embed and output must be given together, got only one of them")
+    outer = None
     if embed is not None and output is not None:
         check_callable(embed=embed, output=output)
+        outer = OuterLayers(embed, output)
+    elif embed is not output:
+        raise ValueError("embed and output must be given together, got only one of them")
     stacks = [
         part for part in model.modules() if isinstance(part, CompiledEncoder | CompiledDecoder)
     ]
@@ -185,50 +180,51 @@ def compile_steps(
         )
     for stack in stacks:
         for size in sorted({1, min(2, batch_size), batch_size}):
-            _warm_up(stack, size, beam_size, embed, output)
+            _warm_up(stack, size, beam_size, outer or _zeros_for(stack))
 
 
 def _warm_up(
-    stack: CompiledEncoder | CompiledDecoder,
-    batch_size: int,
-    beam_size: int,
-    embed: Callable[[Tensor, Any], Tensor] | None,
-    output: Callable[[Tensor], Tensor] | None,
+    stack: CompiledEncoder | CompiledDecoder, batch_size: int, beam_size: int, outer: OuterLayers
 ) -> None:
-    """Run three steps on zeros, without a mask and with one: the third step is compiled."""
+    """Run three steps, without a mask and with one: the third step is compiled."""
     layer: Any = stack.layers[0]
-    d_model = layer.self_attention.query_projection.in_features
-    dtypes = [tensor.dtype for tensor in (*stack.parameters(), *stack.buffers())]
-    dtype = next((each for each in dtypes if each.is_floating_point), torch.get_default_dtype())
     rows = torch.arange(batch_size).repeat_interleave(beam_size)
+    scores = torch.zeros(batch_size, beam_size, dtype=torch.float64)
     for is_masked in (False, True):
         cache: Any
-        masks: list[Tensor | None] = [None] * 3  # of the padding
         if isinstance(stack, CompiledEncoder):
             cache = stack.new_cache()
-            if is_masked:
-                masks = [torch.zeros(len(rows), 1, 1, n, dtype=torch.bool) for n in (1, 2, 3)]
         else:
             memory_width = layer.cross_attention.key_projection.in_features
-            memory = torch.zeros(batch_size, 2, memory_width, dtype=dtype)
+            memory = torch.zeros(batch_size, 2, memory_width, dtype=_dtype_of(stack))
             memory_mask = torch.zeros(batch_size, 1, 1, 2, dtype=torch.bool)
             memory_mask[-1, ..., -1] = True
             cache = stack.new_cache(memory, memory_mask=memory_mask if is_masked else None)
             cache.reorder(rows)
-        if embed is None or output is None:
-            for mask in masks:
-                x = torch.zeros(len(rows), 1, d_model, dtype=dtype)
-                stack(x, mask=mask, causal=True, cache=cache)
-            continue
-        steps = IncrementalDecoder(stack, cache, embed=embed, output=output)
+        steps = IncrementalDecoder(stack, cache, embed=outer.embed, output=outer.output)
         if is_masked and isinstance(stack, CompiledEncoder):
             steps.prefill(torch.zeros(2, 2, dtype=torch.int64), lengths=[2, 1])
-            steps.reorder(torch.ones_like(rows))
+            steps.reorder(torch.ones_like(rows))  # all rows are padded
         tokens = torch.zeros_like(rows)
-        scores = torch.zeros(batch_size, beam_size, dtype=torch.float64)
         for _ in range(3):
             if steps.step_top_k(tokens, scores, 1 if beam_size == 1 else 2 * beam_size) is None:
                 steps.step(tokens)
+
+
+def _zeros_for(stack: CompiledEncoder | CompiledDecoder) -> OuterLayers:
+    """Return layers around a stack that embed all tokens as zeros and return no logits."""
+    layer: Any = stack.layers[0]
+    d_model, dtype = layer.self_attention.query_projection.in_features, _dtype_of(stack)
+    return OuterLayers(
+        embed=lambda tokens, _: torch.zeros(*tokens.shape, d_model, dtype=dtype),
+        output=lambda hidden: hidden,
+    )
+
+
+def _dtype_of(stack: nn.Module) -> torch.dtype:
+    """Return the floating-point dtype of a stack's weights."""
+    dtypes = [tensor.dtype for tensor in (*stack.parameters(), *stack.buffers())]
+    return next((each for each in dtypes if each.is_floating_point), torch.get_default_dtype())
 
 
 class CompiledSteps:
