@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,22 +42,26 @@ SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff":
 TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
 
 
+def run_in_python(
+    exported: list[ExportedProgram], program: ExportedProgram, *, autotune: bool
+) -> Callable[..., list[Tensor]]:
+    """Add a program to a list, and run it in Python in place of its compilation."""
+    exported.append(program)
+    module, input_structure = program.module(), program.call_spec.in_spec
+
+    def run(tensors: list[Tensor]) -> list[Tensor]:
+        inputs, _ = tree_unflatten(tensors, input_structure)
+        return list(module(*inputs))
+
+    return run
+
+
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> list[ExportedProgram]:
     """List the exported programs, which run in Python: compilation takes half a minute."""
     exported: list[ExportedProgram] = []
 
-    def run_in_python(program: ExportedProgram, *, autotune: bool) -> Callable[..., list[Tensor]]:
-        exported.append(program)
-        module, input_structure = program.module(), program.call_spec.in_spec
-
-        def run(tensors: list[Tensor]) -> list[Tensor]:
-            inputs, _ = tree_unflatten(tensors, input_structure)
-            return list(module(*inputs))
-
-        return run
-
-    monkeypatch.setattr(compiled, "compile_ahead_of_time", run_in_python)
+    monkeypatch.setattr(compiled, "compile_ahead_of_time", partial(run_in_python, exported))
     return exported
 
 
@@ -558,6 +562,7 @@ class SmallTranslator(nn.Module):
         return IncrementalDecoder(self.decoder, cache, **layers)
 
 
+SOURCE, START = torch.tensor([[5, 6, 7]] * 3), torch.tensor([1, 2, 0])
 SEARCHES: dict[str, Callable[..., Any]] = {
     "greedy": greedy_search,
     "beam": partial(beam_search, beam_size=3, n_best=3, lookahead=5),
@@ -584,13 +589,34 @@ def ids_of(programs: list[ExportedProgram]) -> list[bool]:
     return ["embedding" in str(program.graph) for program in programs]
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.fixture(scope="module")
+def translator() -> Iterator[tuple[Any, list[ExportedProgram]]]:
+    """Return a model with a program for the greedy steps of several sentences, without padding."""
+    exported: list[ExportedProgram] = []
+    with pytest.MonkeyPatch.context() as patch, torch.inference_mode():
+        patch.setattr(compiled, "compile_ahead_of_time", partial(run_in_python, exported))
+        prepared: Any = prepare(SmallTranslator().eval(), compiled=True)
+        steps = prepared.begin(SOURCE)
+        for _ in range(3):
+            steps.step(START)
+        yield prepared, exported
+
+
+@pytest.mark.parametrize(
+    ("search", "sizes"),
+    [
+        ("beam", (4, 3)),
+        pytest.param("beam", (1, 2), marks=pytest.mark.slow),
+        pytest.param("greedy", (4, 1, 3), marks=pytest.mark.slow),
+        pytest.param("sample", (4, 3), marks=pytest.mark.slow),
+    ],
+)
 def test_a_search_finds_in_whole_compiled_steps_what_it_finds_eagerly(
-    search: str, programs: list[ExportedProgram]
+    search: str, sizes: Sequence[int], programs: list[ExportedProgram]
 ) -> None:
     model = SmallTranslator().eval()
     prepared = prepare(model, compiled=True)
-    for rows in (4, 1, 3):
+    for rows in sizes:
         tokens, scores = translate(model, search, rows)
         for _ in range(2):
             compiled_tokens, compiled_scores = translate(prepared, search, rows)
@@ -635,76 +661,75 @@ def test_layers_that_cannot_be_traced_are_executed_eagerly(
 
 @torch.inference_mode()
 def test_token_ids_and_positions_beyond_the_limits_raise_the_errors_of_eager_steps(
-    programs: list[ExportedProgram],
+    translator: tuple[Any, list[ExportedProgram]],
 ) -> None:
-    prepared: Any = prepare(SmallTranslator().eval(), compiled=True)
-    steps = prepared.begin(torch.tensor([[5, 6, 7]] * 3))
-    tokens = torch.tensor([1, 29, 0])
+    prepared, _ = translator
+    steps = prepared.begin(SOURCE)
     for _ in range(4):
-        steps.step(tokens)
+        steps.step(START)
     for wrong in (30, -1):
         with pytest.raises(IndexError, match=f"got id {wrong}"):
             steps.step(torch.tensor([1, wrong, 2]))
     with pytest.raises(TypeError, match="tokens must be int32 or int64"):
-        steps.step(tokens.float())
+        steps.step(START.float())
     assert steps.cache.length == 4
     for _ in range(12 - 4):
-        steps.step(tokens)
+        steps.step(START)
     with pytest.raises(ValueError, match="positions must stay below max_length"):
-        steps.step(tokens)
-    assert any(ids_of(programs))
+        steps.step(START)
 
 
 @torch.inference_mode()
 def test_hooks_and_recordings_of_the_outer_layers_see_every_step(
-    programs: list[ExportedProgram],
+    translator: tuple[Any, list[ExportedProgram]],
 ) -> None:
-    prepared: Any = prepare(SmallTranslator().eval(), compiled=True)
-    steps, tokens = prepared.begin(torch.tensor([[5, 6, 7]] * 3)), torch.tensor([1, 2, 0])
-    for _ in range(3):
-        steps.step(tokens)
-    assert ids_of(programs) == [True]
+    prepared, programs = translator
+    before, steps = len(programs), prepared.begin(SOURCE)
+    steps.step(START)
     calls: list[int] = []
     for name in ("embedding", "positions", "output", "decoder"):
         hook = getattr(prepared, name).register_forward_hook(lambda *_: calls.append(1))
-        steps.step(tokens)
+        steps.step(START)
         hook.remove()
-        steps.step(tokens)
+        steps.step(START)
     assert len(calls) == 4
     with record_attention(prepared) as maps:
-        steps.step(tokens)
+        steps.step(START)
     assert [len(weights) for name, weights in maps.items() if "decoder" in name] == [1, 1]
+    assert not any(ids_of(programs[before:]))
 
 
-@pytest.mark.parametrize("search", [greedy_search, partial(beam_search, beam_size=2)])
+@torch.inference_mode()
 def test_logits_that_are_not_numbers_are_refused_in_compiled_steps(
-    search: Callable[..., Any], programs: list[ExportedProgram]
+    translator: tuple[Any, list[ExportedProgram]],
 ) -> None:
-    model = SmallTranslator().eval()
-    model.positions.table[4] = math.nan
-    source, start = torch.tensor([[5, 6, 7]] * 3), torch.tensor([1, 2, 0])
-    prepared: Any = prepare(model, compiled=True)
-    with torch.no_grad(), pytest.raises(ValueError, match="got NaN or infinity at step 5"):
-        search(prepared.begin(source), start, end_id=None, max_length=9)
-    assert all(ids_of(programs))
+    prepared, programs = translator
+    before, steps = len(programs), prepared.begin(SOURCE)
+    steps.step(START)
+    steps.cache.layers[0].buffer[1, 1] = math.nan
+    with pytest.raises(ValueError, match="got NaN or infinity at step 1"):
+        greedy_search(steps, START, end_id=None, max_length=9)
+    steps = prepared.begin(SOURCE)
+    steps.step(START)
+    with pytest.raises(ValueError, match="end_id must be below the vocabulary size 30"):
+        greedy_search(steps, START, end_id=30, max_length=9)
+    assert len(programs) == before
 
 
+@torch.inference_mode()
 def test_logits_that_a_subclass_changes_are_those_that_a_search_sees(
-    programs: list[ExportedProgram],
+    translator: tuple[Any, list[ExportedProgram]],
 ) -> None:
     class OnlySeven(IncrementalDecoder):
         def step(self, tokens: Tensor) -> Tensor:
             return super().step(tokens).index_fill_(1, torch.tensor([7]), 1e3)
 
-    prepared: Any = prepare(SmallTranslator().eval(), compiled=True)
-    with torch.inference_mode():
-        for search in (greedy_search, partial(beam_search, beam_size=1)):
-            plain = prepared.begin(torch.tensor([[5, 6, 7]] * 3))
-            steps = OnlySeven(plain.stack, plain.cache, embed=plain.embed, output=plain.output)
-            found: Any = search(steps, torch.tensor([1, 2, 0]), end_id=None, max_length=9)
-            flat = [row[0] if isinstance(row, list) else row for row in found]
-            assert [each.tokens for each in flat] == [[7] * 9] * 3
-    assert all(ids_of(programs))
+    prepared, programs = translator
+    before, plain = len(programs), prepared.begin(SOURCE)
+    steps = OnlySeven(plain.stack, plain.cache, embed=plain.embed, output=plain.output)
+    found = greedy_search(steps, START, end_id=None, max_length=9)
+    assert [each.tokens for each in found] == [[7] * 9] * 3
+    assert len(programs) == before  # its logits are those of compiled steps
 
 
 @pytest.mark.parametrize("build", [build_decoder, build_encoder])
