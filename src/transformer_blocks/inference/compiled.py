@@ -47,7 +47,7 @@ class CompiledStack(InferenceModule):
     def __init__(self, stack: Encoder | Decoder) -> None:
         nn.Module.__init__(self)
         self.layers, self.norm = stack.layers, stack.norm
-        self._eager_forward = stack.forward
+        self._eager_forward: Any = stack.forward
         self._steps = CompiledSteps(stack)
 
     def run_whole_step(
@@ -169,7 +169,7 @@ def compile_steps(
     if embed is not None and output is not None:
         check_callable(embed=embed, output=output)
         outer = OuterLayers(embed, output)
-    elif embed is not output:
+    elif embed is not None or output is not None:
         raise ValueError("embed and output must be given together, got only one of them")
     stacks = [
         part for part in model.modules() if isinstance(part, CompiledEncoder | CompiledDecoder)
@@ -244,7 +244,7 @@ class CompiledSteps:
     def hooks(self, stack: nn.Module, outer: OuterLayers) -> list[dict[int, Any]]:
         """Return the dictionaries of the hooks that a compiled step would not call."""
         if outer not in self._hooks:
-            owners = [getattr(function, "__self__", function) for function in outer]
+            owners: list[Any] = [getattr(function, "__self__", function) for function in outer]
             parts = [stack, *(part for owner in owners for part in _modules_outside_stacks(owner))]
             names = "_forward_hooks", "_forward_pre_hooks"
             self._hooks[outer] = [getattr(part, name) for part in parts for name in names]
@@ -356,7 +356,7 @@ class CompiledSteps:
         ):
             return None
         if mask is not None:
-            shape = (batch_size, 1, 1, source_length)
+            shape: tuple[int, ...] = (batch_size, 1, 1, source_length)
             if not memory_caches:
                 shape = (rows,) if outer else (rows, 1, 1, length + 1)
             if (
@@ -393,7 +393,7 @@ class CompiledSteps:
             d_model=self.d_model,
             head_sizes=tuple(head_sizes),
             outer=outer,
-            count=count,
+            num_extensions=count,
         )
 
 

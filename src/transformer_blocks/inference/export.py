@@ -56,7 +56,7 @@ class StepSignature(NamedTuple):
         head_sizes: Number of heads and size of each head, for the self-attention of every layer,
             then for the cross-attention of every layer.
         outer: The layers around the stack; None for a step of the stack alone.
-        count: Number of extensions that a step with outer layers selects for each sequence.
+        num_extensions: Number of extensions that a whole step selects for each sequence.
     """
 
     is_batch: bool
@@ -68,7 +68,7 @@ class StepSignature(NamedTuple):
     d_model: int
     head_sizes: tuple[tuple[int, int], ...]
     outer: OuterLayers | None = None
-    count: int = 0
+    num_extensions: int = 0
 
     def __str__(self) -> str:
         """Describe the number of rows of the step, for the log."""
@@ -147,7 +147,7 @@ class _Step(nn.Module):
     def __init__(self, stack: Encoder | Decoder, signature: StepSignature) -> None:
         super().__init__()
         self.stack, self.beam_size, self.causal = stack, signature.beam_size, signature.causal
-        self.outer, self.count = signature.outer, signature.count
+        self.outer, self.num_extensions = signature.outer, signature.num_extensions
 
     def forward(
         self,
@@ -193,7 +193,7 @@ class _Step(nn.Module):
         if self.outer is None:
             return (hidden,)
         logits = self.outer.output(hidden[:, 0])
-        return logits, *best_extensions(to_log_probabilities(logits), scores, self.count)
+        return logits, *best_extensions(to_log_probabilities(logits), scores, self.num_extensions)
 
     def _run_stack(
         self,
