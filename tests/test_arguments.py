@@ -781,7 +781,8 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     ),
     *("Exhibit", "Examination", "examine", "exhibits"),
     "compile_steps",  # which takes minutes
-    *("AttentionFunction", "StepModel", "Generation", "ExplicitAttention"),  # protocols and records
+    *("AttentionFunction", "StepModel", "TopKStepModel"),  # protocols
+    *("Generation", "ExplicitAttention"),
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.
     *(f"{name}.attention_scores" for name in ("ExplicitAttention", "AdditiveAttention", "ALiBi")),
     # For subclasses to define; theirs are in the table.

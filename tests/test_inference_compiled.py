@@ -812,3 +812,24 @@ def test_compiled_programs_compute_the_same_steps(
             )
             torch.testing.assert_close(output, expected, **TOLERANCE)
     assert not list(tmp_path.iterdir())  # no files of a program remain on disk
+
+
+@pytest.mark.slow
+@torch.inference_mode()
+def test_compiled_programs_compute_the_same_whole_steps() -> None:
+    model = SmallTranslator().eval()
+    model.output.weight[7] = model.output.weight[9]  # equal logits
+    prepared: Any = prepare(model, compiled=True)
+    for search, rows in (("greedy", 3), ("beam", 1), ("beam", 4)):
+        expected, scores = translate(model, search, rows)
+        for _ in range(2):
+            tokens, found = translate(prepared, search, rows)
+            assert tokens == expected
+            assert found == pytest.approx(scores, rel=0, abs=1e-4)
+    steps, scores = prepared.begin(SOURCE), torch.zeros(3, 1, dtype=torch.float64)
+    for _ in range(3):
+        steps.step(START)
+    for fault in (math.nan, math.inf):
+        steps.cache.layers[0].buffer[1, 1] = fault
+        best = steps.step_top_k(START, scores, 1)[0][:, 0]
+        assert best.isnan().tolist() == [False, True, False]

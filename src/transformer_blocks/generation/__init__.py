@@ -17,13 +17,14 @@ from transformer_blocks.generation.beam import beam_search
 from transformer_blocks.generation.greedy import greedy_search
 from transformer_blocks.generation.incremental import IncrementalDecoder
 from transformer_blocks.generation.prompts import left_pad
-from transformer_blocks.generation.protocol import Generation, StepModel
+from transformer_blocks.generation.protocol import Generation, StepModel, TopKStepModel
 from transformer_blocks.generation.sampling import sample
 
 __all__ = [
     "Generation",
     "IncrementalDecoder",
     "StepModel",
+    "TopKStepModel",
     "beam_search",
     "greedy_search",
     "left_pad",
