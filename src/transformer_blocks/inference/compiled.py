@@ -8,6 +8,7 @@ program for it exists. Every other call falls back to eager execution, through t
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -26,8 +27,11 @@ from transformer_blocks.inference.export import (
     compile_ahead_of_time,
     export_step,
     maximum_length,
+    open_library,
 )
+from transformer_blocks.inference.fingerprint import fingerprint
 from transformer_blocks.inference.module import InferenceModule
+from transformer_blocks.inference.store import ProgramStore
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +46,14 @@ class CompiledStack(InferenceModule):
 
     Args:
         stack: Stack to replace, whose parts have been prepared.
+        store: Where compiled programs are kept for other processes; None to keep none.
     """
 
-    def __init__(self, stack: Encoder | Decoder) -> None:
+    def __init__(self, stack: Encoder | Decoder, store: ProgramStore | None = None) -> None:
         nn.Module.__init__(self)
         self.layers, self.norm = stack.layers, stack.norm
         self._eager_forward: Any = stack.forward
-        self._steps = CompiledSteps(stack)
+        self._steps = CompiledSteps(stack, store)
 
     def run_whole_step(
         self, steps: IncrementalDecoder, tokens: Tensor, scores: Tensor | None, count: int
@@ -232,12 +237,14 @@ class CompiledSteps:
 
     Args:
         stack: Encoder or decoder whose parts have been prepared.
+        store: Where compiled programs are kept for other processes; None to keep none.
     """
 
-    def __init__(self, stack: Encoder | Decoder) -> None:
+    def __init__(self, stack: Encoder | Decoder, store: ProgramStore | None) -> None:
         self.stack = stack
         layers: Sequence[Any] = list(stack.layers)
         self.d_model = layers[0].self_attention.query_projection.in_features if layers else 0
+        self.store = store
         self._programs: dict[StepSignature, _Program | None] = {}
         self._hooks: dict[OuterLayers, list[dict[int, Any]]] = {}
 
@@ -304,8 +311,7 @@ class CompiledSteps:
             return None
         program = self._programs[signature]
         if program is None:
-            log.info("compiling the decoding steps for %s, once: about half a minute", signature)
-            program = self._programs[signature] = _Program(self.stack, signature)
+            program = self._programs[signature] = _Program(self.stack, signature, self.store)
         length = caches[0].length
         if not program.accepts(x, length):
             return None
@@ -400,25 +406,44 @@ class CompiledSteps:
 class _Program:
     """The compiled program of a step signature, and the token ids and lengths that it accepts.
 
-    If the outer layers cannot be traced, the program accepts nothing: every step of this signature
-    is executed eagerly, in which the stack's part is compiled.
+    If the step cannot be traced or compiled, for example without a C++ compiler, the program
+    accepts nothing, and every step of this signature is executed eagerly. In the eager step with
+    outer layers, the stack's part is compiled.
     """
 
-    def __init__(self, stack: Encoder | Decoder, signature: StepSignature) -> None:
+    def __init__(
+        self, stack: Encoder | Decoder, signature: StepSignature, store: ProgramStore | None
+    ) -> None:
         self.vocabulary_size, self.maximum_length = math.inf, math.inf
         self.has_tokens = signature.outer is not None
+        key = None if store is None else _key(stack, signature)
+        if store is not None and key is not None:
+            found = store.load(key, open_library)
+            if found is not None:
+                self.run, facts = found
+                self.vocabulary_size = facts["vocabulary_size"]
+                self.maximum_length = facts["maximum_length"]
+                return
+        log.info("compiling the decoding steps for %s, once: about half a minute", signature)
         try:
             program = export_step(stack, signature)
             if signature.outer is not None:
                 self.maximum_length = maximum_length(program)
                 self.vocabulary_size = _vocabulary_size(signature)
+            keep = None
+            if store is not None and key is not None:
+                sizes = self.vocabulary_size, self.maximum_length
+                facts = dict(zip(("vocabulary_size", "maximum_length"), sizes, strict=True))
+                keep = partial(store.save, key, facts=facts)
+            autotune = not signature.is_prepacked
+            self.run = compile_ahead_of_time(program, autotune=autotune, keep=keep)
         except Exception as error:
-            if signature.outer is None:
-                raise
-            log.info("only the stack is compiled: the layers around it cannot be traced: %s", error)
+            reason = str(error).partition("\n")[0]
+            log.warning(
+                "the decoding steps for %s cannot be compiled and are executed eagerly: %s: %s",
+                *(signature, type(error).__name__, reason),
+            )
             self.maximum_length = 0
-            return
-        self.run = compile_ahead_of_time(program, autotune=not signature.is_prepacked)
 
     def accepts(self, x: Tensor, length: int) -> bool:
         """Return whether the program may be called; it does not check token ids and positions."""
@@ -428,6 +453,15 @@ class _Program:
             return True
         low, high = x.aminmax()
         return int(low) >= 0 and int(high) < self.vocabulary_size
+
+
+def _key(stack: Encoder | Decoder, signature: StepSignature) -> str | None:
+    """Return the fingerprint of a step, or None if its program cannot be kept."""
+    try:
+        return fingerprint(stack, signature)
+    except TypeError as error:
+        log.warning("the compiled program for %s is not kept: %s", signature, error)
+        return None
 
 
 def _vocabulary_size(signature: StepSignature) -> int:

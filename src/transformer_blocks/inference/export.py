@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -246,13 +247,16 @@ class _UncheckedCache(KeyValueCache):
         return self.read()
 
 
-def compile_ahead_of_time(program: ExportedProgram, *, autotune: bool) -> CompiledProgram:
+def compile_ahead_of_time(
+    program: ExportedProgram, *, autotune: bool, keep: Callable[[Path], object] | None = None
+) -> CompiledProgram:
     """Compile a program with AOTInductor.
 
     Args:
         program: Exported program to compile; its weights become constants of the result.
         autotune: Whether Inductor also generates matrix products of its own and selects the faster
             ones. For few rows, its own can be faster.
+        keep: Called with the shared library of the program, which is removed afterwards.
 
     Returns:
         A function that takes the program's input tensors in one list and returns its outputs. It
@@ -272,7 +276,22 @@ def compile_ahead_of_time(program: ExportedProgram, *, autotune: bool) -> Compil
             *program.example_inputs,
             options=options | {"aot_inductor.output_path": folder},
         )
-        return torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1).run
+        compiled = open_library(str(path))
+        if keep is not None:
+            keep(Path(str(path)))
+        return compiled
+
+
+def open_library(path: str) -> CompiledProgram:
+    """Load the shared library of a compiled program, which executes its code.
+
+    Args:
+        path: The library; it may be removed afterwards.
+
+    Returns:
+        A function that takes the program's input tensors in one list and returns its outputs.
+    """
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1).run
 
 
 @contextmanager

@@ -36,6 +36,7 @@ NAMES = (
 """Types of constants whose ``str`` is a complete name."""
 
 PACKAGE = __name__.partition(".")[0]
+COMPILED_STEPS = f"{PACKAGE}.inference.compiled", "CompiledSteps"
 
 
 def _hash_package() -> str:
@@ -131,7 +132,7 @@ class _Hasher:
         if isinstance(value, Tensor):
             self._tensor(value)
         elif isinstance(value, nn.Module):
-            self._all("module", kind, _attributes(value))
+            self._all("module", kind, vars(value))
         elif isinstance(value, dict):
             self._all("dict", kind, len(value), *(each for item in value.items() for each in item))
         elif isinstance(value, list | tuple):
@@ -154,6 +155,8 @@ class _Hasher:
             self._all("partial", value.func, value.args, value.keywords)
         elif kind is types.ModuleType and _is_versioned(value.__name__):
             self._text("package", value.__name__)
+        elif kind.__module__ == COMPILED_STEPS[0] and kind.__qualname__ == COMPILED_STEPS[1]:
+            self._text("programs")  # the result, not a cause
         elif _is_name(value):
             self._text("name", kind, getattr(value, "__qualname__", value))
         else:
@@ -183,7 +186,7 @@ class _Hasher:
             raise TypeError(f"a tensor of layout {x.layout} cannot be hashed completely")
         if x.is_conj() or x.is_neg():
             x = x.resolve_conj().resolve_neg()
-        self.digest.update(x.contiguous().reshape(-1).view(torch.uint8).numpy())
+        self.digest.update(x.contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
     def _class(self, kind: type) -> None:
         self._text("class", kind.__module__, kind.__qualname__)
@@ -220,11 +223,6 @@ class _Hasher:
         names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
         table = getattr(code, "co_exceptiontable", b"")
         self._all("instructions", code.co_code, code.co_flags, table, *names, code.co_consts)
-
-
-def _attributes(module: nn.Module) -> dict[str, object]:
-    """Return the attributes of a module, without the compiled programs themselves."""
-    return {name: value for name, value in vars(module).items() if name != "_steps"}
 
 
 def _is_versioned(module: str) -> bool:

@@ -2,13 +2,15 @@
 
 import copy
 from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeGuard, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_blocks._checks import check_factory, check_flag, check_module
+from transformer_blocks._checks import check_factory, check_flag, check_module, raise_type_error
 from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -23,6 +25,7 @@ from transformer_blocks.inference.layers import (
 )
 from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
 from transformer_blocks.inference.module import InferenceModule, as_inference_module
+from transformer_blocks.inference.store import ProgramStore
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
@@ -45,6 +48,7 @@ def prepare(
     *,
     linear: Callable[[nn.Linear], nn.Module] = PrepackedLinear,
     compiled: bool = False,
+    programs: str | PathLike[str] | None = None,
 ) -> Model:
     """Copy a trained model into one that computes the same outputs faster, for inference only.
 
@@ -71,15 +75,23 @@ def prepare(
             A server calls :func:`compile_steps` before its first request, so that no request is
             delayed. Compiled steps contain the modules as they were at compilation and do not call
             hooks, but :func:`~transformer_blocks.record_attention` and the other tools of
-            :mod:`transformer_blocks.inspection` observe every step.
+            :mod:`transformer_blocks.inspection` observe every step. A step that cannot be compiled,
+            for example without a C++ compiler, is executed eagerly; one warning is logged.
+        programs: Folder in which compiled programs are kept, so that another process loads each of
+            them in less than a second; None to keep none. The folder holds up to 16 programs, each
+            as large as the weights or larger. A program is loaded only if this user kept it on this
+            machine, for the same weights, code, versions and number of threads, and no byte has
+            changed; a secret file below ``~/.local/state`` proves that. Programs are kept on POSIX
+            systems only.
 
     Returns:
         The prepared copy.
 
     Raises:
-        TypeError: If ``model`` is not a module, ``linear`` cannot be called, or ``compiled`` is not
-            a boolean.
-        ValueError: If the model, or a part of it, is prepared already.
+        TypeError: If ``model`` is not a module, ``linear`` cannot be called, ``compiled`` is not a
+            boolean, or ``programs`` is not a path.
+        ValueError: If the model, or a part of it, is prepared already, or ``programs`` is given and
+            ``compiled`` is not.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -92,24 +104,30 @@ def prepare(
     check_module(model=model)
     check_factory(linear=linear)
     check_flag(compiled=compiled)
+    if programs is not None:
+        if not isinstance(programs, str | PathLike):
+            raise_type_error("programs", "a path", programs)
+        if not compiled:
+            raise ValueError("programs needs compiled=True, got compiled=False")
     if any(isinstance(part, InferenceModule) for part in model.modules()):
         raise ValueError("model must not be prepared already, got a prepared one")
     # The second `eval` is for the new parts: every module is constructed in training mode.
     with torch.inference_mode(False):  # inference tensors could not be used outside that mode
         prepared: Any = _replace_parts(copy.deepcopy(model).eval(), linear).eval()
-    return as_inference_module(_compile_stacks(prepared).eval() if compiled else prepared)
+    store = None if programs is None else ProgramStore(Path(programs))
+    return as_inference_module(_compile_stacks(prepared, store).eval() if compiled else prepared)
 
 
-def _compile_stacks(module: nn.Module) -> Any:
+def _compile_stacks(module: nn.Module, store: ProgramStore | None) -> Any:
     """Replace all encoders and decoders in a module, or the module itself, by compiled ones."""
     for name, part in list(module._modules.items()):
         if part is not None:
-            setattr(module, name, _compile_stacks(part))
+            setattr(module, name, _compile_stacks(part, store))
     if _has_hooks(module):
         return module
     if type(module) in (Encoder, UnpaddedEncoder):
-        return CompiledEncoder(cast(Encoder, module))
-    return CompiledDecoder(module) if type(module) is Decoder else module
+        return CompiledEncoder(cast(Encoder, module), store)
+    return CompiledDecoder(module, store) if type(module) is Decoder else module
 
 
 def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:

@@ -133,7 +133,8 @@ def _open_own(path: Path, *, is_secret: bool = False) -> Iterator[BinaryIO]:
         OSError: If there is no file, or it is not a regular file of this user; for a secret, also
             if others may read or write it.
     """
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with os.fdopen(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             raise PermissionError(f"{path} must be a regular file of this user")
@@ -163,7 +164,8 @@ def _secret(*, create: bool) -> bytes:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = folder / f"{secrets.token_hex(8)}.part"
         try:
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(32))
             with suppress(FileExistsError):  # another process was faster
                 os.link(partial, path)
