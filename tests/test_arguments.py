@@ -644,6 +644,7 @@ CALLS: dict[str, Call] = {
             "model": made(nn.Linear(D, D), nn.Linear),
             "linear": Argument(PrepackedLinear, ("prepared", None, 1)),
             "compiled": FLAG,
+            "programs": Argument(None, (1, b"folder", ["folder"], Path)),
         },
     ),
     "IncrementalDecoder": Call(

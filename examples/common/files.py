@@ -21,7 +21,10 @@ except ImportError:  # Windows: folders are not locked there
 
 LARGEST = 2**26
 """Maximum number of bytes of a text file of a run."""
-OF_A_RUN = ("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag", "tensorboard")
+OF_A_RUN = (
+    *("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag", "tensorboard"),
+    "programs",
+)
 """Names of the files and folders of a run, besides its tokenizers, ``*.model``."""
 
 

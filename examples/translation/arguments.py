@@ -179,8 +179,8 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     translate.add_argument(
         "--compile",
         action="store_true",
-        help="on a CPU, compile the decoding steps, which takes some minutes; afterwards each "
-        "sentence takes 20 to 65 %% less time",
+        help="on a CPU, compile the decoding steps, which takes some minutes the first time; they "
+        "are kept in the run's folder. Afterwards each sentence takes 20 to 65 %% less time",
     )
 
     evaluate = commands.add_parser(

@@ -199,7 +199,9 @@ def translate_command(options: argparse.Namespace) -> None:
     search = make_search(options, target.vocab_size)
     if picture and not model.cross_attentions:
         raise UserError(f"--picture: {run.folder} holds a model without attention")
-    trained = TrainedTranslator(config, prepare(model, compiled=options.compile), source, target)
+    programs = run.folder / "programs" if options.compile else None
+    prepared = prepare(model, compiled=options.compile, programs=programs)
+    trained = TrainedTranslator(config, prepared, source, target)
     number, is_drawn = 0, False
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]

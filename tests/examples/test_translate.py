@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,8 +16,13 @@ from matplotlib.image import imread
 
 import translate
 from common.run import Run
+from common.searches import Beam
+from transformer_blocks.inference import prepare
+from transformer_blocks.inference.fingerprint import fingerprint
 from translation import commands as translate_commands
+from translation.decoding import translate as decode
 from translation.presets import Config
+from translation.run import load_translator
 from translation.scoring import score
 from translation.training import TranslationTraining
 from translation.translator import Translator
@@ -244,6 +250,19 @@ def test_training_is_compiled_where_the_command_line_says_so(
     ]
 
 
+def test_the_steps_of_a_translator_have_a_fingerprint_that_decoding_does_not_change(
+    trained: TranslationTraining,
+) -> None:
+    found = set()
+    for _ in range(2):
+        _, loaded, source, target = load_translator(trained.run, torch.device("cpu"))
+        model: Any = prepare(loaded)
+        for _ in range(2):
+            found.add(fingerprint(model.decoder, model.embed_target, model.output))
+            decode(model, source, target, ["犬が走る。"], search=Beam(2, 1.0, 1))
+    assert len(found) == 1
+
+
 def test_only_an_interrupted_training_names_resume(
     tmp_path: Path,
     files: list[str],
@@ -273,19 +292,20 @@ def test_only_an_interrupted_training_names_resume(
     assert capsys.readouterr().err.endswith("\nstopped\n")
 
 
-def test_steps_are_compiled_where_the_command_line_says_so(
+def test_steps_are_compiled_where_the_command_line_says_so_and_kept_in_the_run(
     trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
-    def note(model: Translator, *, compiled: bool) -> Translator:
-        asked.append(compiled)
+    def note(model: Translator, *, compiled: bool, programs: Path | None) -> Translator:
+        asked.append((compiled, programs))
         return model
 
     monkeypatch.setattr(translate_commands, "prepare", note)
-    command = ["translate", "--run", str(trained.run.folder), "犬が走る。"]
+    folder = trained.run.folder
+    command = ["translate", "--run", str(folder), "犬が走る。"]
     assert translate.main(command) == translate.main([*command, "--compile"]) == 0
-    assert asked == [False, True]
+    assert asked == [(False, None), (True, folder / "programs")]
 
 
 def test_lines_from_a_file_and_from_standard_input_come_out_alike(
