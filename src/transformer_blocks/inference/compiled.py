@@ -430,13 +430,12 @@ class _Program:
             if signature.outer is not None:
                 self.maximum_length = maximum_length(program)
                 self.vocabulary_size = _vocabulary_size(signature)
-            keep = None
+            compile_program = partial(compile_ahead_of_time, autotune=not signature.is_prepacked)
             if store is not None and key is not None:
                 sizes = self.vocabulary_size, self.maximum_length
                 facts = dict(zip(("vocabulary_size", "maximum_length"), sizes, strict=True))
-                keep = partial(store.save, key, facts=facts)
-            autotune = not signature.is_prepacked
-            self.run = compile_ahead_of_time(program, autotune=autotune, keep=keep)
+                compile_program.keywords["keep"] = partial(store.save, key, facts=facts)
+            self.run = compile_program(program)
         except Exception as error:
             reason = str(error).partition("\n")[0]
             log.warning(
