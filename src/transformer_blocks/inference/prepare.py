@@ -18,6 +18,7 @@ from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.compiled import CompiledDecoder, CompiledEncoder
+from transformer_blocks.inference.int8 import Int8Linear
 from transformer_blocks.inference.layers import (
     FusedQKVAttention,
     InferenceDecoderLayer,
@@ -48,6 +49,7 @@ def prepare(
     *,
     linear: Callable[[nn.Linear], nn.Module] = PrepackedLinear,
     compiled: bool = False,
+    int8: bool = False,
     programs: str | PathLike[str] | None = None,
 ) -> Model:
     """Copy a trained model into one that computes the same outputs faster, for inference only.
@@ -77,6 +79,10 @@ def prepare(
             hooks, but :func:`~transformer_blocks.record_attention` and the other tools of
             :mod:`transformer_blocks.inspection` observe every step. A step that cannot be compiled,
             for example without a C++ compiler, is executed eagerly; one warning is logged.
+        int8: Whether linear layers multiply int8 integers, as
+            :class:`~transformer_blocks.inference.int8.Int8Linear` does, instead of float32 numbers.
+            Outputs then differ by about a hundredth of their size. The model must have float32
+            weights on a CPU.
         programs: Folder in which compiled programs are kept, so that another process loads each of
             them in less than a second; None to keep none. The folder holds up to 16 programs, each
             as large as the weights or larger. A program is loaded only if this user kept it on this
@@ -88,10 +94,12 @@ def prepare(
         The prepared copy.
 
     Raises:
-        TypeError: If ``model`` is not a module, ``linear`` cannot be called, ``compiled`` is not a
-            boolean, or ``programs`` is not a path.
-        ValueError: If the model, or a part of it, is prepared already, or ``programs`` is given and
-            ``compiled`` is not.
+        TypeError: If ``model`` is not a module, ``linear`` cannot be called, ``compiled`` or
+            ``int8`` is not a boolean, ``programs`` is not a path, or with ``int8`` a linear layer
+            is not float32.
+        ValueError: If the model, or a part of it, is prepared already, if both ``linear`` and
+            ``int8`` are given, if with ``int8`` a linear layer is not on a CPU, or if ``programs``
+            is given and ``compiled`` is not.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -103,7 +111,10 @@ def prepare(
     """
     check_module(model=model)
     check_factory(linear=linear)
-    check_flag(compiled=compiled)
+    check_flag(compiled=compiled, int8=int8)
+    if int8 and linear is not PrepackedLinear:
+        raise ValueError("int8 cannot be combined with linear, which replaces the same layers")
+    linear = Int8Linear if int8 else linear
     if programs is not None:
         if not isinstance(programs, str | PathLike):
             raise_type_error("programs", "a path", programs)

@@ -1,0 +1,165 @@
+r"""Int8 linear layers: weights and inputs as 8-bit integers, multiplied in integer arithmetic.
+
+A float32 weight is stored in 4 bytes, an int8 weight in one, and the integer instructions of a CPU
+(VNNI and AMX on x86) multiply four or more times as many numbers at once. Quantisation replaces
+each number by an integer from -127 to 127 times a scale:
+
+.. math:: x \approx s q, \qquad s = \max |x| / 127, \qquad q = \mathrm{round}(x / s)
+
+The weight has one scale for each output feature, which is computed once. The input has one scale
+for each row, which is computed at each call (*dynamic* quantisation): unlike a scale for a whole
+batch, it does not make the output of one sequence depend on the other sequences of its batch. (See
+"LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale", Dettmers et al. 2022,
+https://arxiv.org/abs/2208.07339, section 2.)
+"""
+
+import logging
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks._checks import check_instance, check_match, check_tensor, check_vectors
+from transformer_blocks.inference.module import InferenceModule, without_gradients
+
+log = logging.getLogger(__name__)
+
+LARGEST = 127
+"""Largest absolute value of a quantised number; -128 is not used: the range is symmetric."""
+
+SMALLEST_MAXIMUM = 1e-30
+"""Lower bound of the maximum that determines a scale, so that a row of zeros can be divided."""
+
+MOST_FEATURES = (2**31 - 1) // LARGEST**2
+"""Number of input features up to which no sum of products overflows a 32-bit integer."""
+
+
+class Int8Linear(InferenceModule):
+    r"""Compute a linear layer in int8, with one scale per output feature and one per input row.
+
+    The output is approximately ``torch.nn.functional.linear(x, weight, bias)``. With the quantised
+    input :math:`q_x` and weight :math:`q_w` and their scales :math:`s_x` and :math:`s_w`, it is
+
+    .. math:: y_{ij} = s_{x,i} \, s_{w,j} \sum_k q_{x,ik} \, q_{w,jk} + b_j
+
+    The sum is exact. The error is that of rounding: at most half a scale for each number, thus
+
+    .. math:: |\Delta y_{ij}| \le \tfrac{1}{2} s_{x,i} \sum_k |w_{jk}|
+        + \tfrac{1}{2} s_{w,j} \sum_k |x_{ik}| + \tfrac{1}{4} d \, s_{x,i} \, s_{w,j}
+
+    for :math:`d` input features. A row's output does not depend on the other rows.
+
+    Where torch has no exact int8 product, the same integers are multiplied in float32, which is
+    slower than an unquantised layer; this is logged once.
+
+    Args:
+        linear: Trained layer with float32 weights on a CPU, which are copied; it is not changed.
+
+    Raises:
+        TypeError: If ``linear`` is not an ``nn.Linear``, or its weight is not float32.
+        ValueError: If its weight is not on a CPU, or it has more than 133,144 input features, whose
+            products might not fit into 32 bits.
+
+    Example:
+        >>> from transformer_blocks.inference.int8 import Int8Linear
+        >>> quantised, x = Int8Linear(nn.Linear(16, 64)), torch.randn(5, 16)
+        >>> with torch.no_grad():
+        ...     alone, in_batch = quantised(x[:1]), quantised(x)[:1]
+        >>> torch.equal(alone, in_batch)
+        True
+    """
+
+    weight: Tensor
+    weight_scale: Tensor
+    bias: Tensor | None
+
+    def __init__(self, linear: nn.Linear) -> None:
+        check_instance(nn.Linear, linear=linear)
+        weight = linear.weight.detach()
+        if weight.dtype != torch.float32:
+            raise TypeError(f"int8 linear layers need float32 weights, got {weight.dtype}")
+        if weight.device.type != "cpu":
+            raise ValueError(f"int8 linear layers need weights on a CPU, got {weight.device}")
+        if linear.in_features > MOST_FEATURES:
+            raise ValueError(
+                f"int8 linear layers have at most {MOST_FEATURES} input features, got "
+                f"in_features={linear.in_features}"
+            )
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        quantised, scale = quantise_rows(weight)
+        dtype = torch.int8 if has_integer_product() else torch.float32
+        # Transposed; without a copy, torch's product reads the strides of a single row wrongly.
+        weight = quantised.to(dtype).t().clone(memory_format=torch.contiguous_format)
+        self.register_buffer("weight", weight)  # (in_features, out_features)
+        self.register_buffer("weight_scale", scale[:, 0])  # (out_features,)
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the linear layer to the last dimension.
+
+        Args:
+            x: Input vectors, of shape (..., in_features), float32 on a CPU.
+
+        Returns:
+            Output vectors, of shape (..., out_features).
+
+        Raises:
+            TypeError: If ``x`` is not a tensor, or not float32.
+            ValueError: If the last dimension of ``x`` is not in_features.
+        """
+        check_tensor("x", x)
+        if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1:] != (self.in_features,):
+            check_vectors("x", x, self.in_features, leading=None)
+            check_match("x", x, self.weight_scale, self)  # autocast may pass another dtype
+        return without_gradients(self._forward, x)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        quantised, scale = quantise_rows(x.float())
+        y = self._multiply(quantised) * scale * self.weight_scale
+        return y if self.bias is None else y + self.bias
+
+    def _multiply(self, quantised: Tensor) -> Tensor:
+        """Multiply integers, given as float32 of shape (..., in_features), by the weight."""
+        if self.weight.dtype != torch.int8:
+            return quantised @ self.weight
+        rows = quantised.reshape(-1, self.in_features).to(torch.int8)
+        product = torch._int_mm(rows, self.weight)  # (rows, out_features), int32
+        return product.to(torch.float32).view(*quantised.shape[:-1], self.out_features)
+
+
+def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Divide each row by its scale and round it to integers from -127 to 127.
+
+    Args:
+        x: Rows of shape (..., D).
+
+    Returns:
+        The integers, as floating-point numbers of the same shape, and the scales, of shape
+        (..., 1). If a row contains NaN or infinity, its scale is not finite either.
+
+    Example:
+        >>> from transformer_blocks.inference.int8 import quantise_rows
+        >>> quantise_rows(torch.tensor([[0.5, -1.27, 1.0], [2.54, 0.0, 0.01]]))
+        (tensor([[  50., -127.,  100.],
+                [ 127.,    0.,    0.]]), tensor([[0.0100],
+                [0.0200]]))
+    """
+    maximum = x.abs().amax(-1, keepdim=True).clamp_min(SMALLEST_MAXIMUM)
+    return (x * (LARGEST / maximum)).round_(), maximum / LARGEST
+
+
+@cache
+def has_integer_product() -> bool:
+    """Return whether torch multiplies int8 matrices exactly; tried once, with the largest values.
+
+    Without VNNI instructions, intermediate sums may be limited to 16 bits.
+    """
+    row = torch.full((2, 64), LARGEST, dtype=torch.int8, device="cpu")
+    try:
+        is_exact = bool((torch._int_mm(row, row.t()) == 64 * LARGEST**2).all())
+    except (AttributeError, RuntimeError):
+        is_exact = False
+    if not is_exact:
+        log.info("torch has no exact int8 product on this CPU; float32 products are used instead")
+    return is_exact
