@@ -1,0 +1,205 @@
+"""Int8 linear layers: the error is that of rounding, and each row is computed on its own."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_blocks import PreNorm, build_decoder, build_encoder
+from transformer_blocks.inference import PrepackedLinear, int8, prepare
+from transformer_blocks.inference.int8 import Int8Linear, has_integer_product, quantise_rows
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
+
+
+@pytest.fixture(params=["torch", "rounded", "removed"])
+def any_product(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Use torch's int8 product, then one whose sums are limited to 16 bits, then none."""
+
+    def rounded(x: Tensor, y: Tensor) -> Tensor:
+        return (x.int() @ y.int()).clamp(-(2**15), 2**15 - 1)
+
+    if request.param == "rounded":
+        monkeypatch.setattr(torch, "_int_mm", rounded)
+    elif request.param == "removed":
+        monkeypatch.delattr(torch, "_int_mm")
+    has_integer_product.cache_clear()
+    yield
+    has_integer_product.cache_clear()
+
+
+@pytest.mark.usefixtures("any_product")
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("sizes", [(16, 48), (48, 16), (7, 5), (33, 1), (1, 3), (1, 1)])
+@torch.no_grad()
+def test_the_error_is_at_most_that_of_rounding(bias: bool, sizes: tuple[int, int]) -> None:
+    linear = nn.Linear(*sizes, bias=bias)
+    quantised = Int8Linear(linear)
+    assert (quantised.in_features, quantised.out_features) == sizes
+    for shape in ((), (1,), (3,), (2, 5), (1, 1), (0,), (0, 4)):
+        x = torch.randn(*shape, sizes[0]) * 10 ** torch.randn(*shape, 1)
+        expected, output = linear(x), quantised(x)
+        input_scale = x.abs().amax(-1, keepdim=True) / 127
+        weight_scale = linear.weight.abs().amax(1) / 127
+        bound = (
+            input_scale * linear.weight.abs().sum(1) / 2
+            + weight_scale * x.abs().sum(-1, keepdim=True) / 2
+            + input_scale * weight_scale * sizes[0] / 4
+        )
+        assert output.shape == expected.shape
+        assert ((output - expected).abs() <= bound * 1.001 + 1e-6 * expected.abs() + 1e-6).all()
+
+
+@torch.no_grad()
+def test_the_largest_integers_of_any_sign_are_multiplied_exactly() -> None:
+    for size in (1, 2, 31, 64, 1024):
+        linear = nn.Linear(size, 3, bias=False)
+        linear.weight.copy_(torch.tensor([1.0, -1.0, 0.0])[:, None].expand(3, size))
+        for sign in (1.0, -1.0):
+            output = Int8Linear(linear)(torch.full((2, size), sign))
+            expected = torch.tensor([sign * size, -sign * size, 0.0]).expand(2, 3)
+            torch.testing.assert_close(output, expected, rtol=1e-6, atol=0)
+
+
+@torch.no_grad()
+def test_integers_times_powers_of_two_are_computed_without_error() -> None:
+    linear = nn.Linear(24, 12)
+    linear.weight.copy_(torch.randint(-127, 128, (12, 24)) / 64)
+    linear.weight[:, 0] = 127 / 64
+    x = torch.randint(-127, 128, (5, 24)) * 4.0
+    x[:, 1] = -127 * 4.0
+    torch.testing.assert_close(Int8Linear(linear)(x), linear(x), rtol=0, atol=1e-3)
+
+
+@pytest.mark.usefixtures("any_product")
+@torch.no_grad()
+def test_the_output_of_a_row_does_not_depend_on_the_other_rows() -> None:
+    quantised, x = Int8Linear(nn.Linear(40, 24)), torch.randn(37, 40)
+    x[1::2] *= 1000.0
+    whole = quantised(x)
+    for rows in (1, 2, 8, 9, 36):
+        assert torch.equal(quantised(x[:rows]), whole[:rows])
+        assert torch.equal(quantised(x[-rows:]), whole[-rows:])
+    assert torch.equal(quantised(x[:36].unflatten(0, (4, 9))), whole[:36].unflatten(0, (4, 9)))
+    assert torch.equal(quantised(x[3]), whole[3])
+
+
+@torch.no_grad()
+def test_the_fallback_multiplies_the_same_integers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    linear, x = nn.Linear(40, 24), torch.randn(2, 5, 40)
+    expected = Int8Linear(linear)(x)
+    monkeypatch.delattr(torch, "_int_mm")
+    has_integer_product.cache_clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            assert torch.equal(Int8Linear(linear)(x), expected)
+    has_integer_product.cache_clear()
+    assert [record.name for record in caplog.records] == [int8.__name__]
+
+
+@pytest.mark.usefixtures("any_product")
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@torch.no_grad()
+def test_values_that_are_not_finite_remain_visible(value: float) -> None:
+    linear, x = nn.Linear(16, 24), torch.randn(3, 16)
+    for weight_is_wrong in (False, True):
+        if weight_is_wrong:
+            linear.weight[5, 7] = value
+        else:
+            x[1, 3] = value
+        is_finite = linear(x).isfinite()
+        assert not is_finite.all()
+        assert torch.equal(Int8Linear(linear)(x).isfinite(), is_finite)
+
+
+@torch.no_grad()
+def test_rows_of_zeros_and_of_the_smallest_numbers_are_quantised() -> None:
+    linear = nn.Linear(16, 24)
+    linear.weight[3] = 0.0
+    x = torch.zeros(3, 16)
+    x[1], x[2] = 1e-45, 1e-32
+    expected = linear.bias.expand(3, 24)
+    torch.testing.assert_close(Int8Linear(linear)(x), expected, rtol=0, atol=1e-30)
+
+
+def test_rows_are_divided_by_their_largest_absolute_value() -> None:
+    x = torch.randn(4, 6)
+    integers, scale = quantise_rows(x)
+    assert torch.equal(integers, integers.round())
+    assert torch.equal(integers.abs().amax(-1), torch.full((4,), 127.0))
+    assert ((integers * scale - x).abs() <= scale * 0.5001).all()
+
+
+@torch.no_grad()
+def test_every_linear_layer_of_a_model_is_quantised() -> None:
+    for model in (build_encoder(**SIZES), build_decoder(**SIZES, residual=PreNorm)):
+        parts = list(prepare(model, int8=True).modules())
+        assert not any(isinstance(part, PrepackedLinear) for part in parts)
+        # the fused and the output projection of self-attention, the four projections of
+        # cross-attention, and the two layers of the feed-forward network
+        expected = 2 * (8 if hasattr(model.layers[0], "cross_attention") else 4)
+        assert sum(isinstance(part, Int8Linear) for part in parts) == expected
+
+
+@torch.no_grad()
+def test_a_quantised_decoder_computes_nearly_the_same_steps() -> None:
+    for residual in (PreNorm, None):
+        options = {} if residual is None else {"residual": residual}
+        decoder = build_decoder(**SIZES, **options).eval()
+        memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
+        prepared = prepare(decoder, int8=True)
+        cache = prepared.new_cache(memory)
+        steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
+        expected = decoder(x, memory)
+        torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=0.15)
+
+
+@torch.no_grad()
+def test_a_sequence_of_a_quantised_model_does_not_depend_on_its_batch() -> None:
+    model = prepare(build_encoder(**SIZES), int8=True)
+    x = torch.randn(4, 5, 16)
+    x[1:] *= 100.0
+    torch.testing.assert_close(model(x)[:1], model(x[:1]), rtol=0, atol=1e-5)
+
+
+def test_models_that_are_not_float32_or_not_on_a_cpu_are_refused() -> None:
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
+        with pytest.raises(TypeError, match="need float32 weights"):
+            prepare(build_encoder(**SIZES).to(dtype), int8=True)
+    with pytest.raises(ValueError, match="need weights on a CPU"):
+        Int8Linear(nn.Linear(4, 4, device="meta"))
+    with pytest.raises(ValueError, match="at most 133144 input features"):
+        Int8Linear(nn.Linear(133_145, 1))
+
+
+def test_int8_cannot_be_combined_with_another_linear_layer() -> None:
+    with pytest.raises(ValueError, match="int8 cannot be combined with linear"):
+        prepare(build_encoder(**SIZES), int8=True, linear=lambda part: part)
+    with pytest.raises(TypeError, match="int8"):
+        prepare(build_encoder(**SIZES), int8=1)  # type: ignore[arg-type]
+
+
+def test_inputs_are_checked() -> None:
+    quantised = Int8Linear(nn.Linear(16, 24))
+    with pytest.raises(ValueError, match="16"):
+        quantised(torch.randn(2, 15))
+    with pytest.raises(TypeError, match="dtype"):
+        quantised(torch.randn(2, 16, dtype=torch.float64))
+    with pytest.raises(TypeError, match="tensor"):
+        quantised([0.0] * 16)
+    with pytest.raises(TypeError, match="linear"):
+        Int8Linear(nn.Conv1d(1, 1, 1))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="differentiated"):
+        quantised(torch.randn(2, 16)).sum().backward()
+
+
+@torch.no_grad()
+def test_under_autocast_a_quantised_model_computes_in_float32() -> None:
+    quantised, x = Int8Linear(nn.Linear(16, 24)), torch.randn(2, 16).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(quantised(x), quantised(x.float()))
