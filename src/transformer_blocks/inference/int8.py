@@ -14,6 +14,7 @@ https://arxiv.org/abs/2208.07339, section 2.)
 """
 
 import logging
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -30,8 +31,23 @@ LARGEST = 127
 SMALLEST_MAXIMUM = 1e-30
 """Lower bound of the maximum that determines a scale, so that a row of zeros can be divided."""
 
+ZERO_POINT = 128
+"""What is added to a quantised number to make it unsigned."""
+
 MOST_FEATURES = (2**31 - 1) // LARGEST**2
 """Number of input features up to which no sum of products overflows a 32-bit integer."""
+
+
+def _prepack(weight: Tensor) -> Tensor:
+    """Reorder an int8 weight (in_features, out_features) into oneDNN's blocked layout."""
+    return torch.ops.onednn.qlinear_prepack(weight.t().contiguous(), None)
+
+
+# A custom operator, because the compiler cannot infer the output shape of oneDNN's own operator.
+if not hasattr(torch.ops.transformer_blocks, "prepack_int8"):  # it survives a reload
+    torch.library.define("transformer_blocks::prepack_int8", "(Tensor weight) -> Tensor")
+    torch.library.impl("transformer_blocks::prepack_int8", "cpu", _prepack)
+    torch.library.register_fake("transformer_blocks::prepack_int8", torch.empty_like)
 
 
 class Int8Linear(InferenceModule):
@@ -116,16 +132,33 @@ class Int8Linear(InferenceModule):
 
     def _forward(self, x: Tensor) -> Tensor:
         quantised, scale = quantise_rows(x.float())
-        y = self._multiply(quantised) * scale * self.weight_scale
+        y = self._multiply(quantised) * scale
         return y if self.bias is None else y + self.bias
 
     def _multiply(self, quantised: Tensor) -> Tensor:
-        """Multiply integers, given as float32 of shape (..., in_features), by the weight."""
+        """Multiply integers, given as float32 of shape (..., in_features), by weight and scale."""
         if self.weight.dtype != torch.int8:
-            return quantised @ self.weight
-        rows = quantised.reshape(-1, self.in_features).to(torch.int8)
-        product = torch._int_mm(rows, self.weight)  # (rows, out_features), int32
-        return product.to(torch.float32).view(*quantised.shape[:-1], self.out_features)
+            return quantised @ self.weight * self.weight_scale
+        rows = quantised.reshape(-1, self.in_features)
+        if torch.compiler.is_exporting() and has_compiled_product():
+            y = _multiply_prepacked(rows, self.weight, self.weight_scale)
+        else:
+            y = torch._int_mm(rows.to(torch.int8), self.weight) * self.weight_scale
+        return y.view(*quantised.shape[:-1], self.out_features)
+
+
+def _multiply_prepacked(rows: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
+    """Multiply integers by a weight and its scale with the operator that Inductor generates.
+
+    The operator expects unsigned numbers, and subtracts their zero point within the product.
+    """
+    return torch.ops.onednn.qlinear_pointwise(
+        *((rows + ZERO_POINT).to(torch.uint8), 1.0, ZERO_POINT),
+        torch.ops.transformer_blocks.prepack_int8(weight),  # once, when a program is compiled
+        *(weight_scale, torch.zeros_like(weight_scale, dtype=torch.int32), None),
+        *(1.0, 0, torch.float32),  # scale, zero point and dtype of the output
+        *("none", [], ""),  # no activation function
+    )
 
 
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,15 +184,31 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @cache
 def has_integer_product() -> bool:
-    """Return whether torch multiplies int8 matrices exactly; tried once, with the largest values.
+    """Return whether torch multiplies int8 matrices exactly; tried once, and logged if it does not.
 
     Without VNNI instructions, intermediate sums may be limited to 16 bits.
     """
-    row = torch.full((2, 64), LARGEST, dtype=torch.int8, device="cpu")
+    if _is_exact(lambda rows, weight: torch._int_mm(rows, weight)):
+        return True
+    log.info("torch has no exact int8 product on this CPU; float32 products are used instead")
+    return False
+
+
+@cache
+def has_compiled_product() -> bool:
+    """Return whether torch has the int8 product for which Inductor generates code; tried once."""
+    if _is_exact(lambda rows, weight: _multiply_prepacked(rows.float(), weight, torch.ones(64))):
+        return True
+    log.info("torch has no prepacked int8 product; compiled steps are slower")
+    return False
+
+
+def _is_exact(multiply: Callable[[Tensor, Tensor], Tensor]) -> bool:
+    """Return whether a product of the largest integers is exact; False if it raises an error."""
+    largest = torch.full((64, 64), LARGEST, dtype=torch.int8, device="cpu")
     try:
-        is_exact = bool((torch._int_mm(row, row.t()) == 64 * LARGEST**2).all())
+        products = multiply(largest, largest), multiply(largest, -largest)
     except (AttributeError, RuntimeError):
-        is_exact = False
-    if not is_exact:
-        log.info("torch has no exact int8 product on this CPU; float32 products are used instead")
-    return is_exact
+        return False
+    expected = 64 * LARGEST**2
+    return bool((products[0] == expected).all() and (products[1] == -expected).all())
