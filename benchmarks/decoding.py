@@ -14,8 +14,8 @@ earlier end. The implementations:
 - ``ours``: the translator of ``examples``, prepared for inference; ``ours compiled``: prepared,
   with compiled steps; ``ours unprepared``: as trained; ``ours uncached``: as trained and without a
   cache, so that each step recomputes the whole prefix, with greedy decoding only;
-- in other data types: ``ours bfloat16``; ``ours int8``, which quantises all linear layers but the
-  last; and ``ctranslate2 int8``.
+- in other data types: ``ours bfloat16``; ``ours int8`` and ``ours compiled int8``, which quantise
+  all linear layers; and ``ctranslate2 int8``.
 
 Each implementation runs with one thread and with two; the table shows the faster of both.
 
@@ -29,7 +29,6 @@ import random
 import shutil
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -98,7 +97,7 @@ def make_ours(variant: str, *, threads: int) -> SetUp:
     import torch
 
     from transformer_blocks import beam_search, greedy_search
-    from transformer_blocks.inference import PrepackedLinear, prepare
+    from transformer_blocks.inference import prepare
     from translation.transformer import Transformer
 
     torch.set_num_threads(threads)
@@ -118,12 +117,9 @@ def make_ours(variant: str, *, threads: int) -> SetUp:
     elif variant == "bfloat16":
         model = prepare(model.bfloat16())
     elif variant == "int8":
-        quantise = int8_linear()
-
-        def replace(layer: Any) -> Any:
-            return PrepackedLinear(layer) if layer.out_features == VOCABULARY else quantise(layer)
-
-        model = prepare(model, linear=replace)
+        model = prepare(model, int8=True)
+    elif variant == "compiled int8":
+        model = prepare(model, compiled=True, int8=True)
 
     @torch.inference_mode()
     def decode_without_cache(source: Any, case: Case) -> Any:
@@ -193,32 +189,6 @@ def make_small(*, prepared: bool) -> SetUp:
         return lambda: decode(x, case)
 
     return set_up
-
-
-def int8_linear() -> Callable[[Any], Any]:
-    """Return a class of int8 linear layers; torch has deprecated the functions that it uses."""
-    import torch
-    from torch import nn
-
-    warnings.filterwarnings("ignore", message="fbgemm_.* is deprecated")
-
-    class Int8Linear(nn.Module):
-        """Quantises the weight once and the input at each call, and multiplies integers."""
-
-        def __init__(self, linear: nn.Linear) -> None:
-            super().__init__()
-            self.in_features = linear.in_features
-            weight = linear.weight.detach().clone()
-            quantised, offsets, scale, zero = torch.fbgemm_linear_quantize_weight(weight)
-            prepacked = torch.fbgemm_pack_quantized_matrix(quantised)
-            has_bias = linear.bias is not None
-            bias = linear.bias.detach() if has_bias else torch.zeros(linear.out_features)
-            self.weights = quantised, prepacked, offsets, scale, zero, bias
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.fbgemm_linear_int8_weight_fp32_activation(x, *self.weights)
-
-    return Int8Linear
 
 
 def make_marian() -> Any:
@@ -338,6 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "ours uncached": partial(make_ours, "uncached"),
         "ours bfloat16": partial(make_ours, "bfloat16"),
         "ours int8": partial(make_ours, "int8"),
+        "ours compiled int8": partial(make_ours, "compiled int8"),
         "ctranslate2 int8": partial(make_ctranslate2, converted, "int8"),
     }
     small: dict[str, Callable[[], SetUp]] = {

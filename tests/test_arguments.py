@@ -68,7 +68,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.fast.dropout import apply_dropout
 from transformer_blocks.generation import IncrementalDecoder, left_pad
-from transformer_blocks.inference import PrepackedLinear, compile_steps, prepare
+from transformer_blocks.inference import Int8Linear, PrepackedLinear, compile_steps, prepare
 from transformer_blocks.inspection import (
     assert_sound,
     check_equivalence,
@@ -644,8 +644,13 @@ CALLS: dict[str, Call] = {
             "model": made(nn.Linear(D, D), nn.Linear),
             "linear": Argument(PrepackedLinear, ("prepared", None, 1)),
             "compiled": FLAG,
+            "int8": FLAG,
             "programs": Argument(None, (1, b"folder", ["folder"], Path)),
         },
+    ),
+    "Int8Linear": Call(Int8Linear, {"linear": made(nn.Linear(D, 12), nn.Linear)}),
+    "Int8Linear.forward": Call(
+        lambda x: Int8Linear(nn.Linear(D, D))(x), {"x": vectors(B, L, D, any_rank=True)}
     ),
     "IncrementalDecoder": Call(
         IncrementalDecoder,

@@ -189,18 +189,25 @@ def chosen_run(options: argparse.Namespace) -> Run[Config]:
     return choose_run(options.run, Config, train="python examples/translate.py train")
 
 
+def check_int8(options: argparse.Namespace, device: torch.device) -> None:
+    """Raise unless the device supports ``--int8``, if it is given."""
+    if options.int8 and device.type != "cpu":
+        raise UserError(f"--int8 requires --device cpu, got {device}")
+
+
 def translate_command(options: argparse.Namespace) -> None:
     """Translate sentences from arguments, a file or standard input, line by line."""
     picture: Path | None = options.picture
     if picture:
         check_folder(picture)
     run, device = chosen_run(options), choose_device(options.device)
+    check_int8(options, device)
     config, model, source, target = load_translator(run, device, last=options.average_last)
     search = make_search(options, target.vocab_size)
     if picture and not model.cross_attentions:
         raise UserError(f"--picture: {run.folder} holds a model without attention")
     programs = run.folder / "programs" if options.compile else None
-    prepared = prepare(model, compiled=options.compile, programs=programs)
+    prepared = prepare(model, compiled=options.compile, int8=options.int8, programs=programs)
     trained = TrainedTranslator(config, prepared, source, target)
     number, is_drawn = 0, False
     for lines in input_lines(options.sentences, options.file):
@@ -226,6 +233,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
     if options.output:
         check_folder(options.output)
     run, device = chosen_run(options), choose_device(options.device)
+    check_int8(options, device)
     config, model, source, target = load_translator(run, device, last=options.average_last)
     search = make_search(options, target.vocab_size)
     corpus = evaluated_corpus(config, options.test_source, options.test_target)
@@ -233,7 +241,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
         total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
     ) as bar:
         outputs = translate(
-            prepare(model),
+            prepare(model, int8=options.int8),
             source,
             target,
             [pair.source for pair in corpus.test],

@@ -31,6 +31,12 @@ plain computation, up to rounding:
   about half a minute for each step signature (one row, a few or many; beam size; with a mask or
   not). A server calls :func:`compile_steps` before its first request.
 
+One more replacement is not an equal computation but an approximation:
+
+- **Int8 linear layers.** With ``prepare(model, int8=True)``, each :class:`Int8Linear` stores its
+  weight as 8-bit integers and quantises its input at each call, one scale per row, so that a
+  sequence's output still does not depend on its batch. A translator loses about 0.1 BLEU.
+
 No other part of :mod:`transformer_blocks` imports this one: models are built and trained without
 it, and can be decoded without it.
 
@@ -38,7 +44,8 @@ Next: :mod:`transformer_blocks.explorer`, all attention maps of a model on one p
 """
 
 from transformer_blocks.inference.compiled import compile_steps
+from transformer_blocks.inference.int8 import Int8Linear
 from transformer_blocks.inference.linear import PrepackedLinear
 from transformer_blocks.inference.prepare import prepare
 
-__all__ = ["PrepackedLinear", "compile_steps", "prepare"]
+__all__ = ["Int8Linear", "PrepackedLinear", "compile_steps", "prepare"]

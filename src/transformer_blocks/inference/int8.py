@@ -77,7 +77,6 @@ class Int8Linear(InferenceModule):
             products might not fit into 32 bits.
 
     Example:
-        >>> from transformer_blocks.inference.int8 import Int8Linear
         >>> quantised, x = Int8Linear(nn.Linear(16, 64)), torch.randn(5, 16)
         >>> with torch.no_grad():
         ...     alone, in_batch = quantised(x[:1]), quantised(x)[:1]

@@ -80,7 +80,7 @@ def prepare(
             :mod:`transformer_blocks.inspection` observe every step. A step that cannot be compiled,
             for example without a C++ compiler, is executed eagerly; one warning is logged.
         int8: Whether linear layers multiply int8 integers, as
-            :class:`~transformer_blocks.inference.int8.Int8Linear` does, instead of float32 numbers.
+            :class:`Int8Linear` does, instead of float32 numbers.
             Outputs then differ by about a hundredth of their size. The model must have float32
             weights on a CPU.
         programs: Folder in which compiled programs are kept, so that another process loads each of
