@@ -255,7 +255,7 @@ def compile_ahead_of_time(
     Args:
         program: Exported program to compile; its weights become constants of the result.
         autotune: Whether Inductor also generates matrix products of its own and selects the faster
-            ones. For few rows, its own can be faster.
+            ones. For few rows, its own can be faster; for int8 they always are, and are generated.
         keep: Called with the shared library of the program, which is removed afterwards.
 
     Returns:
@@ -263,7 +263,7 @@ def compile_ahead_of_time(
         does not check their sizes.
     """
     options: dict[str, Any] = {"freezing": True}
-    if autotune:
+    if autotune or "qlinear_pointwise" in program.graph_module.code:
         options |= {
             "max_autotune_gemm": True,
             "max_autotune_gemm_backends": "CPP,ATEN",

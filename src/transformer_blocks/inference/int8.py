@@ -104,6 +104,7 @@ class Int8Linear(InferenceModule):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         quantised, scale = quantise_rows(weight)
         dtype = torch.int8 if has_integer_product() else torch.float32
+        self.has_compiled_product = has_integer_product() and has_compiled_product()
         # Transposed; without a copy, torch's product reads the strides of a single row wrongly.
         weight = quantised.to(dtype).t().clone(memory_format=torch.contiguous_format)
         self.register_buffer("weight", weight)  # (in_features, out_features)
@@ -139,7 +140,7 @@ class Int8Linear(InferenceModule):
         if self.weight.dtype != torch.int8:
             return quantised @ self.weight * self.weight_scale
         rows = quantised.reshape(-1, self.in_features)
-        if torch.compiler.is_exporting() and has_compiled_product():
+        if self.has_compiled_product and torch.compiler.is_exporting():
             y = _multiply_prepacked(rows, self.weight, self.weight_scale)
         else:
             y = torch._int_mm(rows.to(torch.int8), self.weight) * self.weight_scale
