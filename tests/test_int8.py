@@ -2,15 +2,22 @@
 
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 
 from transformer_blocks import PreNorm, build_decoder, build_encoder
 from transformer_blocks.inference import PrepackedLinear, int8, prepare
-from transformer_blocks.inference.int8 import Int8Linear, has_integer_product, quantise_rows
+from transformer_blocks.inference.export import compile_ahead_of_time
+from transformer_blocks.inference.int8 import (
+    Int8Linear,
+    has_compiled_product,
+    has_integer_product,
+    quantise_rows,
+)
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -203,3 +210,35 @@ def test_under_autocast_a_quantised_model_computes_in_float32() -> None:
     quantised, x = Int8Linear(nn.Linear(16, 24)), torch.randn(2, 16).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(quantised(x), quantised(x.float()))
+
+
+def test_a_program_without_the_prepacked_product_still_multiplies_integers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(*_: object) -> NoReturn:
+        raise NotImplementedError
+
+    for is_missing in (False, True):
+        if is_missing:
+            monkeypatch.setattr(int8, "_multiply_prepacked", missing)
+        has_compiled_product.cache_clear()
+        layer = Int8Linear(nn.Linear(16, 24))
+        graph = str(torch.export.export(layer, (torch.randn(3, 16),)).graph)
+        assert ("_int_mm" in graph) == is_missing
+        assert ("qlinear_pointwise" in graph) != is_missing
+    has_compiled_product.cache_clear()
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_compiled_int8_layers_compute_the_same_outputs_for_any_number_of_rows() -> None:
+    layers = nn.Sequential(Int8Linear(nn.Linear(24, 40)), Int8Linear(nn.Linear(40, 7, bias=False)))
+    for rows, others in ((1, [1]), (61, [2, 9, 64])):
+        dimensions = None if rows == 1 else ({0: Dim("N")},)
+        program = torch.export.export(
+            layers.eval(), (torch.randn(rows, 24),), dynamic_shapes=dimensions
+        )
+        run = compile_ahead_of_time(program, autotune=False)
+        for count in others:
+            x = torch.randn(count, 24)
+            torch.testing.assert_close(run([x])[0], layers(x), rtol=0, atol=1e-6)
