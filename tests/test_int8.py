@@ -156,7 +156,7 @@ def test_every_linear_layer_of_a_model_is_quantised() -> None:
 @torch.no_grad()
 def test_a_quantised_decoder_computes_nearly_the_same_steps() -> None:
     for residual in (PreNorm, None):
-        options = {} if residual is None else {"residual": residual}
+        options: dict[str, Any] = {} if residual is None else {"residual": residual}
         decoder = build_decoder(**SIZES, **options).eval()
         memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
         prepared = prepare(decoder, int8=True)
