@@ -1,14 +1,16 @@
 """Files: atomic writing, and the lock of a run's folder.
 
-:func:`write_atomically` replaces the content of a file by one rename. :class:`FolderLock` excludes
-other trainings from a run's folder until the training ends, and removes the files of a training
-that failed before its first checkpoint.
+:func:`write_atomically` replaces a file by one rename, and :func:`write_folder` a folder.
+:class:`FolderLock` excludes other trainings from a run's folder until the training ends, and
+removes the files of a training that failed before its first checkpoint.
 """
 
 import hashlib
 import os
 import secrets
-from contextlib import suppress
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -23,7 +25,7 @@ LARGEST = 2**26
 """Maximum number of bytes of a text file of a run."""
 OF_A_RUN = (
     *("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag", "tensorboard"),
-    "programs",
+    *("programs", "corpus"),
 )
 """Names of the files and folders of a run, besides its tokenizers, ``*.model``."""
 
@@ -66,6 +68,52 @@ def write_atomically(path: Path, content: bytes) -> None:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def write_folder(path: Path) -> Iterator[Path]:
+    """Write a folder atomically: all its files appear at once, by one rename, or not at all.
+
+    What was written is removed if the ``with`` block raises. What a killed process has left is
+    removed by the next one. Only one process at a time may write the folder.
+
+    Args:
+        path: The folder, which is replaced if it exists. Its parent must exist.
+
+    Yields:
+        An empty folder to write the files into.
+
+    Raises:
+        UserError: If the disk fails.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "corpus"
+        >>> with write_folder(path) as folder:
+        ...     _ = (folder / "tokens.bin").write_bytes(b"...")
+        ...     path.exists()
+        False
+        >>> [file.name for file in path.iterdir()]
+        ['tokens.bin']
+    """
+    partial, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
+    try:
+        for leftover in (partial, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        partial.mkdir()
+        try:
+            yield partial
+            for file in partial.iterdir():
+                with file.open("rb+") as opened:
+                    os.fsync(opened.fileno())
+            if path.exists():
+                path.rename(old)
+            partial.rename(path)
+        finally:
+            for leftover in (partial, old):
+                shutil.rmtree(leftover, ignore_errors=True)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -179,8 +227,10 @@ class FolderLock:
         """Release the lock; after an error, first remove the files that were written."""
         for path, ours in self._written.items() if error is not None else ():
             with suppress(OSError):
-                found = path.read_bytes() if isinstance(ours, bytes) else _identity(path)
-                if found == ours:
+                found = path.read_bytes() if isinstance(ours, bytes) else identity(path)
+                if found == ours and path.is_dir():
+                    shutil.rmtree(path)
+                elif found == ours:
                     path.unlink()
         with suppress(OSError):
             self._file.unlink()
@@ -202,7 +252,15 @@ class FolderLock:
             )
         self._written[path] = content  # before it is written: an interruption may come at any time
         write_atomically(path, content)
-        self._written[path] = _identity(path)
+        self._written[path] = identity(path)
+
+    @contextmanager
+    def write_folder(self, path: Path) -> Iterator[Path]:
+        """Write a folder as :func:`write_folder` does; after an error, it is removed, too."""
+        with write_folder(path) as partial:
+            yield partial
+        if not self.is_committed:
+            self._written[path] = identity(path)
 
     def commit(self) -> None:
         """Keep all files from now on, because there is a checkpoint to resume from."""
@@ -266,8 +324,8 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _identity(path: Path) -> tuple[int, ...]:
+def identity(path: Path) -> tuple[int, ...]:
     """Return values that differ for another file of this name and after a change of its content."""
-    status = os.lstat(path)
+    status = path.lstat()
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_dev, status.st_ino, status.st_size, *times

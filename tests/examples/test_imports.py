@@ -16,12 +16,14 @@ LEVELS = {
     **dict.fromkeys(
         (
             *("options", "tables", "text_files", "files", "distributed", "events", "sharding"),
-            "sharded_files",
+            *("sharded_files", "parallel"),
         ),
         1,
     ),
     "searches": 1,
-    **dict.fromkeys(("program", "configuration", "plots", "tokenizer", "learner"), 2),
+    **dict.fromkeys(
+        ("program", "configuration", "plots", "tokenizer", "token_files", "learner"), 2
+    ),
     **dict.fromkeys(("checkpoint", "commands", "display", "task"), 3),
     "run": 4,
     **dict.fromkeys(("choosing", "training"), 5),
