@@ -80,8 +80,9 @@ class Data(NamedTuple):
 def load(corpus: str, data_dir: Path | None, batch_tokens: int, folder: Path) -> Data:
     """Choose a few of our batches at random, and shuffle their sentences for the plain loop."""
     from common.tokenizer import Tokenizer
-    from translation.batches import encode_pairs, make_batches
+    from translation.batches import make_batches
     from translation.corpus import load_corpus
+    from translation.examples import encode_pairs
 
     pairs = load_corpus(corpus, source_language="ja", target_language="en", data_dir=data_dir).train
     tokenizers = []

@@ -55,7 +55,7 @@ def _small_test_set() -> Iterator[None]:
     def load_few(name: str, *, data_dir: Path | None) -> Any:
         corpus = load_corpus(name, data_dir=data_dir)
         few = {split: getattr(corpus, split)[:5] for split in ("validation", "test")}
-        return type(corpus)(name, "ja", "en", train=corpus.train[:200], **few)
+        return type(corpus)(name, "ja", "en", train=[*corpus.train][:200], **few)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overfitting, "load_corpus", load_few)

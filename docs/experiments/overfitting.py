@@ -19,7 +19,7 @@ import copy
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -35,9 +35,11 @@ from common.searches import Greedy
 from common.tokenizer import Tokenizer
 from experiment import Experiment, new_parser, run_single_threaded
 from transformer_blocks import MultiHeadAttention
-from translation.batches import Batch, Example, batches_of, collate, encode_pairs, make_batches
-from translation.corpus import Corpus, Pair, clean, load_corpus
+from translation.batches import Batch, batches_of, collate, make_batches
+from translation.corpus import Corpus, load_corpus
 from translation.decoding import translate
+from translation.examples import Examples, encode_pairs
+from translation.pairs import Pair, clean
 from translation.rnn_attention import RecurrentTranslator
 from translation.scoring import score
 from translation.training import TranslationLoss
@@ -84,7 +86,7 @@ RUNS = {
 
 
 @torch.no_grad()
-def mean_loss(model: RecurrentTranslator, examples: Sequence[Example]) -> float:
+def mean_loss(model: RecurrentTranslator, examples: Examples) -> float:
     """Compute the plain cross-entropy per token in evaluation mode."""
     total, tokens = 0.0, 0
     for batch in batches_of(examples, batch_tokens=4096):
@@ -109,7 +111,7 @@ class Trial:
         self, corpus: Corpus, *, pairs: int, vocabulary: int, updates: int, every: int, seed: int
     ) -> None:
         self.corpus, self.updates, self.every, self.seed = corpus, updates, every, seed
-        self.pairs = random.Random(seed).sample(corpus.train, min(pairs, len(corpus.train)))
+        self.pairs = random.Random(seed).sample([*corpus.train], min(pairs, len(corpus.train)))
         with tempfile.TemporaryDirectory() as folder:
             source, target = (
                 Tokenizer.train(
@@ -122,7 +124,7 @@ class Trial:
         self.tokenizers = source, target
         self.train_set, self.validation_set = map(self.encode, (self.pairs, corpus.validation))
 
-    def encode(self, pairs: Sequence[Pair]) -> list[Example]:
+    def encode(self, pairs: Collection[Pair]) -> Examples:
         """Encode sentence pairs."""
         return encode_pairs(pairs, *self.tokenizers, max_length=MAX_LENGTH)
 
@@ -206,7 +208,7 @@ class Trial:
         measures = {"last": last, "best": self.measure(model)}
         return {"plan": plan._asdict(), "parameters": size, "curves": curves, **measures}
 
-    def batches(self, examples: Sequence[Example]) -> Iterator[tuple[int, Batch]]:
+    def batches(self, examples: Examples) -> Iterator[tuple[int, Batch]]:
         """Yield batches of about 40 sentences without end, each with the number of its epoch."""
         for epoch in count(1):
             for batch in make_batches(examples, batch_tokens=400, seed=self.seed, epoch=epoch):

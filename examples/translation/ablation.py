@@ -23,10 +23,11 @@ from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import PALETTES
 from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
-from translation.corpus import Pair
 from translation.decoding import translate
+from translation.encoding import corpus_of
+from translation.pairs import Pair
 from translation.presets import Config
-from translation.run import corpus_of, load_translator
+from translation.run import load_translator
 from translation.scoring import score
 from translation.transformer import Transformer
 
@@ -87,7 +88,7 @@ def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
     config, model, source, target = load_translator(run, torch.device("cpu"))
     if not isinstance(model, Transformer):
         raise UserError(f"{run.folder} holds no Transformer but {config.model}")
-    corpus = corpus_of(config)
+    corpus = corpus_of(run, config)
     pairs: Sequence[Pair] = corpus.validation[:sentences]
     references = [pair.reference for pair in pairs]
     remaining = {}

@@ -3,29 +3,32 @@
 A batch is as long as its longest sentence; the rest is padding, whose computation is wasted. So the
 sentences are sorted by the lengths of both sides and divided into batches of about the same number
 of tokens, and the batches are shuffled. Sentences of equal lengths are divided anew in each epoch.
+
+A corpus may be larger than the memory: :class:`Examples` may be memory-mapped, and
+:func:`make_batches` sorts and shuffles one block of about 262,000 pairs at a time. A block consists
+of chunks of 1,024 consecutive pairs, which are drawn at random from the whole corpus in each epoch;
+so each page of the disk is read once an epoch, and not once a sentence.
 """
 
-import logging
 import random
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, overload
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from common.batching import pad
-from common.errors import UserError
-from common.tokenizer import BOS, EOS, PAD, Tokenizer
-from translation.corpus import Pair
+from common.token_files import CHUNK, Offsets, Tokens
+from common.tokenizer import BOS, EOS, PAD
+from translation.examples import Example, Examples
 
-log = logging.getLogger(__name__)
-
-
-class Example(NamedTuple):
-    """One pair of sentences as token ids, without begin and end tokens."""
-
-    source: list[int]
-    target: list[int]
+CHUNK_PAIRS = CHUNK // 2
+"""Number of consecutive pairs that are in one block: those that have one checksum on the disk."""
+BLOCK_CHUNKS = 256
+"""Number of chunks that are sorted and shuffled together."""
 
 
 class Batch(NamedTuple):
@@ -50,38 +53,9 @@ class Batch(NamedTuple):
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
-def encode_pairs(
-    pairs: Sequence[Pair],
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
-    *,
-    max_length: int,
-) -> list[Example]:
-    """Encode sentence pairs, leaving out those that are too long for the model.
-
-    Raises:
-        UserError: If nothing is left.
-    """
-    sources = source_tokenizer.encode_many([pair.source for pair in pairs])
-    targets = target_tokenizer.encode_many([pair.target for pair in pairs])
-    examples = [
-        Example(source, target)
-        for source, target in zip(sources, targets, strict=True)
-        if max(len(source), len(target)) < max_length
-    ]
-    if not examples:
-        raise UserError(f"no sentence pair is shorter than {max_length} tokens")
-    if len(examples) < len(pairs):
-        log.warning(
-            f"left out {len(pairs) - len(examples):,} of {len(pairs):,} pairs: "
-            f"{max_length} tokens or longer"
-        )
-    return examples
-
-
 def make_batches(
-    examples: Sequence[Example], *, batch_tokens: int, seed: int, epoch: int
-) -> list[list[Example]]:
+    examples: Iterable[Example], *, batch_tokens: int, seed: int, epoch: int
+) -> "Batches":
     """Divide examples into batches; the same seed and epoch give the same batches.
 
     Args:
@@ -94,38 +68,126 @@ def make_batches(
     Returns:
         The batches, in random order; together they contain every example once.
     """
-    rng = random.Random(f"batches {seed} {epoch}")
-
-    def sort_key(example: Example) -> tuple[int, float]:
-        source = len(example.source) + rng.random()  # equal lengths are shuffled
-        # Ascending and descending in turn: a batch of two target lengths has similar sources, too.
-        return len(example.target), source if len(example.target) % 2 else -source
-
-    by_length = sorted(examples, key=sort_key)
-    batches: list[list[Example]] = [[]]
-    longest = 0
-    for example in by_length:
-        longest = max(longest, len(example.source) + 1, len(example.target) + 1)
-        if batches[-1] and longest * (len(batches[-1]) + 1) > batch_tokens:
-            batches.append([])
-            longest = max(len(example.source), len(example.target)) + 1
-        batches[-1].append(example)
-    rng.shuffle(batches)
-    return batches
+    return Batches(Examples.of(examples), batch_tokens=batch_tokens, seed=seed, epoch=epoch)
 
 
-def collate(examples: Sequence[Example]) -> Batch:
+class Batches(Sequence[Examples]):
+    """The batches of an epoch, made one block at a time; see :func:`make_batches`.
+
+    The chunks are shuffled, and each ``BLOCK_CHUNKS`` of them are a block, whose examples are
+    sorted and divided into batches, which are shuffled. If there is only one block, its chunks keep
+    their order. In memory are the numbers of all chunks, and the order of one block.
+    """
+
+    def __init__(self, examples: Examples, *, batch_tokens: int, seed: int, epoch: int) -> None:
+        self.examples, self.batch_tokens = examples, batch_tokens
+        self._name = f"batches {seed} {epoch}"
+        chunks = list(range(-(-len(examples) // CHUNK_PAIRS)))
+        if len(chunks) > BLOCK_CHUNKS:
+            random.Random(f"{self._name} chunks").shuffle(chunks)
+        self._blocks = [chunks[i : i + BLOCK_CHUNKS] for i in range(0, len(chunks), BLOCK_CHUNKS)]
+        self._current, self._batches = -1, list[Offsets]()  # the block whose batches are known
+        counts = (len(self._starts(block)) for block in self._blocks)
+        self._ends = [0, *accumulate(counts)]
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        return self._ends[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Examples: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Examples]: ...
+    def __getitem__(self, index: int | slice) -> Examples | list[Examples]:
+        """Return a batch, or several."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        block = bisect_right(self._ends, index) - 1
+        if block != self._current:
+            self._current, self._batches = block, self._make(block)
+        return self.examples.select(self._batches[index - self._ends[block]])
+
+    def _make(self, number: int) -> list[Offsets]:
+        """Divide the examples of a block into batches, in random order."""
+        block = self._blocks[number]
+        self.examples.verify(block)
+        several = len(self._blocks) > 1
+        rng = random.Random(f"{self._name} {number}" if several else self._name)
+        indices = self._indices(block)
+        source, target = self.examples.select(indices).lengths.T
+        # Equal lengths are shuffled.
+        noise = np.fromiter((rng.random() for _ in indices), np.float64, len(indices))
+        order = _sort(source + noise, target)
+        starts = _divide(source[order], target[order], self.batch_tokens)
+        batches = np.split(indices[order], starts[1:])
+        rng.shuffle(batches)
+        return batches
+
+    def _starts(self, block: Sequence[int]) -> list[int]:
+        """Compute where the batches of a block begin; the order of equal lengths is irrelevant."""
+        self.examples.verify(block, offsets_only=True)
+        source, target = self.examples.select(self._indices(block)).lengths.T
+        order = _sort(source, target)
+        return _divide(source[order], target[order], self.batch_tokens)
+
+    def _indices(self, block: Sequence[int]) -> Offsets:
+        """Return the indices of the examples of a block."""
+        chunks = np.asarray(block, np.int64)[:, None] * CHUNK_PAIRS
+        indices = (chunks + np.arange(CHUNK_PAIRS)).ravel()
+        return indices[indices < len(self.examples)]
+
+
+def _sort(source: npt.NDArray[Any], target: Offsets) -> Offsets:
+    """Sort by target length, then by source length: ascending and descending in turn.
+
+    So a batch that holds two target lengths has similar sources, too.
+    """
+    return np.lexsort((np.where(target % 2 == 1, source, -source), target))
+
+
+def _divide(source: Offsets, target: Offsets, batch_tokens: int) -> list[int]:
+    """Return where each batch begins, given the lengths in sorted order."""
+    starts, longest = [0], 0
+    for index, length in enumerate((np.maximum(source, target) + 1).tolist()):
+        longest = max(longest, length)
+        size = index - starts[-1]
+        if size and longest * (size + 1) > batch_tokens:
+            starts.append(index)
+            longest = length
+    return starts
+
+
+def collate(examples: Iterable[Example]) -> Batch:
     """Pad examples to one length and add begin and end tokens."""
-    next_token = pad([[*example.target, EOS] for example in examples])
+    batch = Examples.of(examples)
+    rows = np.arange(len(batch))
+    sources, targets = batch.lengths.T
+    source = _pad(batch.tokens, batch.bounds[:, 0], sources)
+    target = _pad(batch.tokens, batch.bounds[:, 1], targets)
+    shifted = np.empty_like(target)
+    shifted[:, 0], shifted[:, 1:] = BOS, target[:, :-1]
+    source[rows, sources] = EOS
+    target[rows, targets] = EOS
+    next_token = torch.from_numpy(target)
     return Batch(
-        source=pad([[*example.source, EOS] for example in examples]),
-        target=pad([[BOS, *example.target] for example in examples]),
+        source=torch.from_numpy(source),
+        target=torch.from_numpy(shifted),
         next_token=next_token,
         real=(next_token != PAD).flatten().nonzero()[:, 0],
     )
 
 
-def batches_of(examples: Sequence[Example], batch_tokens: int) -> Iterator[Batch]:
+def _pad(tokens: Tokens, starts: Offsets, lengths: Offsets) -> Offsets:
+    """Cut sequences out of an array, padded to the longest length and one token more."""
+    columns = np.arange(lengths.max() + 1)
+    is_real = columns < lengths[:, None]
+    padded = np.full(is_real.shape, PAD, np.int64)
+    padded[is_real] = tokens[(starts[:, None] + columns)[is_real]]
+    return padded
+
+
+def batches_of(examples: Iterable[Example], batch_tokens: int) -> Iterator[Batch]:
     """Yield the collated batches of an evaluation, the same each time."""
     for batch in make_batches(examples, batch_tokens=batch_tokens, seed=0, epoch=0):
         yield collate(batch)

@@ -37,19 +37,15 @@ from translation.comparison import (
     format_results,
     names_of,
 )
-from translation.corpus import (
-    SMALL_PARALLEL_ENJA,
-    Corpus,
-    clean,
-    load_test_pairs,
-    seen_targets,
-)
+from translation.corpus import Corpus, load_test_pairs, seen_targets
 from translation.decoding import translate, translate_n_best, translate_with_attention
+from translation.encoding import corpus_of, encode_files, ensure_encoded
 from translation.exploring import explore
 from translation.exporting import check_new, export
+from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import Config, preset_config
-from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator
+from translation.run import FIGURES, TrainedTranslator, load_translator
 from translation.scoring import Scores, score
 from translation.summary import (
     example_sentence,
@@ -59,6 +55,9 @@ from translation.summary import (
     translating_command,
 )
 from translation.training import TranslationTraining
+
+TOKENIZER_PAIRS = 500_000
+"""Number of training pairs of which tokenizers are trained, if there are more."""
 
 
 def new_config(chosen: Mapping[str, Any]) -> Config:
@@ -78,17 +77,18 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
 
 
 def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
-    """Load the corpus and train the tokenizers of a new run."""
-    corpus = corpus_of(config)
-    sides = (
-        [pair.source for pair in corpus.train],
-        [pair.target for pair in corpus.train],
-    )
+    """Load the corpus, train the tokenizers and encode the corpus of a new run."""
+    corpus = corpus_of(run, config)
+    pairs = corpus.sample(TOKENIZER_PAIRS)
+    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
     texts: dict[str, list[str]] = {}
     for name, side in zip(config.tokenizer_names, sides, strict=True):
         texts.setdefault(name, []).extend(side)
     hashes = run.train_tokenizers(texts, config.vocabulary, lock)
-    return replace(config, data_hash=corpus.fingerprint, tokenizers=hashes)
+    config = replace(config, tokenizers=hashes)
+    if isinstance(corpus.train, FilePairs):
+        return replace(config, data_hash=encode_files(run, config, corpus, write=lock.write_folder))
+    return replace(config, data_hash=corpus.fingerprint)
 
 
 def train_command(options: argparse.Namespace) -> None:
@@ -108,7 +108,8 @@ def train_command(options: argparse.Namespace) -> None:
                 chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
             )
         )
-        corpus = processes.broadcast(lambda: corpus_of(config))
+        corpus = processes.broadcast(lambda: corpus_of(run, config))
+        processes.broadcast(lambda: ensure_encoded(run, config, corpus, write=lock.write_folder))
         training = TranslationTraining(
             run,
             config,
@@ -236,7 +237,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
     check_int8(options, device)
     config, model, source, target = load_translator(run, device, last=options.average_last)
     search = make_search(options, target.vocab_size)
-    corpus = evaluated_corpus(config, options.test_source, options.test_target)
+    corpus = evaluated_corpus(run, config, options.test_source, options.test_target)
     with tqdm(
         total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
     ) as bar:
@@ -275,12 +276,14 @@ def evaluate_command(options: argparse.Namespace) -> None:
         print(translating_command(run.folder, sentence))
 
 
-def evaluated_corpus(config: Config, source: Path | None, target: Path | None) -> Corpus:
+def evaluated_corpus(
+    run: Run[Config], config: Config, source: Path | None, target: Path | None
+) -> Corpus:
     """Load the run's corpus, or two test files as a corpus without other splits."""
     if (source is None) != (target is None):
         raise UserError("--test-source and --test-target must be given together")
     if source is None or target is None:
-        return corpus_of(config)
+        return corpus_of(run, config)
     languages = config.source_language, config.target_language
     test = load_test_pairs(
         (source, target),
@@ -308,7 +311,7 @@ def compare_command(options: argparse.Namespace) -> None:
         metrics = run.read_metrics(FIGURES)
         compared.append(ComparedRun(name, run, metrics, *load_translator(run, device)))
     check_comparable(compared)
-    corpus = corpus_of(compared[0].config)
+    corpus = corpus_of(compared[0].run, compared[0].config)
     if options.sentence is not None and options.sentence > len(corpus.test):
         raise UserError(
             f"--sentence must be one of the {len(corpus.test)} test sentences, "
@@ -347,7 +350,7 @@ def explore_command(options: argparse.Namespace) -> None:
     page = options.output or page_of(run)
     if not model.attentions:
         raise UserError(f"{run.folder} holds a model without attention")
-    sentence = explored_sentence(options, config)
+    sentence = explored_sentence(options, run, config)
     search = make_search(options, target.vocab_size)
     title = explore(model, source, target, sentence, page, search=search)
     address = file_address(page)
@@ -361,11 +364,11 @@ def explore_command(options: argparse.Namespace) -> None:
     print(address)
 
 
-def explored_sentence(options: argparse.Namespace, config: Config) -> str:
+def explored_sentence(options: argparse.Namespace, run: Run[Config], config: Config) -> str:
     """Return the sentence of ``--sentence``, or a test sentence of the run."""
     if options.sentence is None:
         try:
-            return example_sentence(corpus_of(config))
+            return example_sentence(corpus_of(run, config))
         except UserError as error:
             raise UserError(f"{error}; with --sentence, no corpus is needed") from error
     line = decode_line(os.fsencode(options.sentence), where="--sentence")

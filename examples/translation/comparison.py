@@ -14,8 +14,9 @@ from common.searches import Search
 from common.tables import format_table
 from common.tokenizer import EOS, Tokenizer
 from transformer_blocks.inference import prepare
-from translation.corpus import Corpus, Pair
+from translation.corpus import Corpus
 from translation.decoding import AttentionRecord, attention_with_teacher_forcing, translate
+from translation.pairs import Pair
 from translation.presets import Config
 from translation.scoring import score
 from translation.translator import Translator

@@ -3,28 +3,34 @@
 :func:`load_corpus` loads any of three corpora. Each is split into training, validation and test
 pairs, and no source sentence is in two of them, so that memorised sentences do not count.
 
-Both sides are cleaned (:func:`clean`), in training and in translation, so that the input has the
-spelling that the model was trained on. References are *not* cleaned: a translation is scored
-against the original text of the file.
+The training pairs of files stay in the files, which may be larger than the memory; everything else
+is in lists.
 
 Next: ``download.py`` fetches the real corpus.
 """
 
 import hashlib
 import logging
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from common.errors import UserError
-from common.text_files import UNSPACED, clean_text, normalize, read_lines
+from common.text_files import UNSPACED
 from translation.download import fetch, verify
+from translation.pairs import (
+    SMALL_PARALLEL_ENJA,
+    Counts,
+    FilePairs,
+    Files,
+    Languages,
+    Pair,
+    is_tokenised,
+    read_pairs,
+)
 from translation.toy import toy_corpus
 
-SMALL_PARALLEL_ENJA = "small_parallel_enja"
 COMMIT = "312408a11c5fbcbc09443bebb18121f7efdcd61e"
 BASE_URL = f"https://raw.githubusercontent.com/odashi/small_parallel_enja/{COMMIT}"
 DATA_DIR = Path(__file__).resolve().parents[2] / "data" / SMALL_PARALLEL_ENJA
@@ -36,40 +42,11 @@ SHA256 = {
     "train.en": "148b05dcd28638fe20ee84f2b1127001c80982be352007dda241fb759adadc76",
     "train.ja": "fc81a1434349ec98a449d7ae9cd2530057f689637684ecfed3501ea6a8a07ecc",
 }
-MAX_CHARACTERS = 10_000
-"""Maximum number of characters of a line; pairs with a longer one are left out."""
-
-_ENGLISH_TOKEN = re.compile(
-    r"""''                              # a quotation mark
-    | '(?:clock|d|ll|m|re|s|t|ve)\b     # as in o'clock, I'd, we'll, I'm, they're, don't, I've
-    | (?:mrs?|ms|dr|prof)\.             # a title
-    | (?:[a-z]\.)+(?!\.)                # an initial or an abbreviation: u.s.
-    | \d+(?:[.,:]\d+)+                  # 1,000
-    | \w+(?:-\w+)*                      # a word: part-time
-    | \.\.+                             # an ellipsis
-    | \S""",
-    re.VERBOSE,
-)
+HELD_OUT = 500
+"""Maximum number of different source sentences that are held out for a split: at most 5 % of all.
+So 20 * ``HELD_OUT`` different sentences, chosen by their hash, decide which ones are held out."""
 
 _log = logging.getLogger(__name__)
-
-
-class Pair(NamedTuple):
-    """A sentence and its translation.
-
-    Attributes:
-        source: The cleaned sentence.
-        target: Its cleaned translation, the target of training.
-        reference: The translation as it is in the file, for scoring.
-    """
-
-    source: str
-    target: str
-    reference: str
-
-
-Files = tuple[Path, Path]
-"""A file of sentences, and a file that translates it line by line."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +57,7 @@ class Corpus:
         name: "toy", "small_parallel_enja" or "files".
         source_language: Language code of the source sentences.
         target_language: Language code of the target sentences.
-        train: The training pairs.
+        train: The training pairs: a list, or :class:`~translation.pairs.FilePairs`.
         validation: The validation pairs, which decide which weights are best.
         test: The test pairs.
         held_out: The names of the splits that were held out from the training files.
@@ -89,7 +66,7 @@ class Corpus:
     name: str
     source_language: str
     target_language: str
-    train: list[Pair]
+    train: Collection[Pair]
     validation: list[Pair]
     test: list[Pair]
     held_out: tuple[str, ...] = ()
@@ -99,19 +76,30 @@ class Corpus:
         """The name of the tokenizer that sacreBLEU uses for the target language."""
         if self.target_language in UNSPACED:
             return "char"
-        return "none" if _is_tokenised(self.name, self.target_language) else "13a"
+        return "none" if is_tokenised(self.name, self.target_language) else "13a"
 
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of all pairs, split by split."""
         digest = hashlib.sha256()
-        for split in (self.train, self.validation, self.test):
+        for pair in self.train:
+            digest.update(hashed_text([pair]))
+        return self.complete_fingerprint(digest)
+
+    def complete_fingerprint(self, digest: Any) -> str:
+        """Complete the SHA-256 of the training pairs to that of all pairs."""
+        digest.update(b"\n")
+        for split in (self.validation, self.test):
             for pair in split:
-                digest.update(f"{pair.source}\t{pair.target}\n".encode())
-                if split is not self.train and pair.reference != pair.target:
+                digest.update(hashed_text([pair]))
+                if pair.reference != pair.target:
                     digest.update(f"\t{pair.reference}\n".encode())
             digest.update(b"\n")
-        return digest.hexdigest()
+        return str(digest.hexdigest())
+
+    def sample(self, most: int) -> Sequence[Pair]:
+        """Return the training pairs, or about ``most`` of them if files hold more."""
+        return self.train.sample(most) if isinstance(self.train, FilePairs) else [*self.train]
 
     @property
     def sizes(self) -> str:
@@ -123,6 +111,11 @@ class Corpus:
         if not self.held_out:
             return sizes
         return f"{sizes} ({' and '.join(self.held_out)} held out from the training files)"
+
+
+def hashed_text(pairs: Iterable[Pair]) -> bytes:
+    """Return the text of training pairs of which the fingerprint is computed."""
+    return "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs).encode()
 
 
 def load_corpus(
@@ -172,42 +165,48 @@ def load_corpus(
             f"{target_language}"
         )
 
-    cleaned = partial(
-        _clean_pairs,
-        source_language=source_language,
-        target_language=target_language,
-        corpus=name,
-    )
+    how = Languages(source_language, target_language, name)
+    splits: dict[str, Collection[Pair]]
     held_out: list[str] = []
     if files is not None:
-        splits = {"train": cleaned(read_pairs(*files))}
-        for split, paths in (("validation", validation_files), ("test", test_files)):
-            if paths is not None:
-                splits[split] = cleaned(read_pairs(*paths))
-        held_out = [split for split in ("validation", "test") if split not in splits]
-        splits = _hold_out(splits, held_out, seed=seed, where=f"{files[0]} and {files[1]}")
-    elif name == "toy":
-        splits = {
-            split: cleaned((ja, en) if source_language == "ja" else (en, ja) for ja, en in pairs)
-            for split, pairs in toy_corpus(seed=seed).items()
+        given = {
+            split: how.clean_all(read_pairs(*paths))
+            for split, paths in (("validation", validation_files), ("test", test_files))
+            if paths is not None
         }
+        held_out = [split for split in ("validation", "test") if split not in given]
+        splits = _split_files(FilePairs(files, how), given, held_out, seed=seed)
+    elif name == "toy":
+        splits = _disjoint(
+            {
+                split: how.clean_all(
+                    (ja, en) if source_language == "ja" else (en, ja) for ja, en in pairs
+                )
+                for split, pairs in toy_corpus(seed=seed).items()
+            }
+        )
     else:
         if data_dir is None:
             download_small_parallel_enja(DATA_DIR)
             data_dir = DATA_DIR
         else:
             verify(SHA256, data_dir)
-        splits = {}
+        found = {}
         for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test")):
             source, target = (data_dir / f"{stem}.{code}" for code in languages)
-            splits[split] = cleaned(read_pairs(source, target))
-    splits = _disjoint(splits)
+            found[split] = how.clean_all(read_pairs(source, target))
+        splits = _disjoint(found)
     for split, pairs in splits.items():
         if not pairs:
             raise UserError(
                 f"the corpus {name} has no {split} pair whose source is in no later split"
             )
-    return Corpus(name, source_language, target_language, **splits, held_out=tuple(held_out))
+    return Corpus(
+        *(name, source_language, target_language, splits["train"]),
+        validation=[*splits["validation"]],
+        test=[*splits["test"]],
+        held_out=tuple(held_out),
+    )
 
 
 def load_test_pairs(
@@ -224,12 +223,7 @@ def load_test_pairs(
     Raises:
         UserError: If a file cannot be read, the files differ in length, or no pair is left.
     """
-    return _clean_pairs(
-        read_pairs(*files),
-        source_language=source_language,
-        target_language=target_language,
-        corpus=corpus,
-    )
+    return Languages(source_language, target_language, corpus).clean_all(read_pairs(*files))
 
 
 def seen_targets(corpus: Corpus) -> list[int]:
@@ -256,118 +250,127 @@ def download_small_parallel_enja(data_dir: Path, *, base_url: str = BASE_URL) ->
     fetch(SHA256, data_dir, base_url=base_url)
 
 
-def clean(text: str, language: str, *, corpus: str) -> str:
-    """Normalise a sentence to the one spelling that models are trained on.
+def _split_files(
+    everything: FilePairs, given: Mapping[str, list[Pair]], names: Sequence[str], *, seed: int
+) -> dict[str, Collection[Pair]]:
+    """Hold the named splits out from training files, and leave their source sentences in there."""
+    known = frozenset(pair.source for pairs in given.values() for pair in pairs)
+    smallest = _Smallest(seed)
+    counts, total, of_known = Counts(), 0, 0
+    for survey, more in everything.map(_Survey(known, _Smallest(seed) if names else None)):
+        counts += more
+        total, of_known = total + survey[0], of_known + survey[1]
+        smallest.select(survey[2])
+    counts.report(everything.files)
+    where = f"{everything.files[0]} and {everything.files[1]}"
+    held_out = _hold_out(smallest.pairs, names, seed=seed, where=where)
+    splits = _disjoint({**given, **held_out})
+    moved = [pair.source for pairs in held_out.values() for pair in pairs]
+    moved_known = sum(source in known for source in moved)
+    _log_dropped("train", of_known - moved_known)
+    train = replace(
+        everything,
+        left_out=known.union(moved),
+        lines=counts.lines,
+        pairs=total - len(moved) - (of_known - moved_known),
+    )
+    return {**splits, "train": train}
 
-    Any text may come in. Cleaning clean text changes nothing.
+
+class _Smallest:
+    """The pairs of the source sentences that have the smallest hashes, in bounded memory.
 
     Args:
-        text: A line as it was read or typed.
-        language: Its language, such as "ja" or "en".
-        corpus: The name of the corpus that the model is trained on. The English of
-            small_parallel_enja is tokenised and lower-cased; English becomes the same here.
+        seed: Seed of the hash.
 
-    Returns:
-        One line, without spaces at its ends; empty if it holds no visible character.
-
-    Example:
-        >>> clean(" １０ 時 に、 New  York で。", "ja", corpus="toy")
-        '10時に、New Yorkで。'
-        >>> clean("Don’t call Mr. Brown at 10 p.m.!", "en", corpus="small_parallel_enja")
-        "don 't call mr. brown at 10 p.m. !"
+    Attributes:
+        pairs: The pairs, in the order in which they were added.
     """
-    text = clean_text(text, language)
-    if _is_tokenised(corpus, language):
-        return " ".join(_ENGLISH_TOKEN.findall(text.lower().replace('"', "''")))
-    return text
+
+    most = 20 * HELD_OUT
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.pairs: list[Pair] = []
+        self._hashes: set[bytes] = set()
+        self._largest = b"\xff" * 33
+
+    def select(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """Add pairs, and return those whose hashes may be among the smallest of all."""
+        found = [(pair, hash_of(pair.source, self.seed)) for pair in pairs]
+        added = [pair for pair, each in found if each <= self._largest]
+        self.pairs += added
+        self._hashes.update(each for _, each in found if each <= self._largest)
+        if len(self._hashes) > 2 * self.most:
+            self._drop()
+        return added
+
+    def _drop(self) -> None:
+        """Drop all but the smallest."""
+        self._hashes = set(sorted(self._hashes)[: self.most])
+        self._largest = max(self._hashes)
+        self.pairs = [
+            pair for pair in self.pairs if hash_of(pair.source, self.seed) <= self._largest
+        ]
 
 
-def read_pairs(source_path: Path, target_path: Path) -> list[tuple[str, str]]:
-    """Read two files of which each line translates the same line of the other.
+@dataclass(frozen=True)
+class _Survey:
+    """Counts the pairs of a part of the training files, and selects what may be held out."""
 
-    A pair with a blank side, or a side beyond ``MAX_CHARACTERS``, is left out and counted in a
-    warning; its neighbours stay aligned.
+    known: frozenset[str]
+    smallest: _Smallest | None
 
-    Raises:
-        UserError: If a file cannot be read, the files differ in length, or no pair is left.
-    """
-    sources, targets = read_lines(source_path), read_lines(target_path)
-    if len(sources) != len(targets):
-        raise UserError(
-            f"both files must have the same number of lines, got {source_path} with "
-            f"{len(sources):,} and {target_path} with {len(targets):,}"
-        )
-    pairs, blank, long = [], 0, 0
-    for pair in zip(sources, targets, strict=True):
-        if max(map(len, pair)) > MAX_CHARACTERS:
-            long += 1
-        elif not all(map(normalize, pair)):
-            blank += 1
-        else:
-            pairs.append(pair)
-    if blank or long:
-        _log.warning(
-            f"{source_path} and {target_path}: left out {blank:,} of {len(sources):,} pairs with a "
-            f"blank side and {long:,} longer than {MAX_CHARACTERS:,} characters"
-        )
-    if not pairs:
-        raise UserError(f"{source_path} and {target_path} hold no sentence pair")
-    return pairs
+    def __call__(self, pairs: list[Pair]) -> tuple[int, int, list[Pair]]:
+        of_known = sum(pair.source in self.known for pair in pairs)
+        return len(pairs), of_known, self.smallest.select(pairs) if self.smallest else []
 
 
-def _is_tokenised(corpus: str, language: str) -> bool:
-    return corpus == SMALL_PARALLEL_ENJA and language == "en"
-
-
-def _clean_pairs(
-    pairs: Iterable[tuple[str, str]], *, source_language: str, target_language: str, corpus: str
-) -> list[Pair]:
-    """Clean both sides of each pair, and store the uncleaned translation as the reference."""
-    return [
-        Pair(
-            source=clean(source, source_language, corpus=corpus),
-            target=clean(target, target_language, corpus=corpus),
-            reference=target,
-        )
-        for source, target in pairs
-    ]
+def hash_of(text: str, seed: int) -> bytes:
+    """Return the SHA-256 of a sentence, which decides whether it is held out."""
+    return hashlib.sha256(f"{seed} {text}".encode()).digest()
 
 
 def _hold_out(
-    given: Mapping[str, list[Pair]], names: Sequence[str], *, seed: int, where: str
+    pairs: Sequence[Pair], names: Sequence[str], *, seed: int, where: str
 ) -> dict[str, list[Pair]]:
-    """Move 5 % of the source sentences of "train", at most 500, to each named split.
+    """Choose 5 % of the source sentences, at most ``HELD_OUT``, for each named split.
 
     Sentences are chosen by their hash, so that neither their order nor duplicates matter.
     """
-    pairs = given["train"]
     sources = {pair.source for pair in pairs}
-    if len(sources) <= len(names):
+    if names and len(sources) <= len(names):
         raise UserError(
             f"holding out {' and '.join(names)} needs at least {len(names) + 1} different source "
             f"sentences, got {len(sources)}: {where}"
         )
-    size = min(500, max(1, len(sources) // 20))
-    order = sorted(sources, key=lambda text: hashlib.sha256(f"{seed} {text}".encode()).digest())
+    size = min(HELD_OUT, max(1, len(sources) // 20))
+    order = sorted(sources, key=lambda text: hash_of(text, seed))
     split_of = {
         source: name
         for number, name in enumerate(names)
         for source in order[number * size : (number + 1) * size]
     }
-    splits: dict[str, list[Pair]] = {**given, "train": [], **{name: [] for name in names}}
+    splits: dict[str, list[Pair]] = {name: [] for name in names}
     for pair in pairs:
-        splits[split_of.get(pair.source, "train")].append(pair)
+        if pair.source in split_of:
+            splits[split_of[pair.source]].append(pair)
     return splits
 
 
-def _disjoint(splits: Mapping[str, list[Pair]]) -> dict[str, list[Pair]]:
+def _disjoint(splits: Mapping[str, list[Pair]]) -> dict[str, Collection[Pair]]:
     """Drop the source sentences of the test set from validation, and those of both from train."""
     taken: set[str] = set()
-    result = {}
+    result: dict[str, Collection[Pair]] = {}
     for split in ("test", "validation", "train"):
+        if split not in splits:
+            continue
         result[split] = [pair for pair in splits[split] if pair.source not in taken]
         taken |= {pair.source for pair in result[split]}
-        dropped = len(splits[split]) - len(result[split])
-        if dropped:
-            _log.info(f"left {dropped:,} {split} pairs out: their source is in a later split")
+        _log_dropped(split, len(splits[split]) - len(result[split]))
     return result
+
+
+def _log_dropped(split: str, dropped: int) -> None:
+    if dropped:
+        _log.info(f"left {dropped:,} {split} pairs out: their source is in a later split")

@@ -13,7 +13,8 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from translation.corpus import Corpus, Pair
+from translation.corpus import Corpus
+from translation.pairs import Pair
 
 PROGRAM = Path(__file__).resolve().parents[1] / "translate.py"
 

@@ -23,9 +23,11 @@ from common.searches import Greedy
 from common.tokenizer import Tokenizer
 from common.training import Training
 from transformer_blocks import linear_cross_entropy
-from translation.batches import Batch, Example, batches_of, collate, encode_pairs, make_batches
+from translation.batches import Batch, Batches, batches_of, collate, make_batches
 from translation.corpus import Corpus
 from translation.decoding import translate
+from translation.encoding import training_examples
+from translation.examples import Example, Examples, encode_pairs
 from translation.pictures import plot_loss
 from translation.presets import Config
 from translation.scoring import score
@@ -52,7 +54,7 @@ class TranslationLoss:
 
     def count(self, batch: Sequence[Example]) -> int:
         """Count the target tokens, ends included."""
-        return sum(len(example.target) + 1 for example in batch)
+        return len(batch) + int(Examples.of(batch).lengths[:, 1].sum())
 
     def collate(self, batch: Sequence[Example]) -> Batch:
         """Pad the sentences of a batch to one length."""
@@ -89,6 +91,7 @@ class TranslationTask(TranslationLoss):
         corpus: The sentence pairs.
         tokenizers: The tokenizers of the source and of the target.
         config: The configuration of the run.
+        train_set: The training pairs as token ids.
         compiled: Whether ``torch.compile`` compiles the model for training.
     """
 
@@ -99,17 +102,18 @@ class TranslationTask(TranslationLoss):
         corpus: Corpus,
         tokenizers: tuple[Tokenizer, Tokenizer],
         config: Config,
+        train_set: Examples,
         *,
         compiled: bool = False,
     ) -> None:
         super().__init__(config.label_smoothing, compiled=compiled)
         self.corpus, self.tokenizers, self.config = corpus, tokenizers, config
-        self.train_set, self.validation_set = (
-            encode_pairs(pairs, *tokenizers, max_length=config.max_length)
-            for pairs in (corpus.train, corpus.validation)
+        self.train_set = train_set
+        self.validation_set = encode_pairs(
+            corpus.validation, *tokenizers, max_length=config.max_length
         )
 
-    def batches(self, epoch: int) -> list[list[Example]]:
+    def batches(self, epoch: int) -> Batches:
         """Return the batches of an epoch: sentences of similar length together, in random order."""
         return make_batches(
             self.train_set,
@@ -187,7 +191,8 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
         sharded: bool = False,
     ) -> None:
         source, target = run.load_tokenizers(config)
-        task = TranslationTask(corpus, (source, target), config, compiled=compiled)
+        train_set = training_examples(run, config, corpus, (source, target))
+        task = TranslationTask(corpus, (source, target), config, train_set, compiled=compiled)
         super().__init__(
             run,
             config,

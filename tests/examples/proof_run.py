@@ -25,7 +25,7 @@ from common.tokenizer import Tokenizer
 from translation import commands as translate_commands
 from translation import corpus, presets
 from translation import training as training_module
-from translation.batches import Example
+from translation.examples import Example
 from translation.presets import TINY, Config
 from translation.translator import Translator
 

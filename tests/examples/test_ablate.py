@@ -16,15 +16,17 @@ from common.searches import Greedy
 from transformer_blocks.inspection import ablate as without
 from translation.ablation import ablations
 from translation.decoding import translate as write
+from translation.encoding import corpus_of
 from translation.presets import Config
-from translation.run import corpus_of, load_translator
+from translation.run import load_translator
 from translation.scoring import score
 from translation.transformer import Transformer
 
 
 def bleu_without(folder: str, *, cross_attention: bool) -> float:
-    config, model, source, target = load_translator(Run(Path(folder), Config), torch.device("cpu"))
-    pairs = corpus_of(config).validation
+    run = Run(Path(folder), Config)
+    config, model, source, target = load_translator(run, torch.device("cpu"))
+    pairs = corpus_of(run, config).validation
     with without(model, modules=model.cross_attentions if cross_attention else []):
         lines = write(model, source, target, [x.source for x in pairs], search=Greedy())
     return score(lines, [x.reference for x in pairs], tokenize="13a").bleu

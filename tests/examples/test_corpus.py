@@ -1,6 +1,7 @@
 import hashlib
 import logging
 import unicodedata
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,8 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from common.text_files import read_lines
 from translation import corpus as corpus_module
-from translation.corpus import (
-    MAX_CHARACTERS,
-    SMALL_PARALLEL_ENJA,
-    Corpus,
-    Pair,
-    clean,
-    download_small_parallel_enja,
-    load_corpus,
-    read_pairs,
-    seen_targets,
-)
+from translation.corpus import Corpus, download_small_parallel_enja, load_corpus, seen_targets
+from translation.pairs import MAX_CHARACTERS, SMALL_PARALLEL_ENJA, Pair, clean, read_pairs
 
 # Where cleaning might not settle: marks that join what a space has parted, quotes, dots, case.
 NASTY = (
@@ -192,7 +184,7 @@ def test_pairs_that_teach_nothing_are_counted_and_the_rest_stays_aligned(
 # ------------------------------------------------------------------ corpora
 
 
-def sources(pairs: list[Pair]) -> set[str]:
+def sources(pairs: Collection[Pair]) -> set[str]:
     return {pair.source for pair in pairs}
 
 
@@ -214,9 +206,11 @@ def test_own_files_are_split_by_source_sentence(tmp_path: Path) -> None:
     check_disjoint(corpus)
     assert len(corpus.train) + len(corpus.validation) + len(corpus.test) == 900
     assert len(sources(corpus.validation)) == len(sources(corpus.test)) == 15
-    assert (
-        Pair("猫は7匹", "7 cats, 7", "7 cats, 7") in corpus.train + corpus.validation + corpus.test
-    )
+    assert Pair("猫は7匹", "7 cats, 7", "7 cats, 7") in [
+        *corpus.train,
+        *corpus.validation,
+        *corpus.test,
+    ]
 
 
 def test_the_split_depends_on_the_seed_and_not_on_the_order(tmp_path: Path) -> None:
@@ -294,11 +288,11 @@ def test_references_are_scored_as_they_stand_in_the_file(tmp_path: Path) -> None
         number = pair.source.removeprefix("猫は").removesuffix("匹")
         assert pair.target == f"I can't see {number} ネコ cats..."
         assert pair.reference == f"I can’t see  {number} ﾈｺ cats…"
-    before = corpus.fingerprint
+    before, train = corpus.fingerprint, [*corpus.train]
     write(target, "".join(f"I can't see  {n} ﾈｺ cats…\n" for n in range(40)))
     changed = load_corpus("files", files=(source, target))
-    assert changed.train != corpus.train  # only the references differ
-    assert [pair[:2] for pair in changed.train] == [pair[:2] for pair in corpus.train]
+    assert [*changed.train] != train  # only the references differ
+    assert [pair[:2] for pair in changed.train] == [pair[:2] for pair in train]
     assert changed.fingerprint != before
 
 
@@ -341,7 +335,7 @@ def test_a_given_data_folder_is_only_read_and_the_network_left_alone(
     monkeypatch.setattr(corpus_module, "fetch", None)
     before = sorted(tiny.rglob("*"))
     corpus = load_corpus(SMALL_PARALLEL_ENJA, data_dir=tiny)
-    assert corpus.train[0][:2] == ("猫がいる。", "there is a cat .")
+    assert next(iter(corpus.train))[:2] == ("猫がいる。", "there is a cat .")
     assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (3, 2, 2)
     assert sorted(tiny.rglob("*")) == before
 

@@ -14,7 +14,8 @@ from common.distributed import Processes
 from common.learner import Learner
 from common.optimiser import learning_rate
 from common.tokenizer import PAD
-from translation.batches import Batch, Example, collate
+from translation.batches import Batch, collate
+from translation.examples import Example
 from translation.presets import BASE, SMALL, Config
 from translation.training import TranslationLoss, compute_hidden
 

@@ -29,7 +29,7 @@ from text.commands import new_config as new_text
 from text.models import STYLES
 from translation import arguments
 from translation.commands import new_config as new_translator
-from translation.corpus import SMALL_PARALLEL_ENJA
+from translation.pairs import SMALL_PARALLEL_ENJA
 from translation.presets import MODELS, PRESETS
 from translation.training import TranslationTraining
 

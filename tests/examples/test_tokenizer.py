@@ -8,7 +8,7 @@ from sentencepiece import SentencePieceProcessor
 
 from common.errors import UserError
 from common.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from translation.corpus import clean
+from translation.pairs import clean
 
 JAPANESE = [
     f"{who}は{what}{verb}。"

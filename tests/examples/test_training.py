@@ -16,7 +16,8 @@ from tests.examples.tiny_run import SETTINGS, begin
 
 from common.checkpoint import latest_checkpoint
 from common.errors import UserError
-from translation.batches import Example, make_batches
+from translation.batches import make_batches
+from translation.examples import Example
 from translation.run import load_translator
 from translation.training import TranslationTraining
 from translation.transformer import Transformer

@@ -16,7 +16,8 @@ from torch import Tensor
 
 import common.training
 from translation import training as training_module
-from translation.batches import Batch, Example, collate, make_batches
+from translation.batches import Batch, collate, make_batches
+from translation.examples import Example, Examples
 from translation.training import TranslationTask, TranslationTraining
 
 
@@ -158,7 +159,8 @@ def test_the_validation_loss_adds_up_all_batches(
 
     monkeypatch.setattr(training_module, "batches_of", one_by_one)
     training = begin(tmp_path / "run")
-    training.task.validation_set += training.task.train_set[:5]
+    sets = training.task.validation_set, training.task.train_set[:5]
+    training.task.validation_set = Examples.of(each for some in sets for each in some)
     found = training.task.validation_loss(training.model)
     model = training.model.double()
     losses = [

@@ -61,7 +61,7 @@ def test_train_translate_and_evaluate_in_one_folder(
     present = {path.name for path in folder.iterdir()}
     assert present == {
         *("config.json", "source.model", "target.model", "checkpoints", "best"),
-        *("metrics.jsonl", "loss.png", "attention.png", "explorer.html"),
+        *("metrics.jsonl", "loss.png", "attention.png", "explorer.html", "corpus"),
     }
     assert translate.main(["translate", "--run", str(folder), "犬が走る。", "", "猫が眠る。"]) == 0
     lines = capsys.readouterr().out.split("\n")

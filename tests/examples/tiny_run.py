@@ -9,7 +9,8 @@ import torch
 from common.files import file_hash
 from common.run import Run
 from common.tokenizer import Tokenizer
-from translation.corpus import Corpus, Pair
+from translation.corpus import Corpus
+from translation.pairs import Pair
 from translation.presets import TINY, Config
 from translation.training import TranslationTraining
 

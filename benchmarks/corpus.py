@@ -1,0 +1,297 @@
+"""Time and memory of a corpus on disk: encoding it, starting a training, and reading batches.
+
+    python benchmarks/corpus.py                       # 50 million tokens, about half an hour
+    python benchmarks/corpus.py --tokens 5000000      # a tenth of them
+
+The sentences are made for the purpose: words of random letters, the frequent ones short, translated
+word by word. Each measurement runs in a process of its own, so that its memory is its own:
+
+    write      train tokenizers of 8,000 subwords on 20,000 pairs; encode all pairs with 1, 2 ...
+               processes
+    start      resume a training of a tiny model, until its first update
+    read       make and collate all batches of an epoch, from the disk and from memory
+    train      train the tiny model with the batches of the disk and with the same ones in memory
+
+Memory is that of the process: private (``RssAnon``), and pages of mapped files that happen to be in
+memory and can be dropped at any time (``RssFile``).
+"""
+
+import argparse
+import json
+import logging
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+from harness import run_in_process  # noqa: E402
+
+WORDS = 30_000
+TOKENIZER_PAIRS = 20_000
+BATCH_TOKENS = 4096
+SECONDS = 20.0
+"""How long each kind of training is timed."""
+
+
+def make_files(folder: Path, tokens: int) -> None:
+    """Write aligned files with about this many subwords on both sides together."""
+    import numpy as np
+
+    rng = random.Random(0)
+    letters = "etaoinshrdlucmfwypvbgkjqxz"
+    words = [
+        [
+            "".join(rng.choices(letters, k=2 + min(9, rank.bit_length() // 2)))
+            for rank in range(WORDS)
+        ]
+        for _ in range(2)
+    ]
+    numbers = np.random.default_rng(0)
+    chances = 1.0 / np.arange(3, WORDS + 3)
+    cumulative = np.cumsum(chances / chances.sum())
+    remaining = 0.45 * tokens  # words on one side: a word is about 1.1 subwords
+    with (
+        (folder / "train.source").open("w", encoding="utf-8") as sources,
+        (folder / "train.target").open("w", encoding="utf-8") as targets,
+    ):
+        while remaining > 0:
+            lengths = np.clip(numbers.gamma(2.2, 7.0, 10_000).astype(int), 2, 90)
+            drawn = np.searchsorted(cumulative, numbers.random(lengths.sum()))
+            for sentence in np.split(drawn, np.cumsum(lengths)[:-1]):
+                for file, names in zip((sources, targets), words, strict=True):
+                    file.write(" ".join(names[min(i, WORDS - 1)] for i in sentence) + "\n")
+            remaining -= int(lengths.sum())
+
+
+def memory() -> dict[str, float]:
+    """Return the resident memory of this process, in MB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    found = dict(line.split(":", 1) for line in lines)
+    return {name: int(found[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile")}
+
+
+@contextmanager
+def peak_memory() -> Iterator[dict[str, float]]:
+    """Measure the highest resident memory within a ``with`` block, 50 times a second."""
+    peak = memory()
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            for name, value in memory().items():
+                peak[name] = max(peak[name], value)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def settings(folder: Path) -> Any:
+    """Return the run, and its configuration without the results of the first start."""
+    from common.run import Run
+    from translation.presets import TINY, Config
+
+    names = ("source", "target")
+    files = {f"{name}_file": str(folder / f"train.{name}") for name in names}
+    config = replace(
+        TINY, corpus="files", source_language="xx", target_language="yy", vocabulary=8000, **files
+    )
+    sizes = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64}
+    config = replace(config, **sizes, batch_tokens=BATCH_TOKENS, steps=10**6, epochs=None)
+    return Run(folder, Config), replace(config, report_steps=10**6)
+
+
+def write(folder: Path, results: Path, workers: int) -> None:
+    """Encode the corpus with some processes; the first call trains the tokenizers."""
+    from common.files import file_hash
+    from common.tokenizer import Tokenizer
+    from translation.encoding import corpus_of, encode_files
+
+    run, config = settings(folder)
+    started = time.perf_counter()
+    with peak_memory() as peak:
+        corpus = corpus_of(run, config)
+    note(results, f"split the files, {len(corpus.train):,} pairs", started, peak)
+    if not run.tokenizer_file("source").exists():
+        started = time.perf_counter()
+        with peak_memory() as peak:
+            pairs = corpus.sample(TOKENIZER_PAIRS)
+            for side, name in enumerate(("source", "target")):
+                texts = [pair[side] for pair in pairs]
+                Tokenizer.train(texts, vocab_size=8000, path=run.tokenizer_file(name))
+        note(results, f"train tokenizers on {len(pairs):,} pairs", started, peak)
+    names = ("source", "target")
+    hashes = {name: file_hash(run.tokenizer_file(name)) for name in names}
+    config = replace(config, tokenizers=hashes)
+    started = time.perf_counter()
+    with peak_memory() as peak:
+        fingerprint = encode_files(run, config, corpus, workers=workers)
+    seconds = time.perf_counter() - started
+    size = (folder / "corpus" / "tokens.bin").stat().st_size // 2
+    what = f"encode, {workers} workers ({size / seconds:,.0f} tokens/s)"
+    note(results, what, started, peak)
+    if not run.config_file.exists():
+        run.write_config(replace(config, data_hash=fingerprint))
+
+
+def start(folder: Path, results: Path) -> None:
+    """Start a training, until its first update."""
+    started = time.perf_counter()
+    with peak_memory() as peak:
+        training = make_training(folder)
+        training.learner.update(training.task.batches(0)[:1], 1e-3)
+    note(results, "start, until the first update (with importing torch)", started, peak)
+
+
+def make_training(folder: Path) -> Any:
+    """Prepare the training as the program does."""
+    import torch
+
+    from translation.encoding import corpus_of, ensure_encoded
+    from translation.training import TranslationTraining
+
+    run, _ = settings(folder)
+    config = run.read_config()
+    corpus = corpus_of(run, config)
+    ensure_encoded(run, config, corpus)
+    torch.set_num_threads(1)
+    return TranslationTraining(run, config, corpus, device=torch.device("cpu"))
+
+
+def in_memory(examples: Any) -> Any:
+    """Return a copy of examples in memory."""
+    from translation.examples import Examples
+
+    return Examples(examples.tokens.copy(), examples.bounds.copy())
+
+
+def read(folder: Path, results: Path, *, from_memory: bool) -> None:
+    """Make and collate the batches of an epoch."""
+    from translation.batches import collate, make_batches
+
+    training = make_training(folder)
+    examples = training.task.train_set
+    if from_memory:
+        examples = in_memory(examples)
+    started = time.perf_counter()
+    with peak_memory() as peak:
+        batches = make_batches(examples, batch_tokens=BATCH_TOKENS, seed=0, epoch=0)
+        first = time.perf_counter() - started
+        tokens = sum(
+            int(collate(batch).source.ne(0).sum()) + training.task.count(batch) for batch in batches
+        )
+    seconds = time.perf_counter() - started
+    where = "memory" if from_memory else "disk"
+    what = f"read an epoch from {where} ({tokens / seconds:,.0f} tokens/s; plan {first:.2f} s)"
+    note(results, what, started, peak)
+
+
+def train(folder: Path, results: Path, *, from_memory: bool) -> None:
+    """Train for some seconds."""
+    training = make_training(folder)
+    if from_memory:
+        training.task.train_set = in_memory(training.task.train_set)
+    batches = training.task.batches(0)
+    training.model.train()
+    for number in range(20):
+        training.learner.update(batches[number : number + 1], 1e-3)
+    started, tokens, number = time.perf_counter(), 0, 20
+    with peak_memory() as peak:
+        while time.perf_counter() - started < SECONDS:
+            group = batches[number : number + 1]
+            training.learner.update(group, 1e-3)
+            tokens, number = tokens + training.task.count(group[0]), number + 1
+    seconds = time.perf_counter() - started
+    where = "memory" if from_memory else "disk"
+    note(results, f"train from {where} ({tokens / seconds:,.0f} target tokens/s)", started, peak)
+
+
+def note(results: Path, what: str, started: float, peak: dict[str, float]) -> None:
+    """Print and save a measurement."""
+    seconds = time.perf_counter() - started
+    print(
+        f"{seconds:8.1f} s  {peak['RssAnon']:7.0f} MB private  {peak['RssFile']:7.0f} MB mapped  "
+        f"{what}",
+        flush=True,
+    )
+    row = {"what": what, "seconds": seconds, "private_mb": peak["RssAnon"]}
+    with results.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**row, "mapped_mb": peak["RssFile"]}) + "\n")
+
+
+def measure(function: Callable[..., object], folder: Path, results: Path, *arguments: Any) -> None:
+    """Run a measurement in a process of its own."""
+    run_in_process(_quietly, function, folder, results, *arguments)
+
+
+def _quietly(function: Callable[..., object], *arguments: Any) -> None:
+    logging.disable(logging.WARNING)
+    function(*arguments)
+
+
+def read_from_memory(folder: Path, results: Path) -> None:
+    """Read from memory."""
+    read(folder, results, from_memory=True)
+
+
+def read_from_disk(folder: Path, results: Path) -> None:
+    """Read from the disk."""
+    read(folder, results, from_memory=False)
+
+
+def train_from_memory(folder: Path, results: Path) -> None:
+    """Train from memory."""
+    train(folder, results, from_memory=True)
+
+
+def train_from_disk(folder: Path, results: Path) -> None:
+    """Train from the disk."""
+    train(folder, results, from_memory=False)
+
+
+def main() -> None:
+    """Make a corpus, and measure all that is done with it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--tokens", type=int, default=50_000_000, help="subwords on both sides")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="processes")
+    parser.add_argument("--folder", type=Path, help="keep the files in this folder")
+    parser.add_argument(
+        "--only", nargs="+", choices=("write", "start", "read", "train"), help="measure only these"
+    )
+    options = parser.parse_args()
+    chosen = options.only or ("write", "start", "read", "train")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        results = folder / "results.jsonl"
+        if not (folder / "train.source").exists():
+            started = time.perf_counter()
+            make_files(folder, options.tokens)
+            print(f"{time.perf_counter() - started:8.1f} s  to make the files", flush=True)
+        if "write" in chosen:
+            for workers in options.workers:
+                measure(write, folder, results, workers)
+        for name, functions in {
+            "start": (start, start),
+            "read": (read_from_memory, read_from_disk) * 2,
+            "train": (train_from_memory, train_from_disk) * 2,
+        }.items():
+            for function in functions if name in chosen else ():
+                measure(function, folder, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Encoding: the training pairs of files as token files in the run's folder, written once.
+
+A training encodes its files when it begins, in several processes, and memory-maps the result, so
+that corpora larger than the memory can be trained on and a resumed training starts at once::
+
+    runs/NAME/corpus/
+        tokens.bin ...    the training pairs: source and target in turn (:mod:`common.token_files`)
+        splits.json       the validation and test pairs, and the number of training pairs
+
+The manifest holds size, inode and times of change of each file of the corpus. As long as these are
+the same, the files are not read again. Otherwise they are, and the SHA-256 of all pairs, which is
+in the run's configuration, decides whether they have changed.
+"""
+
+import hashlib
+import json
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from common.errors import UserError
+from common.files import identity, write_folder
+from common.run import Run
+from common.token_files import StaleError, TokenFiles, TokenWriter, token_type
+from common.tokenizer import Tokenizer
+from translation.corpus import Corpus, load_corpus
+from translation.examples import Encoder, Examples, check_lengths, encode_pairs
+from translation.pairs import FilePairs, Files, Languages, Pair
+from translation.presets import Config
+
+_log = logging.getLogger(__name__)
+_SPLITS = "splits.json"
+
+FolderWriter = Callable[[Path], AbstractContextManager[Path]]
+
+
+def corpus_of(run: Run[Config], config: Config) -> Corpus:
+    """Load the corpus of a run, and check that it is unchanged."""
+    if config.data_hash and config.source_file is not None:
+        try:
+            return _read_splits(_open(run, config), config)
+        except StaleError:
+            pass
+    corpus = load_corpus(
+        config.corpus,
+        source_language=config.source_language,
+        target_language=config.target_language,
+        data_dir=None if config.data_dir is None else Path(config.data_dir),
+        files=_both(config.source_file, config.target_file),
+        validation_files=_both(config.valid_source, config.valid_target),
+        test_files=_both(config.test_source, config.test_target),
+    )
+    if config.data_hash:
+        _check_unchanged(config, corpus.fingerprint)
+    return corpus
+
+
+def training_examples(
+    run: Run[Config], config: Config, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokenizer]
+) -> Examples:
+    """Return the training pairs as token ids: memory-mapped if they are in files."""
+    if isinstance(corpus.train, FilePairs):
+        return Examples.from_files(_open(run, config))
+    return encode_pairs(corpus.train, *tokenizers, max_length=config.max_length)
+
+
+def ensure_encoded(
+    run: Run[Config], config: Config, corpus: Corpus, *, write: FolderWriter = write_folder
+) -> None:
+    """Write the token files of a run whose corpus is in files, unless they are there already."""
+    if isinstance(corpus.train, FilePairs):
+        try:
+            _open(run, config)
+        except StaleError as reason:
+            _log.info(f"{reason}: encoding the corpus again")
+            encode_files(run, config, corpus, write=write)
+
+
+def encode_files(
+    run: Run[Config],
+    config: Config,
+    corpus: Corpus,
+    *,
+    write: FolderWriter = write_folder,
+    workers: int | None = None,
+) -> str:
+    """Write the token files of a corpus, and compute its fingerprint on the way.
+
+    Args:
+        run: The run.
+        config: Its configuration, tokenizers included.
+        corpus: The corpus, whose training pairs are in files.
+        write: Function that writes a folder.
+        workers: Number of processes; by default one for each CPU. The files are the same for any
+            number.
+
+    Returns:
+        The SHA-256 of all pairs, for ``Config.data_hash``.
+
+    Raises:
+        UserError: If the corpus has changed, holds no pair that is short enough, or the disk fails.
+    """
+    train = corpus.train
+    assert isinstance(train, FilePairs)
+    source, target = run.load_tokenizers(config)
+    before, digest = _identities(config), hashlib.sha256()
+    dtype = token_type(max(source.vocab_size, target.vocab_size))
+    is_shown = sys.stderr.isatty()
+    with (
+        write(_folder(run)) as folder,
+        TokenWriter(folder, dtype) as writer,
+        tqdm(total=train.lines, unit="line", leave=False, disable=not is_shown) as bar,
+    ):
+        encoder = Encoder(source, target, config.max_length, dtype)
+        for part, counts in train.map(encoder, workers=workers):
+            writer.append(part.tokens, part.lengths)
+            digest.update(part.text)
+            bar.update(counts.lines)
+        count = writer.sequences // 2
+        check_lengths(count, len(train), config.max_length)
+        fingerprint = corpus.complete_fingerprint(digest)
+        _check_unchanged(config, fingerprint)
+        if _identities(config) != before:
+            raise UserError("a file of the corpus was changed while it was read; begin again")
+        splits = {
+            "lines": train.lines,
+            "pairs": train.pairs,
+            "validation": corpus.validation,
+            "test": corpus.test,
+            "held_out": corpus.held_out,
+        }
+        (folder / _SPLITS).write_text(json.dumps(splits, ensure_ascii=False), encoding="utf-8")
+        writer.finish(_made_from(config, fingerprint), others=[_SPLITS])
+    _log.info(f"{_folder(run)}: {count:,} training pairs of {writer.tokens:,} tokens")
+    return fingerprint
+
+
+def _folder(run: Run[Config]) -> Path:
+    return run.folder / "corpus"
+
+
+def _open(run: Run[Config], config: Config) -> TokenFiles:
+    """Open the token files of a run.
+
+    Raises:
+        StaleError: If there are none, or they were made from something else.
+    """
+    return TokenFiles(_folder(run), _made_from(config, config.data_hash))
+
+
+def _read_splits(files: TokenFiles, config: Config) -> Corpus:
+    """Read the splits of a run whose files have not changed."""
+    found = json.loads((files.folder / _SPLITS).read_text(encoding="utf-8"))
+    validation, test = ([Pair(*pair) for pair in found[name]] for name in ("validation", "test"))
+    paths = _both(config.source_file, config.target_file)
+    assert paths is not None
+    names = config.source_language, config.target_language
+    left_out = frozenset(pair.source for pair in [*validation, *test])
+    train = FilePairs(
+        *(paths, Languages(*names, config.corpus), left_out, found["lines"], found["pairs"])
+    )
+    return Corpus(
+        config.corpus,
+        *names,
+        train=train,
+        validation=validation,
+        test=test,
+        held_out=tuple(found["held_out"]),
+    )
+
+
+def _made_from(config: Config, fingerprint: str) -> dict[str, Any]:
+    """Describe what token files are made from."""
+    return {
+        "files": _identities(config),
+        "data_hash": fingerprint,
+        "tokenizers": config.tokenizers,
+        "max_length": config.max_length,
+    }
+
+
+def _identities(config: Config) -> list[list[int]]:
+    """Return size, inode and times of each file, without the number of the disk.
+
+    Raises:
+        StaleError: If a file is missing.
+    """
+    fields = ("source_file", "target_file", "valid_source", "valid_target")
+    paths = [getattr(config, name) for name in (*fields, "test_source", "test_target")]
+    try:
+        return [[*identity(Path(path).resolve())[1:]] for path in paths if path is not None]
+    except OSError as error:
+        raise StaleError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def _check_unchanged(config: Config, fingerprint: str) -> None:
+    if config.data_hash and config.data_hash != fingerprint:
+        raise UserError(
+            f"the corpus {config.corpus} has changed since the run began, so that its test "
+            "sentences may have been trained on; begin another --run"
+        )
+
+
+def _both(source: str | None, target: str | None) -> Files | None:
+    """Return a pair of paths, if there is one."""
+    return None if source is None or target is None else (Path(source), Path(target))

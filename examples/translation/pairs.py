@@ -1,0 +1,322 @@
+"""Pairs: sentences with their translations, cleaned, and read from line-aligned files.
+
+Both sides are cleaned (:func:`clean`), in training and in translation, so that the input has the
+spelling that the model was trained on. References are *not* cleaned: a translation is scored
+against the original text of the file.
+
+The training files may be larger than the memory. :class:`FilePairs` reads them part by part, in
+several processes, whose results come in the order of the lines.
+
+Next: ``corpus.py`` splits the pairs.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Generic, NamedTuple, TypeVar
+
+from common.errors import UserError
+from common.parallel import cpu_count, map_in_order
+from common.text_files import clean_text, decode_line, normalize
+
+SMALL_PARALLEL_ENJA = "small_parallel_enja"
+MAX_CHARACTERS = 10_000
+"""Maximum number of characters of a line; pairs with a longer one are left out."""
+PART = 8192
+"""Number of lines that a process reads at once."""
+
+_ENGLISH_TOKEN = re.compile(
+    r"""''                              # a quotation mark
+    | '(?:clock|d|ll|m|re|s|t|ve)\b     # as in o'clock, I'd, we'll, I'm, they're, don't, I've
+    | (?:mrs?|ms|dr|prof)\.             # a title
+    | (?:[a-z]\.)+(?!\.)                # an initial or an abbreviation: u.s.
+    | \d+(?:[.,:]\d+)+                  # 1,000
+    | \w+(?:-\w+)*                      # a word: part-time
+    | \.\.+                             # an ellipsis
+    | \S""",
+    re.VERBOSE,
+)
+
+_log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation.
+
+    Attributes:
+        source: The cleaned sentence.
+        target: Its cleaned translation, the target of training.
+        reference: The translation as it is in the file, for scoring.
+    """
+
+    source: str
+    target: str
+    reference: str
+
+
+Files = tuple[Path, Path]
+"""A file of sentences, and a file that translates it line by line."""
+
+
+@dataclass(frozen=True)
+class Languages:
+    """How the sentences of a corpus are cleaned.
+
+    Attributes:
+        source: Language code of the sentences.
+        target: Language code of their translations.
+        corpus: The name of the corpus.
+    """
+
+    source: str
+    target: str
+    corpus: str
+
+    def clean(self, source: str, target: str) -> Pair:
+        """Clean both sides of a pair, and store the uncleaned translation as the reference."""
+        return Pair(
+            source=clean(source, self.source, corpus=self.corpus),
+            target=clean(target, self.target, corpus=self.corpus),
+            reference=target,
+        )
+
+    def clean_all(self, pairs: Iterable[tuple[str, str]]) -> list[Pair]:
+        """Clean many pairs."""
+        return [self.clean(*pair) for pair in pairs]
+
+
+def clean(text: str, language: str, *, corpus: str) -> str:
+    """Normalise a sentence to the one spelling that models are trained on.
+
+    Any text may come in. Cleaning clean text changes nothing.
+
+    Args:
+        text: A line as it was read or typed.
+        language: Its language, such as "ja" or "en".
+        corpus: The name of the corpus that the model is trained on. The English of
+            small_parallel_enja is tokenised and lower-cased; English becomes the same here.
+
+    Returns:
+        One line, without spaces at its ends; empty if it holds no visible character.
+
+    Example:
+        >>> clean(" １０ 時 に、 New  York で。", "ja", corpus="toy")
+        '10時に、New Yorkで。'
+        >>> clean("Don’t call Mr. Brown at 10 p.m.!", "en", corpus="small_parallel_enja")
+        "don 't call mr. brown at 10 p.m. !"
+    """
+    text = clean_text(text, language)
+    if is_tokenised(corpus, language):
+        return " ".join(_ENGLISH_TOKEN.findall(text.lower().replace('"', "''")))
+    return text
+
+
+def read_pairs(source_path: Path, target_path: Path) -> list[tuple[str, str]]:
+    """Read two files of which each line translates the same line of the other.
+
+    A pair with a blank side, or a side beyond ``MAX_CHARACTERS``, is left out and counted in a
+    warning; its neighbours stay aligned.
+
+    Raises:
+        UserError: If a file cannot be read, the files differ in length, or no pair is left.
+    """
+    files = source_path, target_path
+    pairs, counts = [], Counts()
+    for lines in read_aligned(files):
+        found, more = decode_pairs(lines, files)
+        pairs += found
+        counts += more
+    counts.report(files)
+    return pairs
+
+
+class Lines(NamedTuple):
+    """Lines of two aligned files, undecoded.
+
+    Attributes:
+        first: Number of the first line, from 1.
+        step: Distance of the lines; 1 if none is left out.
+        sources: Lines of the source file.
+        targets: Lines of the target file.
+    """
+
+    first: int
+    step: int
+    sources: list[bytes]
+    targets: list[bytes]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Number of lines that were read, and of pairs that were left out."""
+
+    lines: int = 0
+    blank: int = 0
+    long: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Add the counts of other lines."""
+        return Counts(self.lines + other.lines, self.blank + other.blank, self.long + other.long)
+
+    def report(self, files: Files) -> None:
+        """Log how many pairs were left out.
+
+        Raises:
+            UserError: If none is left.
+        """
+        where = f"{files[0]} and {files[1]}"
+        if self.blank or self.long:
+            _log.warning(
+                f"{where}: left out {self.blank:,} of {self.lines:,} pairs with a blank side and "
+                f"{self.long:,} longer than {MAX_CHARACTERS:,} characters"
+            )
+        if self.blank + self.long == self.lines:
+            raise UserError(f"{where} hold no sentence pair")
+
+
+def read_aligned(files: Files, *, step: int = 1) -> Iterator[Lines]:
+    """Read two aligned files part by part.
+
+    Args:
+        files: The files.
+        step: Read every ``step``-th line only, from the first.
+
+    Raises:
+        UserError: If a file cannot be read, or the files differ in length.
+    """
+    with _opened(files[0]) as sources, _opened(files[1]) as targets:
+        done = 0
+        while True:
+            parts = list(islice(sources, PART)), list(islice(targets, PART))
+            lines = len(parts[0])
+            if lines != len(parts[1]):
+                counts = [
+                    done + len(part) + sum(1 for _ in file)
+                    for part, file in zip(parts, (sources, targets), strict=True)
+                ]
+                raise UserError(
+                    f"both files must have the same number of lines, got {files[0]} with "
+                    f"{counts[0]:,} and {files[1]} with {counts[1]:,}"
+                )
+            if not lines:
+                return
+            skipped = -done % step
+            yield Lines(done + skipped + 1, step, *(part[skipped::step] for part in parts))
+            done += lines
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def decode_pairs(lines: Lines, files: Files) -> tuple[list[tuple[str, str]], Counts]:
+    """Decode lines, leaving out pairs with a blank side or a side beyond ``MAX_CHARACTERS``.
+
+    Raises:
+        UserError: If a line is something else than UTF-8 text.
+    """
+    pairs, blank, long = [], 0, 0
+    numbers = range(lines.first, lines.first + lines.step * len(lines.sources), lines.step)
+    for number, *sides in zip(numbers, lines.sources, lines.targets, strict=True):
+        source, target = (
+            decode_line(line, where=f"{path}:{number}")
+            for line, path in zip(sides, files, strict=True)
+        )
+        if max(len(source), len(target)) > MAX_CHARACTERS:
+            long += 1
+        elif not (normalize(source) and normalize(target)):
+            blank += 1
+        else:
+            pairs.append((source, target))
+    return pairs, Counts(len(lines.sources), blank, long)
+
+
+@dataclass(frozen=True)
+class FilePairs(Collection[Pair]):
+    """The clean pairs of two aligned files, which are read each time they are iterated over.
+
+    The pairs in memory are those of a few parts, however long the files are.
+
+    Attributes:
+        files: The files.
+        languages: How the pairs are cleaned.
+        left_out: Source sentences whose pairs are left out: those of other splits.
+        lines: Number of lines of each file.
+        pairs: Number of pairs.
+    """
+
+    files: Files
+    languages: Languages
+    left_out: frozenset[str] = frozenset()
+    lines: int = 0
+    pairs: int = 0
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return self.pairs
+
+    def __iter__(self) -> Iterator[Pair]:
+        """Read the pairs, in the order of the lines."""
+        for pairs, _ in self.map(list):
+            yield from pairs
+
+    def __contains__(self, pair: object) -> bool:
+        """Read the pairs until ``pair`` is found."""
+        return any(each == pair for each in self)
+
+    def map(
+        self, function: Callable[[list[Pair]], Result], *, step: int = 1, workers: int | None = None
+    ) -> Iterator[tuple[Result, Counts]]:
+        """Apply a function to the pairs of each part of the files, in several processes.
+
+        Args:
+            function: The function, which must be picklable.
+            step: Read every ``step``-th line only.
+            workers: Number of processes; by default one for each CPU.
+
+        Yields:
+            The result for each part, in the order of the lines, and the numbers of its lines.
+
+        Raises:
+            UserError: If a file cannot be read or is not UTF-8, or the files differ in length.
+        """
+        reader = _Reader(self.files, self.languages, self.left_out, function)
+        parts = read_aligned(self.files, step=step)
+        return map_in_order(reader, parts, workers=workers or cpu_count())
+
+    def sample(self, most: int) -> list[Pair]:
+        """Return all pairs, or those of every n-th line if the files have more than ``most``."""
+        step = max(1, math.ceil(self.lines / most))
+        return [pair for pairs, _ in self.map(list, step=step) for pair in pairs]
+
+
+@dataclass(frozen=True)
+class _Reader(Generic[Result]):
+    """Decodes and cleans the lines of a part, and applies a function to the pairs."""
+
+    files: Files
+    languages: Languages
+    left_out: frozenset[str]
+    function: Callable[[list[Pair]], Result]
+
+    def __call__(self, lines: Lines) -> tuple[Result, Counts]:
+        pairs, counts = decode_pairs(lines, self.files)
+        cleaned = self.languages.clean_all(pairs)
+        return self.function([each for each in cleaned if each.source not in self.left_out]), counts
+
+
+def is_tokenised(corpus: str, language: str) -> bool:
+    """Return whether the sentences of a language are tokenised and lower-cased in a corpus."""
+    return corpus == SMALL_PARALLEL_ENJA and language == "en"
