@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,12 @@ def make_files(folder: Path, tokens: int) -> None:
     rng = random.Random(0)
     letters = "etaoinshrdlucmfwypvbgkjqxz"
     words = [
-        [
-            "".join(rng.choices(letters, k=2 + min(9, rank.bit_length() // 2)))
-            for rank in range(WORDS)
-        ]
+        np.array(
+            [
+                "".join(rng.choices(letters, k=2 + min(9, rank.bit_length() // 2)))
+                for rank in range(WORDS)
+            ]
+        )
         for _ in range(2)
     ]
     numbers = np.random.default_rng(0)
@@ -66,9 +69,11 @@ def make_files(folder: Path, tokens: int) -> None:
         while remaining > 0:
             lengths = np.clip(numbers.gamma(2.2, 7.0, 10_000).astype(int), 2, 90)
             drawn = np.searchsorted(cumulative, numbers.random(lengths.sum()))
-            for sentence in np.split(drawn, np.cumsum(lengths)[:-1]):
-                for file, names in zip((sources, targets), words, strict=True):
-                    file.write(" ".join(names[min(i, WORDS - 1)] for i in sentence) + "\n")
+            ends = np.cumsum(lengths).tolist()
+            for file, names in zip((sources, targets), words, strict=True):
+                text = names[np.minimum(drawn, WORDS - 1)].tolist()  # one word after another
+                lines = (" ".join(text[i:j]) for i, j in pairwise([0, *ends]))
+                file.write("\n".join(lines) + "\n")
             remaining -= int(lengths.sum())
 
 

@@ -108,8 +108,7 @@ class TokenWriter:
             "sha256": hashed,
             "made_from": made_from,
         }
-        text = json.dumps(content, indent=1) + "\n"
-        (self.folder / _MANIFEST).write_text(text, encoding="utf-8")
+        (self.folder / _MANIFEST).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 class TokenFiles:

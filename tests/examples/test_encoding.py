@@ -1,0 +1,418 @@
+"""A corpus in files is encoded once, whole and in order, and never taken for another one."""
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples.tiny_run import SETTINGS
+
+from common.errors import UserError
+from common.files import FolderLock, file_hash, write_folder
+from common.parallel import map_in_order
+from common.run import Run
+from common.text_files import read_lines
+from common.tokenizer import Tokenizer
+from translation import batches, corpus, pairs
+from translation.batches import collate, make_batches
+from translation.corpus import Corpus, load_corpus
+from translation.encoding import corpus_of, encode_files, ensure_encoded, training_examples
+from translation.examples import Example, Examples, encode_pairs
+from translation.pairs import Pair
+from translation.presets import Config
+
+LINES = 97
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_parts() -> Iterator[None]:
+    """Let even a small corpus have many parts, which one process reads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "PART", 8)
+        patch.setattr(pairs, "cpu_count", lambda: 1)
+        yield
+
+
+def write_lines(folder: Path, lines: int = LINES) -> list[Path]:
+    """Write aligned files whose lines have many lengths."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdef", k=1 + i % 4)) for i in range(40)]
+    sides = []
+    for side in ("source", "target"):
+        sides.append(folder / f"{side}.txt")
+        text = "".join(
+            " ".join([f"n{number}", *rng.choices(words, k=rng.randrange(12))]) + "\n"
+            for number in range(lines)
+        )
+        sides[-1].write_text(text, encoding="utf-8")
+    return sides
+
+
+def prepare(folder: Path) -> tuple[Run[Config], Config]:
+    """Write files, train tokenizers and return a run of them that is not encoded yet."""
+    source, target = write_lines(folder)
+    run = Run(folder / "run", Config)
+    run.folder.mkdir()
+    config = replace(SETTINGS, corpus="files", source_language="xx", target_language="yy")
+    config = replace(config, source_file=str(source), target_file=str(target))
+    hashes = {}
+    for name, path in (("source", source), ("target", target)):
+        Tokenizer.train(read_lines(path), vocab_size=60, path=run.tokenizer_file(name))
+        hashes[name] = file_hash(run.tokenizer_file(name))
+    return run, replace(config, tokenizers=hashes)
+
+
+def encode(run: Run[Config], config: Config) -> Config:
+    """Encode the files of a run, and return its configuration with their fingerprint."""
+    fingerprint = encode_files(run, config, corpus_of(run, config), workers=1)
+    return replace(config, data_hash=fingerprint)
+
+
+def opened(run: Run[Config], config: Config) -> tuple[Corpus, Examples]:
+    """Return what a training that starts finds."""
+    found = corpus_of(run, config)
+    ensure_encoded(run, config, found)
+    source, target = run.load_tokenizers(config)
+    return found, training_examples(run, config, found, (source, target))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Read all files of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# ------------------------------------------------------------------ writing
+
+
+def test_the_files_hold_what_encoding_in_memory_gives_and_so_does_the_fingerprint(
+    tmp_path: Path,
+) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    found, examples = opened(run, config)
+    whole = load_corpus(
+        "files",
+        source_language="xx",
+        target_language="yy",
+        files=(Path(str(config.source_file)), Path(str(config.target_file))),
+    )
+    source, target = run.load_tokenizers(config)
+    assert [*whole.train] == [*found.train]
+    assert len(found.train) == len([*found.train]) < LINES
+    assert (found.validation, found.test, found.held_out) == (
+        whole.validation,
+        whole.test,
+        whole.held_out,
+    )
+    assert examples == encode_pairs(whole.train, source, target, max_length=config.max_length)
+    assert config.data_hash == whole.fingerprint == found.fingerprint
+
+
+@pytest.mark.slow
+def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path) -> None:
+    run, config = prepare(tmp_path)
+    found = []
+    for workers in (1, 2, 4):
+        encode_files(run, config, corpus_of(run, config), workers=workers)
+        found.append(contents(run.folder / "corpus"))
+    assert found[0] == found[1] == found[2]
+
+
+def test_two_processes_give_the_results_of_one_in_order() -> None:
+    parts = [[i] * (i % 5) for i in range(20)]
+    assert [*map_in_order(len, parts, workers=2)] == [*map(len, parts)]
+
+
+def test_a_second_start_reads_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    before = {path.name: path.stat() for path in (run.folder / "corpus").iterdir()}
+    monkeypatch.setattr(pairs, "read_aligned", None)
+    assert len(opened(run, config)[1]) > 50
+    assert {path.name: path.stat() for path in (run.folder / "corpus").iterdir()} == before
+
+
+def test_interrupted_writing_leaves_nothing_and_takes_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, config = prepare(tmp_path)
+    folder = run.folder / "corpus"
+    for is_there in (False, True):
+        before = contents(folder) if is_there else {}
+
+        def fail(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("common.token_files.TokenWriter.finish", fail)
+            with pytest.raises(KeyboardInterrupt):
+                encode(run, config)
+        assert (contents(folder) if folder.exists() else {}) == before
+        assert not [*run.folder.glob(".*")]
+        encode(run, config)
+
+
+def test_a_training_that_fails_to_begin_removes_the_folder_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "corpus"
+
+    def begin() -> None:
+        with FolderLock(path.parent) as lock:
+            with lock.write_folder(path) as folder:
+                (folder / "tokens.bin").write_bytes(b"...")
+            assert [file.name for file in path.iterdir()] == ["tokens.bin"]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        begin()
+    assert not path.parent.exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from common.files import write_folder
+with write_folder(Path(sys.argv[1])) as folder:
+    (folder / "tokens.bin").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_has_left_is_never_read_and_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "corpus"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "examples")}
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not path.exists()
+    assert len([*tmp_path.iterdir()]) == 1
+    with write_folder(path) as folder:
+        (folder / "tokens.bin").write_bytes(b"whole")
+    assert [file.name for file in tmp_path.iterdir()] == ["corpus"]
+
+
+def test_a_symbolic_link_where_the_folder_would_be_written_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / ".corpus.part").symlink_to(tmp_path / "other")
+    with pytest.raises(UserError, match="cannot write"), write_folder(tmp_path / "corpus"):
+        pass
+    assert (tmp_path / "other").exists()
+
+
+# ------------------------------------------------------------------ stale and damaged files
+
+
+@pytest.mark.parametrize("name", ["source_file", "target_file"])
+def test_a_changed_file_is_never_taken_for_the_old_one(tmp_path: Path, name: str) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    path = Path(getattr(config, name))
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    path.write_text(path.read_text("utf-8").replace("n", "m", 1), encoding="utf-8")
+    os.utime(path, ns=times)  # the same size, and the same time of change
+    with pytest.raises(UserError, match="has changed since the run began"):
+        corpus_of(run, config)
+
+
+def test_files_that_were_only_copied_are_encoded_again_and_accepted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    before = opened(run, config)[1]
+    path = Path(str(config.source_file))
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    caplog.set_level(logging.INFO)
+    assert opened(run, config)[1] == before
+    assert "was made from other files or tokenizers: encoding the corpus again" in caplog.text
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    Path(str(config.source_file)).unlink()
+    with pytest.raises(UserError, match=r"cannot read .*source\.txt: No such file"):
+        corpus_of(run, config)
+
+
+def test_tokens_of_another_tokenizer_or_another_length_are_not_used(tmp_path: Path) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    shorter = replace(config, max_length=9)
+    examples = opened(run, shorter)[1]
+    assert 1 < examples.lengths.max() < 9 < opened(run, config)[1].lengths.max()
+
+
+@pytest.mark.parametrize(
+    "name", ["tokens.bin", "offsets.bin", "checksums.bin", "splits.json", "manifest.json"]
+)
+@pytest.mark.parametrize("damage", ["missing", "truncated", "empty"])
+def test_an_incomplete_folder_is_written_again(tmp_path: Path, name: str, damage: str) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    path, whole = run.folder / "corpus" / name, contents(run.folder / "corpus")
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(whole[name][: -1 if damage == "truncated" else 0])
+    opened(run, config)
+    assert contents(run.folder / "corpus") == whole
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "offsets.bin", "checksums.bin", "splits.json"])
+def test_every_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    path = run.folder / "corpus" / name
+    whole = path.read_bytes()
+    for place in (0, 4 * len(whole) + 3, 8 * len(whole) - 1):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        if name in ("checksums.bin", "splits.json"):  # read at every start
+            assert opened(run, config)
+            assert path.read_bytes() == whole
+            continue
+        _, examples = opened(run, config)
+        with pytest.raises(UserError, match=f"{name} is damaged: chunk 0 fails its checksum"):
+            make_batches(examples, batch_tokens=30, seed=0, epoch=0)[0]
+
+
+# ------------------------------------------------------------------ the order of blocks
+
+sentences = st.lists(st.integers(4, 9), max_size=9)
+examples_of = st.lists(st.builds(Example, sentences, sentences), min_size=1, max_size=50)
+
+
+@contextmanager
+def small_blocks() -> Iterator[None]:
+    """Let a block be six pairs: three chunks of two."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "CHUNK_PAIRS", 2)
+        patch.setattr(batches, "BLOCK_CHUNKS", 3)
+        yield
+
+
+@settings(max_examples=40)
+@given(examples_of, st.integers(1, 60), st.integers(0, 3))
+def test_an_epoch_of_many_blocks_has_every_pair_once_within_the_bound(
+    examples: list[Example], budget: int, epoch: int
+) -> None:
+    with small_blocks():
+        made = make_batches(examples, batch_tokens=budget, seed=0, epoch=epoch)
+        assert len(made) == len([*made])
+        assert Counter(map(str, examples)) == Counter(str(each) for batch in made for each in batch)
+        for batch in made:
+            collated = collate(batch)
+            assert (
+                max(collated.source.numel(), collated.target.numel()) <= budget or len(batch) == 1
+            )
+
+
+def test_any_part_of_an_epoch_of_many_blocks_is_the_same_wherever_one_begins() -> None:
+    rng = random.Random(0)
+    examples = [Example([rng.randrange(4, 9)] * rng.randrange(9), [i + 4]) for i in range(100)]
+    with small_blocks():
+        whole = [*make_batches(examples, batch_tokens=12, seed=1, epoch=2)]
+        for first in range(0, len(whole), 7):
+            made = make_batches(examples, batch_tokens=12, seed=1, epoch=2)
+            assert made[first : first + 4] == whole[first : first + 4]
+        other = make_batches(examples, batch_tokens=12, seed=1, epoch=3)
+        assert [*other] != whole
+        read = [each.target[0] for batch in whole[: len(whole) // 4] for each in batch]
+        assert min(read) < 30 < 75 < max(read)  # from the whole corpus
+
+
+def test_the_batches_of_the_disk_are_those_of_memory(tmp_path: Path) -> None:
+    run, config = prepare(tmp_path)
+    config = encode(run, config)
+    examples = opened(run, config)[1]
+    copy = [*examples]
+    with small_blocks():
+        for epoch in (0, 1):
+            found, expected = (
+                make_batches(each, batch_tokens=40, seed=0, epoch=epoch)
+                for each in (Examples(examples.tokens, examples.bounds), copy)
+            )
+            assert [*found] == [*expected]
+
+
+# ------------------------------------------------------------------ splits
+
+
+@given(st.lists(st.integers(0, 60), min_size=3, max_size=90), st.integers(0, 2))
+def test_the_smallest_hashes_are_found_part_by_part(numbers: list[int], seed: int) -> None:
+    everything = [Pair(str(number), str(i), "") for i, number in enumerate(numbers)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus._Smallest, "most", 10)
+        local, found = corpus._Smallest(seed), corpus._Smallest(seed)
+        for first in range(0, len(everything), 7):
+            found.select(local.select(everything[first : first + 7]))
+        found._drop()
+    hashes = {pair.source: corpus.hash_of(pair.source, seed) for pair in everything}
+    smallest = set(sorted(hashes, key=hashes.__getitem__)[:10])
+    assert found.pairs == [pair for pair in everything if pair.source in smallest]
+
+
+def test_tokenizers_of_a_large_corpus_are_trained_on_lines_from_all_of_it(tmp_path: Path) -> None:
+    run, config = prepare(tmp_path)
+    found = corpus_of(run, config)
+    whole = [*found.train]
+    assert found.sample(LINES) == whole
+    few = found.sample(10)
+    numbers = [int(pair.source.split()[0][1:]) for pair in few]
+    assert len(few) <= 10
+    assert all(number % 10 == 0 for number in numbers)
+    assert set(few) <= set(whole)
+
+
+def test_a_line_that_is_not_utf8_is_named_wherever_it_is(tmp_path: Path) -> None:
+    source, target = write_lines(tmp_path)
+    lines = target.read_bytes().split(b"\n")
+    lines[52] = "猫".encode("shift-jis")
+    target.write_bytes(b"\n".join(lines))
+    with pytest.raises(UserError, match=r"target\.txt:53 is not UTF-8: byte 0x94 at position 0"):
+        load_corpus("files", source_language="xx", target_language="yy", files=(source, target))
+
+
+ORPHANS = """
+import sys, time
+from common.parallel import map_in_order
+if __name__ == "__main__":
+    for _ in map_in_order(time.sleep, [0.01, 100.0, 100.0, 100.0], workers=2):
+        print("begun", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_the_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "examples")}
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        time.sleep(0.5)
+        children = []
+        while len(children) < 3:  # two workers, and the tracker of resources
+            text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii")
+            children = [int(each) for each in text.split()]
+        assert process.stdout is not None
+        process.kill()
+        deadline = time.monotonic() + 20
+        while any(Path(f"/proc/{each}/cmdline").exists() for each in children):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
