@@ -3,8 +3,8 @@
     python benchmarks/corpus.py                       # 50 million tokens, about half an hour
     python benchmarks/corpus.py --tokens 5000000      # a tenth of them
 
-The sentences are made for the purpose: words of random letters, the frequent ones short, translated
-word by word. Each measurement runs in a process of its own, so that its memory is its own:
+The sentences are made for the purpose: words of random letters, the frequent ones short, and each
+is translated by another. Each measurement runs in a process of its own, so that its memory is its own:
 
     write      train tokenizers of 8,000 subwords on 20,000 pairs; encode all pairs with 1, 2 ...
                processes
@@ -61,8 +61,8 @@ def make_files(folder: Path, tokens: int) -> None:
         for _ in range(2)
     ]
     numbers = np.random.default_rng(0)
-    chances = 1.0 / np.arange(3, WORDS + 3)
-    cumulative = np.cumsum(chances / chances.sum())
+    shares = 1.0 / np.arange(3, WORDS + 3)
+    cumulative = np.cumsum(shares / shares.sum())
     remaining = 0.237 * tokens  # words on one side: a word is about 2.1 subwords
     with (
         (folder / "train.source").open("w", encoding="utf-8") as sources,
@@ -111,14 +111,24 @@ def settings(folder: Path) -> Any:
     from common.run import Run
     from translation.presets import TINY, Config
 
-    names = ("source", "target")
-    files = {f"{name}_file": str(folder / f"train.{name}") for name in names}
     config = replace(
-        TINY, corpus="files", source_language="xx", target_language="yy", vocabulary=8000, **files
+        TINY,
+        corpus="files",
+        source_language="xx",
+        target_language="yy",
+        source_file=str(folder / "train.source"),
+        target_file=str(folder / "train.target"),
+        vocabulary=8000,
+        num_layers=1,
+        d_model=32,
+        num_heads=2,
+        d_ff=64,
+        batch_tokens=BATCH_TOKENS,
+        epochs=None,
+        steps=10**6,
+        report_steps=10**6,
     )
-    sizes = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64}
-    config = replace(config, **sizes, batch_tokens=BATCH_TOKENS, steps=10**6, epochs=None)
-    return Run(folder, Config), replace(config, report_steps=10**6)
+    return Run(folder, Config), config
 
 
 def write(folder: Path, results: Path, workers: int) -> None:

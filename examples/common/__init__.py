@@ -3,7 +3,8 @@
 A program imports this package, its own package and the library; no package imports another
 program's. ``options``, ``commands``, ``program``, ``terminal``, ``text_files``, ``ranges``,
 ``packages`` and ``errors`` implement the command lines. ``tokenizer`` and ``batching`` turn text
-into tensors. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training;
+into tensors; ``token_files`` keep token ids on the disk, and ``parallel`` makes them in several
+processes. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training;
 ``optimiser``, ``learner``, ``distributed``, ``sharding``, ``sharded_files`` and ``training`` run
 it. ``searches`` are the decoding methods; ``plots`` and ``tables`` show results.
 """

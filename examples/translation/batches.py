@@ -4,9 +4,9 @@ A batch is as long as its longest sentence; the rest is padding, whose computati
 sentences are sorted by the lengths of both sides and divided into batches of about the same number
 of tokens, and the batches are shuffled. Sentences of equal lengths are divided anew in each epoch.
 
-A corpus may be larger than the memory: :class:`Examples` may be memory-mapped, and
-:func:`make_batches` sorts and shuffles one block of about 262,000 pairs at a time. A block consists
-of chunks of 1,024 consecutive pairs, which are drawn at random from the whole corpus in each epoch;
+A corpus may be larger than the memory: :class:`~translation.examples.Examples` may be
+memory-mapped, and :func:`make_batches` sorts and shuffles one block of about 262,000 pairs at a
+time. A block consists of chunks of 1,024 consecutive pairs, which are drawn at random from the whole corpus in each epoch;
 so each page of the disk is read once an epoch, and not once a sentence.
 """
 

@@ -113,15 +113,15 @@ def encode_files(
     is_shown = sys.stderr.isatty()
     with (
         write(_folder(run)) as folder,
-        TokenWriter(folder, dtype) as writer,
+        TokenWriter(folder, dtype) as written,
         tqdm(total=train.lines, unit="line", leave=False, disable=not is_shown) as bar,
     ):
         encoder = Encoder(source, target, config.max_length, dtype)
         for part, counts in train.map(encoder, workers=workers):
-            writer.append(part.tokens, part.lengths)
+            written.append(part.tokens, part.lengths)
             digest.update(part.text)
             bar.update(counts.lines)
-        count = writer.sequences // 2
+        count = written.sequences // 2
         check_lengths(count, len(train), config.max_length)
         fingerprint = corpus.complete_fingerprint(digest)
         _check_unchanged(config, fingerprint)
@@ -135,8 +135,8 @@ def encode_files(
             "held_out": corpus.held_out,
         }
         (folder / _SPLITS).write_text(json.dumps(splits, ensure_ascii=False), encoding="utf-8")
-        writer.finish(_made_from(config, fingerprint), others=[_SPLITS])
-    _log.info(f"{_folder(run)}: {count:,} training pairs of {writer.tokens:,} tokens")
+        written.finish(_made_from(config, fingerprint), others=[_SPLITS])
+    _log.info(f"{_folder(run)}: {count:,} training pairs of {written.tokens:,} tokens")
     return fingerprint
 
 

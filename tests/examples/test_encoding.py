@@ -406,7 +406,7 @@ def test_the_processes_end_with_the_one_that_started_them(tmp_path: Path) -> Non
     command = [sys.executable, str(script)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
         time.sleep(0.5)
-        children = []
+        children: list[int] = []
         while len(children) < 3:  # two workers, and the tracker of resources
             text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii")
             children = [int(each) for each in text.split()]
