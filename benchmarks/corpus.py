@@ -4,7 +4,8 @@
     python benchmarks/corpus.py --tokens 5000000      # a tenth of them
 
 The sentences are made for the purpose: words of random letters, the frequent ones short, and each
-is translated by another. Each measurement runs in a process of its own, so that its memory is its own:
+is translated by another. Each measurement runs in a process of its own, which alone uses its
+memory:
 
     write      train tokenizers of 8,000 subwords on 20,000 pairs; encode all pairs with 1, 2 ...
                processes

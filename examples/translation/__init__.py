@@ -5,5 +5,6 @@
 paper), ``pairs``, ``corpus`` (``toy_words``, ``toy``, ``download``), ``examples``, ``batches``,
 ``presets``, ``encoding``, ``training``, ``decoding``, ``scoring``, ``run``, ``comparison``,
 ``exploring``, ``summary``, ``pictures``, ``arguments``, ``commands``, ``ablation``. Code that all
-programs share is in ``common``: ``tokenizer``, ``training``, ``learner``, ``checkpoint`` and others.
+programs share is in ``common``: ``tokenizer``, ``training``, ``learner``, ``checkpoint`` and
+others.
 """

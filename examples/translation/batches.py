@@ -6,8 +6,8 @@ of tokens, and the batches are shuffled. Sentences of equal lengths are divided 
 
 A corpus may be larger than the memory: :class:`~translation.examples.Examples` may be
 memory-mapped, and :func:`make_batches` sorts and shuffles one block of about 262,000 pairs at a
-time. A block consists of chunks of 1,024 consecutive pairs, which are drawn at random from the whole corpus in each epoch;
-so each page of the disk is read once an epoch, and not once a sentence.
+time. A block consists of chunks of 1,024 consecutive pairs, which are drawn at random from the
+whole corpus in each epoch; so each page of the disk is read once an epoch, and not once a sentence.
 """
 
 import random
