@@ -64,13 +64,14 @@ def make(name: str, threads: int, folder: Path) -> SetUp:
     from common.tokenizer import BOS, EOS
     from transformer_blocks.inference import prepare
     from translation.decoding import length_limit
+    from translation.encoding import corpus_of
     from translation.presets import Config
-    from translation.run import corpus_of, load_translator
+    from translation.run import load_translator
 
     torch.set_num_threads(threads)
     run = Run(folder, Config)
     config, model, source, _ = load_translator(run, torch.device("cpu"))
-    sentences = [pair.source for pair in corpus_of(config).test[:SENTENCES]]
+    sentences = [pair.source for pair in corpus_of(run, config).test[:SENTENCES]]
     encoded = sorted(source.encode_many(sentences), key=len)
     limit, translate = model.max_length, None
     if name.startswith("ctranslate2"):

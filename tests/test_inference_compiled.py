@@ -826,10 +826,10 @@ def test_compiled_programs_compute_the_same_whole_steps() -> None:
             tokens, found = translate(prepared, search, rows)
             assert tokens == expected
             assert found == pytest.approx(scores, rel=0, abs=1e-4)
-    steps, scores = prepared.begin(SOURCE), torch.zeros(3, 1, dtype=torch.float64)
+    steps, zeros = prepared.begin(SOURCE), torch.zeros(3, 1, dtype=torch.float64)
     for _ in range(3):
         steps.step(START)
     for fault in (math.nan, math.inf):
         steps.cache.layers[0].buffer[1, 1] = fault
-        best = steps.step_top_k(START, scores, 1)[0][:, 0]
+        best = steps.step_top_k(START, zeros, 1)[0][:, 0]
         assert best.isnan().tolist() == [False, True, False]

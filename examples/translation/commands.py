@@ -384,7 +384,7 @@ def export_command(options: argparse.Namespace) -> None:
     output = options.output or run.folder / options.to
     check_new(output)
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
-    sentences = checked_sentences(trained.config, options.check)
+    sentences = checked_sentences(run, trained.config, options.check)
     agreements = export(run, trained, options.to, output, int8=options.int8, sentences=sentences)
     size = sum(file.stat().st_size for file in output.iterdir())
     print(fit(f"Written: {output} ({size / 1e6:.1f} MB)", sys.stdout))
@@ -392,10 +392,10 @@ def export_command(options: argparse.Namespace) -> None:
         print(agreement)
 
 
-def checked_sentences(config: Config, count: int) -> list[str]:
+def checked_sentences(run: Run[Config], config: Config, count: int) -> list[str]:
     """Return the first validation sentences of a run."""
     try:
-        return [pair.source for pair in corpus_of(config).validation[:count]] if count else []
+        return [pair.source for pair in corpus_of(run, config).validation[:count]] if count else []
     except UserError as error:
         raise UserError(f"{error}; with --check 0, no corpus is needed") from error
 

@@ -13,17 +13,19 @@ scores of the keys in their intervals alone.
 Equals ``torch.ne(documents[:, None, :, None], documents[:, None, None, :])``.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from transformer_blocks.masks import check_documents
 
 __all__ = ["IntervalMask", "packed_mask"]
+
+log = logging.getLogger(__name__)
 
 
 def packed_mask(documents: Tensor) -> Tensor:
@@ -73,7 +75,7 @@ def packed_mask(documents: Tensor) -> Tensor:
     positions = torch.arange(length, device=documents.device)
     first = positions.where(starts, 0).cummax(dim=1).values
     end = (positions + 1).where(ends, length).flip(1).cummin(dim=1).values.flip(1)
-    return IntervalMask(first, end, length)
+    return _make_mask(first, end, length)
 
 
 class IntervalMask(Tensor):
@@ -91,7 +93,7 @@ class IntervalMask(Tensor):
         rest: A mask of other keys, of shape (B|1, H|1, L|1, S); True hides. None if there are none.
     """
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = getattr(torch._C, "_disabled_torch_function_impl", None)  # type: ignore[assignment]
 
     first: Tensor
     end: Tensor
@@ -121,8 +123,7 @@ class IntervalMask(Tensor):
     ) -> Any:
         if function._schema.is_mutable:
             raise RuntimeError("an interval mask cannot be changed in place; combine masks with |")
-        args, kwargs = tree_map_only(IntervalMask, IntervalMask.dense, (args, kwargs or {}))
-        return function(*args, **kwargs)
+        return function(*_with_elements(args), **_with_elements(kwargs or {}))
 
     def __or__(self, other: Any) -> Any:
         if not isinstance(other, Tensor) or other.dtype != torch.bool or other.dim() not in (2, 4):
@@ -191,14 +192,48 @@ class IntervalMask(Tensor):
 
 def window_intervals(
     query_length: int, key_length: int, window: int, device: torch.device
-) -> IntervalMask:
+) -> Tensor:
     """Build the mask of :func:`~transformer_blocks.sliding_window_mask`."""
     positions = torch.arange(key_length - query_length, key_length, device=device)[None]
     first, end = (positions - window + 1).clamp(min=0), (positions + window).clamp(0, key_length)
-    return IntervalMask(first, end, key_length)
+    return _make_mask(first, end, key_length)
 
 
-def causal_intervals(query_length: int, key_length: int, device: torch.device) -> IntervalMask:
+def causal_intervals(query_length: int, key_length: int, device: torch.device) -> Tensor:
     """Build the mask of :func:`~transformer_blocks.causal_mask`."""
     end = torch.arange(key_length - query_length, key_length, device=device)[None] + 1
-    return IntervalMask(torch.zeros_like(end), end.clamp(min=0), key_length)
+    return _make_mask(torch.zeros_like(end), end.clamp(min=0), key_length)
+
+
+def _with_elements(value: Any) -> Any:
+    """Replace the interval masks in the arguments of an operator by ordinary ones."""
+    if isinstance(value, IntervalMask):
+        return value.dense()
+    if isinstance(value, Mapping):
+        return {key: _with_elements(item) for key, item in value.items()}
+    return type(value)(map(_with_elements, value)) if isinstance(value, list | tuple) else value
+
+
+def _make_mask(first: Tensor, end: Tensor, key_length: int) -> Tensor:
+    """Make an interval mask, or an ordinary one where torch lacks what a subclass needs."""
+    if _can_subclass_tensors():
+        return IntervalMask(first, end, key_length)
+    return _dense(first, end, key_length)
+
+
+def _dense(first: Tensor, end: Tensor, key_length: int) -> Tensor:
+    """Mask all keys but those from ``first`` to ``end``, of shape (B|1, 1, L, S)."""
+    positions = torch.arange(key_length, device=first.device)
+    return ((positions < first[..., None]) | (positions >= end[..., None]))[:, None]
+
+
+@cache
+def _can_subclass_tensors() -> bool:
+    """Try an interval mask once: what such a subclass of Tensor needs has private names."""
+    first, end = torch.tensor([[0, 1]], device="cpu"), torch.tensor([[1, 2]], device="cpu")
+    try:
+        mask = IntervalMask(first, end, 3)
+        return torch.equal(mask.clone(), _dense(first, end, 3))
+    except (AttributeError, TypeError) as error:
+        log.warning("interval masks store all elements with torch %s: %s", torch.__version__, error)
+        return False

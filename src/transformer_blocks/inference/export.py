@@ -149,6 +149,7 @@ class _Step(nn.Module):
         super().__init__()
         self.stack, self.beam_size, self.causal = stack, signature.beam_size, signature.causal
         self.outer, self.num_extensions = signature.outer, signature.num_extensions
+        self.output = getattr(signature.outer, "output", None)  # registers its weights
 
     def forward(
         self,
