@@ -14,7 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks import fused_attention
+from transformer_blocks import (
+    SlidingWindowAttention,
+    document_mask,
+    fused_attention,
+    packed_mask,
+)
+from transformer_blocks.fast import intervals
+from transformer_blocks.fast.intervals import IntervalMask
 from transformer_blocks.inference import linear
 from transformer_blocks.inspection import trace_shapes
 from transformer_blocks.inspection.eager import run_eagerly
@@ -25,14 +32,18 @@ FALLBACKS = {  # private name: the test that takes it away
     "torch._C._aoti.AOTIModelContainerRunnerCpu": (
         "test_steps_that_cannot_be_compiled_are_executed_eagerly"
     ),
+    "_make_wrapper_subclass": "test_without_subclasses_of_tensors_masks_hold_all_elements",
     "_orig_mod": "test_without_its_name_a_compiled_model_is_a_part_of_the_trace",
+    "_schema": "test_without_subclasses_of_tensors_masks_hold_all_elements",
     "_version": "test_without_versions_the_change_of_a_mask_is_not_found",
+    "torch._C": ("test_without_subclasses_of_tensors_masks_hold_all_elements"),
     "torch._dynamo": "test_without_a_compiler_nothing_has_to_be_executed_eagerly",
+    "torch._inductor.aot_compile": "test_steps_that_cannot_be_compiled_are_executed_eagerly",
+    "torch._int_mm": "test_the_fallback_multiplies_the_same_integers",
     "torch.ops.mkldnn._linear_pointwise": "test_without_an_operator_no_weight_is_prepacked",
     "torch.ops.mkldnn._linear_pointwise.binary": "test_without_an_operator_no_weight_is_prepacked",
     "torch.ops.mkldnn._reorder_linear_weight": "test_without_an_operator_no_weight_is_prepacked",
 }
-WITHOUT_FALLBACK = {"torch._C._aoti.AOTIModelContainerRunnerCpu", "torch._inductor.aot_compile"}
 OF_MODULES = {"_buffers", "_forward_hooks", "_forward_pre_hooks", "_modules", "_parameters"}
 OF_OTHERS = {"_asdict", "_attn_implementation", "_getframe", "_replace"}  # Python, Hugging Face
 
@@ -73,7 +84,7 @@ def private_names() -> Iterator[str]:
 
 
 def test_every_private_name_is_listed_with_the_test_that_takes_it_away() -> None:
-    listed = {*FALLBACKS, *WITHOUT_FALLBACK, *OF_MODULES, *OF_OTHERS}
+    listed = {*FALLBACKS, *OF_MODULES, *OF_OTHERS}
     assert {*private_names()} == listed
     tests = "".join(file.read_text(encoding="utf-8") for file in TESTS.glob("test_*.py"))
     assert all(f"\ndef {test}(" in tests for test in FALLBACKS.values())
@@ -149,6 +160,39 @@ def test_without_versions_the_change_of_a_mask_is_not_found(
         gradients += torch.autograd.grad(loss, x)
         monkeypatch.setattr(torch.Tensor, "_version", property(), raising=False)
     assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("missing", ["_make_wrapper_subclass", "_disabled", "_schema"])
+def test_without_subclasses_of_tensors_masks_hold_all_elements(
+    missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents, x = torch.tensor([[1, 1, 2, 2, 2]]), torch.randn(1, 2, 5, 4)
+    expected = fused_attention(x, x, x, mask=packed_mask(documents), causal=True)
+    window = SlidingWindowAttention(2)
+    of_window = window(x, x, x)
+    if missing == "_make_wrapper_subclass":
+        monkeypatch.setattr(torch.Tensor, missing, None, raising=False)
+    elif missing == "_disabled":
+        monkeypatch.setattr(IntervalMask, "__torch_function__", None)
+    else:
+        monkeypatch.setattr(IntervalMask, "__torch_dispatch__", classmethod(lack_a_schema))
+    intervals._can_subclass_tensors.cache_clear()
+    try:
+        for _ in range(2):
+            mask = packed_mask(documents)
+            assert type(mask) is Tensor
+            assert torch.equal(mask, document_mask(documents))
+            output = fused_attention(x, x, x, mask=mask, causal=True)
+            torch.testing.assert_close(output, expected)
+            torch.testing.assert_close(window(x, x, x), of_window)
+    finally:
+        intervals._can_subclass_tensors.cache_clear()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("interval masks store all elements with torch")
+
+
+def lack_a_schema(*_: object) -> None:
+    raise AttributeError("'OpOverload' object has no attribute '_schema'")
 
 
 def test_without_a_compiler_nothing_has_to_be_executed_eagerly(

@@ -177,13 +177,13 @@ class _Blockwise(torch.autograd.Function):
         scale: float | None,
     ) -> Tensor:
         ctx.save_for_backward(query, key, value)
-        ctx.mask, ctx.scale, ctx.version = mask, scale, _version(mask.rest)
+        ctx.mask, ctx.scale, ctx.version = mask, scale, _count_changes(mask.rest)
         return _attend_to_intervals(query, key, value, mask, False, 0.0, scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        if ctx.version != _version(ctx.mask.rest):
+        if ctx.version != _count_changes(ctx.mask.rest):
             raise RuntimeError("mask must not be changed in place before the backward pass")
         inputs = ctx.saved_tensors
         gradients = [torch.zeros_like(each) for each in inputs]
@@ -211,8 +211,8 @@ def _records(*inputs: Tensor) -> bool:
     return records and _hooks_are_allowed()
 
 
-def _version(mask: Tensor | None) -> int | None:
-    """Return a number that changes when a mask is changed in place."""
+def _count_changes(mask: Tensor | None) -> int | None:
+    """Return how often a mask has been changed in place, as far as torch knows."""
     return None if mask is None or mask.is_inference() else getattr(mask, "_version", None)
 
 
@@ -315,7 +315,7 @@ def _attend_in_chunks(
     """
     length, key_length = query.shape[-2], key.shape[-2]
     records = _records(query, key, value)
-    version = _version(mask) if records else None
+    version = _count_changes(mask) if records else None
 
     def attend(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         end = min(start + chunk, length)

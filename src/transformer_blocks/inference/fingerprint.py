@@ -29,7 +29,7 @@ PLAIN_VALUES = (
 """Types whose ``repr`` is the whole value."""
 
 NAMES = (
-    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, logging.Logger),
+    *(type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor), logging.Logger),
     *(types.MethodDescriptorType, types.MemberDescriptorType, types.GetSetDescriptorType),
     *(types.GenericAlias, types.UnionType, TypeVar, type(Callable[..., int])),
 )
