@@ -2,7 +2,7 @@
 
     python examples/kill_training.py               # 20 kills, about two minutes
     python examples/kill_training.py --kills 5 --seed 1
-    python examples/kill_training.py --shard       # two processes, each with a part of the model
+    python examples/kill_training.py --shard       # two processes
 
 The same training of the toy translator runs twice. One is never killed. The other is killed with
 ``kill -9``, which no program can catch: in turns at a random moment, and in the middle of saving a

@@ -205,6 +205,7 @@ def test_every_public_block_is_tested() -> None:
         "QueryKeyTransform",
         "Residual",
         "PrepackedLinear",
+        "Int8Linear",
     } == CASES.keys() - {"explicit", "with transforms"}
 
 

@@ -328,6 +328,7 @@ def test_steps_that_cannot_be_compiled_are_executed_eagerly(
         monkeypatch.setattr(missing, fail)
     if missing != "torch.export.export":
         program = SimpleNamespace(module=lambda **_: None, example_inputs=((), {}))
+        program.graph_module = torch.fx.GraphModule(nn.Module(), torch.fx.Graph())
         monkeypatch.setattr(compiled, "export_step", lambda *_: program)
     models: list[Any] = [prepare(decoder()), prepare(decoder(), compiled=True)]
     expected = run(models[0])

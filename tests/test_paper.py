@@ -350,9 +350,7 @@ def test_the_smoothed_loss_is_the_cross_entropy_with_the_smoothed_targets() -> N
 
 
 def test_a_translation_is_at_most_twice_as_long_as_its_source_and_ten_tokens() -> None:
-    with torch.device("meta"):
-        model = Transformer(9, 9, num_layers=1, d_model=8, num_heads=2, d_ff=8, max_length=60)
-    assert [length_limit(model, length) for length in (0, 7, 30)] == [12, 26, 60]
+    assert [length_limit(60, length) for length in (0, 7, 30)] == [12, 26, 60]
 
 
 @cache

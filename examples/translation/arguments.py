@@ -161,8 +161,8 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     quantising.add_argument(
         "--int8",
         action="store_true",
-        help="on a CPU, multiply 8-bit integers in all linear layers, which is faster; the BLEU "
-        "score may change by about 0.1",
+        help="multiply 8-bit integers in all linear layers, on a CPU; faster, and BLEU may change "
+        "by about 0.1",
     )
     translate = commands.add_parser(
         "translate", parents=[common, weights, quantising, searching], help="translate sentences"
@@ -186,7 +186,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     translate.add_argument(
         "--compile",
         action="store_true",
-        help="on a CPU, compile the decoding steps, which takes some minutes the first time; they "
+        help="compile the decoding steps, on a CPU, which takes some minutes the first time; they "
         "are kept in the run's folder. Afterwards each sentence takes 20 to 65 %% less time",
     )
 

@@ -339,7 +339,7 @@ def test_the_command_writes_into_the_run_unless_told_otherwise(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = ["export", "--run", str(trained.run.folder), "--to", "ctranslate2"]
-    monkeypatch.setattr("translation.commands.corpus_of", lambda config: CORPUS)
+    monkeypatch.setattr("translation.commands.corpus_of", lambda run, config: CORPUS)
     assert program.main([*command, "--output", str(tmp_path / "files"), "--check", "2"]) == 0
     printed = capsys.readouterr().out
     assert f"Written: {tmp_path / 'files'}" in " ".join(printed.split())
@@ -347,7 +347,7 @@ def test_the_command_writes_into_the_run_unless_told_otherwise(
     assert program.main([*command, "--output", str(tmp_path / "files")]) == 2
     assert "exists already" in capsys.readouterr().err
 
-    def missing(config: object) -> None:
+    def missing(run: object, config: object) -> None:
         raise UserError("no such corpus")
 
     monkeypatch.setattr("translation.commands.corpus_of", missing)

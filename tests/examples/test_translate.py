@@ -297,15 +297,17 @@ def test_steps_are_compiled_where_the_command_line_says_so_and_kept_in_the_run(
 ) -> None:
     asked = []
 
-    def note(model: Translator, *, compiled: bool, programs: Path | None) -> Translator:
-        asked.append((compiled, programs))
+    def note(model: Translator, **options: object) -> Translator:
+        asked.append((options["compiled"], options["int8"], options["programs"]))
         return model
 
     monkeypatch.setattr(translate_commands, "prepare", note)
     folder = trained.run.folder
     command = ["translate", "--run", str(folder), "犬が走る。"]
-    assert translate.main(command) == translate.main([*command, "--compile"]) == 0
-    assert asked == [(False, None), (True, folder / "programs")]
+    for more in ([], ["--compile"], ["--int8"]):
+        assert translate.main([*command, *more]) == 0
+    programs = folder / "programs"
+    assert asked == [(False, False, None), (True, False, programs), (False, True, None)]
 
 
 def test_lines_from_a_file_and_from_standard_input_come_out_alike(
