@@ -43,7 +43,7 @@ TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
 
 
 def run_in_python(
-    exported: list[ExportedProgram], program: ExportedProgram, *, autotune: bool
+    exported: list[ExportedProgram], program: ExportedProgram, *, prepack: bool
 ) -> Callable[..., list[Tensor]]:
     """Add a program to a list, and run it in Python in place of its compilation."""
     exported.append(program)
@@ -115,7 +115,7 @@ def test_a_compilation_is_logged_before_it_begins(
 ) -> None:
     messages_at_compilation = []
 
-    def compile_nothing(program: object, *, autotune: bool) -> Callable[..., list[Tensor]]:
+    def compile_nothing(program: object, *, prepack: bool) -> Callable[..., list[Tensor]]:
         messages_at_compilation.append(list(caplog.messages))
         return lambda tensors: [tensors[0]]
 
@@ -139,8 +139,8 @@ def test_steps_that_are_compiled_beforehand_are_not_compiled_in_a_search(
 ) -> None:
     compilations: list[tuple[str, bool]] = []
 
-    def note(signature: StepSignature, *, autotune: bool) -> Callable[..., list[Tensor]]:
-        assert autotune != signature.is_prepacked
+    def note(signature: StepSignature, *, prepack: bool) -> Callable[..., list[Tensor]]:
+        assert prepack == signature.is_prepacked
         compilations.append((str(signature), signature.is_masked))
         return lambda tensors: [tensors[0]]
 
@@ -740,7 +740,7 @@ def test_whole_steps_that_are_compiled_beforehand_are_not_compiled_in_a_search(
 ) -> None:
     compilations: list[StepSignature] = []
 
-    def note(signature: StepSignature, *, autotune: bool) -> Callable[..., list[Tensor]]:
+    def note(signature: StepSignature, *, prepack: bool) -> Callable[..., list[Tensor]]:
         compilations.append(signature)
 
         def run(tensors: list[Tensor]) -> list[Tensor]:

@@ -265,7 +265,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch, library: Path) -> list[str]:
     """List what happens to programs, which add one instead of computing a step."""
     events: list[str] = []
 
-    def compile_nothing(*_: object, autotune: bool, keep: Callable[[Path], object] = id) -> Any:
+    def compile_nothing(*_: object, prepack: bool, keep: Callable[[Path], object] = id) -> Any:
         events.append("compiled")
         keep(library)
         return lambda tensors: [tensors[0] + 1]

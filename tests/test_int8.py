@@ -238,7 +238,7 @@ def test_compiled_int8_layers_compute_the_same_outputs_for_any_number_of_rows() 
         program = torch.export.export(
             layers.eval(), (torch.randn(rows, 24),), dynamic_shapes=dimensions
         )
-        run = compile_ahead_of_time(program, autotune=False)
+        run = compile_ahead_of_time(program, prepack=False)
         for count in others:
             x = torch.randn(count, 24)
             torch.testing.assert_close(run([x])[0], layers(x), rtol=0, atol=1e-6)

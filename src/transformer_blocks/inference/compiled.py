@@ -430,7 +430,7 @@ class _Program:
             if signature.outer is not None:
                 self.maximum_length = maximum_length(program)
                 self.vocabulary_size = _vocabulary_size(signature)
-            compile_program = partial(compile_ahead_of_time, autotune=not signature.is_prepacked)
+            compile_program = partial(compile_ahead_of_time, prepack=signature.is_prepacked)
             if store is not None and key is not None:
                 sizes = self.vocabulary_size, self.maximum_length
                 facts = dict(zip(("vocabulary_size", "maximum_length"), sizes, strict=True))
@@ -450,8 +450,8 @@ class _Program:
             return False
         if not self.has_tokens:
             return True
-        low, high = x.aminmax()
-        return int(low) >= 0 and int(high) < self.vocabulary_size
+        ids = x.tolist()
+        return min(ids) >= 0 and max(ids) < self.vocabulary_size
 
 
 def _key(stack: Encoder | Decoder, signature: StepSignature) -> str | None:
