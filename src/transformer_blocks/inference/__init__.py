@@ -34,8 +34,8 @@ plain computation, up to rounding:
 One more replacement is not an equal computation but an approximation:
 
 - **Int8 linear layers.** With ``prepare(model, int8=True)``, each :class:`Int8Linear` stores its
-  weight as 8-bit integers and quantises its input at each call, one scale per row, so that a
-  sequence's output still does not depend on its batch. A translator loses about 0.1 BLEU.
+  weight as 8-bit integers and quantises its input at each call, one scale per row, so that the
+  output of a row does not depend on the other rows of its batch.
 
 No other part of :mod:`transformer_blocks` imports this one: models are built and trained without
 it, and can be decoded without it.
