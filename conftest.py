@@ -1,5 +1,6 @@
 """Fixtures of every test: a fixed seed, and the names that examples in docstrings assume."""
 
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,28 @@ hypothesis.settings.load_profile("fixed")
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+
+
+def _settings() -> dict[str, object]:
+    """Return the settings of torch on which the bits of a result depend."""
+    return {
+        "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "flash kernel": torch.backends.cuda.flash_sdp_enabled(),
+        "efficient kernel": torch.backends.cuda.mem_efficient_sdp_enabled(),
+        "explicit kernel": torch.backends.cuda.math_sdp_enabled(),
+        "oneDNN": torch.backends.mkldnn.enabled,
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+@pytest.fixture(autouse=True)
+def _settings_remain() -> Iterator[None]:
+    before = _settings()
+    yield
+    assert _settings() == before
 
 
 @pytest.fixture(autouse=True)
