@@ -168,7 +168,9 @@ def test_ctranslate2_gives_the_log_probabilities_of_every_kind_of_transformer(
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))  # biases and norms count, too
     export_ctranslate2(model, source, target, tmp_path)
-    engine = ctranslate2.Translator(str(tmp_path))
+    engine = ctranslate2.Translator(
+        str(tmp_path), intra_threads=1
+    )  # otherwise it sets torch's, too
     sources, targets = [[5, 6, 7], [8]], [[9, 10], [11, 12, 13, 14]]
     scored = engine.score_batch(
         [source.subwords(ids) for ids in sources], [target.subwords(ids) for ids in targets]
