@@ -145,6 +145,11 @@ def test_ctranslate2_translates_as_the_model(
         assert torch.equal(tensor, before[name]), name
 
 
+def load(folder: Path) -> Any:
+    """Load CTranslate2's files, with torch's threads: both set those of the process."""
+    return ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
+
+
 @torch.no_grad()
 @pytest.mark.parametrize(
     "options",
@@ -168,9 +173,7 @@ def test_ctranslate2_gives_the_log_probabilities_of_every_kind_of_transformer(
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))  # biases and norms count, too
     export_ctranslate2(model, source, target, tmp_path)
-    engine = ctranslate2.Translator(
-        str(tmp_path), intra_threads=1
-    )  # otherwise it sets torch's, too
+    engine = load(tmp_path)
     sources, targets = [[5, 6, 7], [8]], [[9, 10], [11, 12, 13, 14]]
     scored = engine.score_batch(
         [source.subwords(ids) for ids in sources], [target.subwords(ids) for ids in targets]
@@ -192,7 +195,7 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
     assert isinstance(model, Transformer)
     export_ctranslate2(model, source, target, tmp_path)
     found = search(
-        ctranslate2.Translator(str(tmp_path)),
+        load(tmp_path),
         [*map(source.subwords, source.encode_many(SENTENCES)), [], ["no such subword"]],
         beam_size=4,
         length_penalty=length_penalty,
@@ -226,7 +229,7 @@ def test_ctranslate2_may_end_at_once_as_the_model(
     model.output.weight[EOS] = 1.0  # ... of which the end token's is the largest
     export_ctranslate2(model, source, target, tmp_path)
     found = search(
-        ctranslate2.Translator(str(tmp_path)),
+        load(tmp_path),
         [source.subwords([5, 6])],
         beam_size=1,
         length_penalty=length_penalty,
