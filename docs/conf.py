@@ -49,14 +49,14 @@ nitpick_ignore_regex = [
     (
         "py:class",
         r"transformer_blocks\.inference\.prepare\.Model|common\.distributed\.Value"
-        r"|common\.(learner|task)\.(AnyModel|AnyBatch|Model|Batch)",
+        r"|common\.(learner|sharding|task)\.(AnyModel|AnyBatch|Model|Batch)",
     ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
     # named, not linked: other projects, whose lists of names lie on the network ...
-    ("py:.*", r"(collections|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
+    ("py:.*", r"(collections|numpy|os|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
     # ... and the translator's small parts, which have no page
-    ("py:.*", r"translation\.(corpus|presets|run|tokenizer)\..*|UserError"),
-    ("py:.*", r"common\.(batching|checkpoint|configuration|files|optimiser|run|tokenizer)\..*"),
+    ("py:.*", r"translation\.(corpus|pairs|presets|run|tokenizer)\..*|UserError"),
+    ("py:.*", r"common\.(batching|checkpoint|configuration|files|optimiser|run|token_files|tokenizer)\..*"),
 ]
 
 autodoc_member_order = "bysource"

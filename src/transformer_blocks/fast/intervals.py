@@ -7,7 +7,7 @@ with the length. Attention with it needs little more time than the keys in the i
 :func:`~transformer_blocks.fused_attention` takes a block of queries at a time, and computes the
 scores of the keys in their intervals alone.
 
-:func:`packed_mask` builds such a mask for packed documents. It equals
+:func:`~transformer_blocks.packed_mask` builds such a mask for packed documents. It equals
 :func:`~transformer_blocks.document_mask`.
 
 Equals ``torch.ne(documents[:, None, :, None], documents[:, None, None, :])``.

@@ -59,7 +59,7 @@ class TopKStepModel(StepModel, Protocol):
         Returns:
             The scores of the best extensions of each sequence, best first; their indices among its
             K V extensions, where V is the size of the vocabulary; and V. Or None if nothing was
-            appended, so that :meth:`step` has to be called instead.
+            appended, so that :meth:`StepModel.step` has to be called instead.
         """
         ...
 
