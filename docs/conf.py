@@ -56,7 +56,10 @@ nitpick_ignore_regex = [
     ("py:.*", r"(collections|numpy|os|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
     # ... and the translator's small parts, which have no page
     ("py:.*", r"translation\.(corpus|pairs|presets|run|tokenizer)\..*|UserError"),
-    ("py:.*", r"common\.(batching|checkpoint|configuration|files|optimiser|run|token_files|tokenizer)\..*"),
+    (
+        "py:.*",
+        r"common\.(batching|checkpoint|configuration|files|optimiser|run|token_files|tokenizer)\..*",
+    ),
 ]
 
 autodoc_member_order = "bysource"
