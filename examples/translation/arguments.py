@@ -64,7 +64,11 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         choices=MODELS,
         help="a Transformer, or a recurrent model (default: transformer)",
     )
-    train.add_argument("--preset", choices=PRESETS, help="sizes and training plan (default: tiny)")
+    train.add_argument(
+        "--preset",
+        choices=PRESETS,
+        help="sizes and training plan (default: by the size of the corpus)",
+    )
     train.add_argument(
         "--seed",
         type=Number(int, "at least 0"),
@@ -79,7 +83,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     plan.add_argument(
         "--epochs",
         type=Number(int, "above 0"),
-        help="planned number of epochs, instead of --minutes (default by preset: tiny 4, small 12, "
+        help="planned number of epochs, instead of --minutes (default by preset: tiny 4, small 16, "
         "base 100)",
     )
     train.add_argument(

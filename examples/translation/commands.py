@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from translation.exploring import explore
 from translation.exporting import check_new, export
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
-from translation.presets import Config, preset_config
+from translation.presets import Config, fit_to_corpus, preset_config
 from translation.run import FIGURES, TrainedTranslator, load_translator
 from translation.scoring import Scores, score
 from translation.summary import (
@@ -76,11 +76,12 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
     return checked(replace(preset, **{**chosen, "corpus": corpus}))
 
 
-def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
+def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:
     """Load the corpus, train the tokenizers and encode the corpus of a new run."""
     corpus = corpus_of(run, config)
     pairs = corpus.sample(TOKENIZER_PAIRS)
     sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+    config = fit_to_corpus(config, chosen, sides, len(corpus.train))
     texts: dict[str, list[str]] = {}
     for name, side in zip(config.tokenizer_names, sides, strict=True):
         texts.setdefault(name, []).extend(side)
@@ -105,7 +106,7 @@ def train_command(options: argparse.Namespace) -> None:
             )
         config = processes.broadcast(
             lambda: run.begin_or_resume(
-                chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
+                chosen, lambda: begin(run, new, chosen, lock), resume=options.resume, lock=lock
             )
         )
         corpus = processes.broadcast(lambda: corpus_of(run, config))
@@ -126,8 +127,8 @@ def train_command(options: argparse.Namespace) -> None:
             source, target = training.task.tokenizers
             several = f", in {processes.world_size} processes" if processes.world_size > 1 else ""
             summary = (
-                f"{corpus.sizes}, {parameters:,} parameters, vocabularies of "
-                f"{source.vocab_size} and {target.vocab_size}, on {device}{several}"
+                f"{corpus.sizes}, preset {config.preset}, {parameters:,} parameters, "
+                f"vocabularies of {source.vocab_size} and {target.vocab_size}, on {device}{several}"
             )
             print(fit(summary, sys.stdout), flush=True)
         train([training], run, config, lock)

@@ -1,6 +1,6 @@
 """Presets: configurations of translators, whose sizes and plans belong together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,6 +10,9 @@ from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, 
 from translation.rnn_attention import RecurrentTranslator
 from translation.transformer import Transformer
 from translation.translator import Translator
+
+FEW_WORDS, MANY_PAIRS, READ_PAIRS = 2_000, 1_000_000, 800_000
+"""Sizes by which :func:`fit_to_corpus` chooses what the command line leaves open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +157,7 @@ SMALL = Config(
     warmup_steps=600,
     label_smoothing=0.1,
     average=0.999,
-    epochs=12,
+    epochs=16,
     patience=4,
 )
 """For a real corpus on two cores: about 40 minutes for 50,000 sentences."""
@@ -217,3 +220,49 @@ def preset_config(preset: str, model: str) -> Config:
     if model == "transformer":
         return config
     return replace(config, num_layers=1, num_heads=1, dropout=0.2, peak_rate=2.5e-3)
+
+
+def choose_preset(pairs: int, words: int) -> str:
+    """Choose a preset by the size of a corpus.
+
+    Args:
+        pairs: Number of training pairs.
+        words: Number of different words of the language that has fewer; words are separated by
+            spaces.
+    """
+    if words < FEW_WORDS:
+        return "tiny"
+    return "small" if pairs < MANY_PAIRS else "base"
+
+
+def fit_to_corpus(
+    config: Config, chosen: Collection[str], sides: Sequence[Sequence[str]], pairs: int
+) -> Config:
+    """Choose by the corpus what the command line leaves open.
+
+    The preset follows from :func:`choose_preset`. The epochs of ``small`` are as many as read
+    ``READ_PAIRS`` pairs, from 4 to 40. The vocabulary is at least twice as large as the number of
+    different characters, so that there is room for subwords.
+
+    Args:
+        config: The configuration of the new run.
+        chosen: The names of the fields that the command line sets.
+        sides: The source sentences and the target sentences, or a sample of both.
+        pairs: Number of all training pairs.
+    """
+    preset = config.preset
+    if "preset" not in chosen:
+        preset = choose_preset(pairs, min(_count_words(side) for side in sides))
+    defaults = preset_config(preset, config.model)
+    if preset == "small":
+        defaults = replace(defaults, epochs=min(40, max(4, round(READ_PAIRS / max(pairs, 1)))))
+    kept = {name: getattr(config, name) for name in {*chosen, "corpus"}}
+    fitted = replace(defaults, **kept)
+    texts = [[*sides[0], *sides[1]]] if fitted.shared_vocabulary else sides
+    characters = max(len(set().union(*side)) for side in texts)
+    vocabulary = max(fitted.vocabulary, 2 * characters)
+    return fitted if "vocabulary" in chosen else replace(fitted, vocabulary=vocabulary)
+
+
+def _count_words(sentences: Sequence[str]) -> int:
+    return len(set().union(*(sentence.split() for sentence in sentences)))

@@ -36,7 +36,7 @@ from common.checkpoint import (
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.files import FolderLock
-from common.sharded_files import load_parts, part_file
+from common.sharded_files import load_parts, part_file, save_part
 from common.sharding import empty_like
 
 ROOT = Path(__file__).parents[2]
@@ -221,6 +221,20 @@ def test_parts_that_do_not_join_are_refused_even_if_sealed(
     with pytest.raises(DamagedCheckpointError, match="is not a checkpoint of this program"):
         load_checkpoint(parts)
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_part_is_on_the_disk_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: dict[int, bytes] = {}
+
+    def record(descriptor: int) -> None:
+        synced[os.fstat(descriptor).st_ino] = os.pread(descriptor, 1 << 20, 0)
+
+    monkeypatch.setattr(os, "fsync", record)
+    file = tmp_path / part_file("model", 0, 1)
+    with FakeProcess(0, 1):
+        save_part(file, GROUP)
+    assert synced == {file.stat().st_ino: file.read_bytes()}
+    assert_same(load_parts(tmp_path, "model"), GROUP)
 
 
 # Merging

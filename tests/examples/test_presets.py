@@ -1,0 +1,94 @@
+"""What the command line leaves open follows from the size of the corpus, not from its name."""
+
+import string
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.files import FolderLock
+from common.run import Run
+from translation.commands import begin, new_config
+from translation.presets import BASE, SMALL, TINY, Config, choose_preset, fit_to_corpus
+from translation.toy import toy_corpus
+
+
+def sentences(words: int) -> list[str]:
+    """Return sentences of two words each, ``words`` different words in all."""
+    names = [
+        "".join(letters) for letters in islice(product(string.ascii_lowercase, repeat=3), words)
+    ]
+    return [" ".join(names[i : i + 2]) for i in range(0, words, 2)]
+
+
+def fitted(pairs: int, *sides: list[str], **chosen: Any) -> Config:
+    return fit_to_corpus(new_config(chosen), chosen, sides or [sentences(5000)] * 2, pairs)
+
+
+def test_the_preset_follows_from_the_size() -> None:
+    assert [choose_preset(26_000, words) for words in (1, 1_999, 2_000)] == [
+        "tiny",
+        "tiny",
+        "small",
+    ]
+    assert [choose_preset(n, 9_999) for n in (1, 999_999, 1_000_000)] == ["small", "small", "base"]
+
+
+def test_the_language_with_fewer_different_words_counts() -> None:
+    many, few = sentences(5000), sentences(1000)
+    for sides in ([many, few], [few, many]):
+        assert fitted(50_000, *sides).preset == "tiny"
+    assert fitted(50_000, many, many).preset == "small"
+
+
+def test_the_toy_corpus_gets_the_tiny_preset() -> None:
+    train = toy_corpus()["train"]
+    sides = [[pair[0] for pair in train], [pair[1] for pair in train]]
+    assert fitted(len(train), *sides) == TINY
+
+
+def test_the_smaller_the_corpus_the_more_epochs() -> None:
+    epochs = [fitted(pairs).epochs for pairs in (1, 10_000, 40_000, 50_000, 100_000, 900_000)]
+    assert epochs == [40, 40, 20, 16, 8, 4]
+    assert fitted(50_000).epochs == SMALL.epochs
+    assert fitted(1_000_000).epochs == BASE.epochs
+
+
+def test_the_vocabulary_is_twice_the_characters_or_more() -> None:
+    kanji = [chr(0x4E00 + i) * 2 for i in range(3000)]
+    words = sentences(5000)
+    assert fitted(50_000, kanji, words).vocabulary == 6000
+    assert fitted(50_000, words, kanji).vocabulary == 6000
+    more = [chr(0x7000 + i) for i in range(3000)]
+    assert fitted(50_000, kanji, more).vocabulary == 6000
+    assert fitted(50_000, kanji, more, shared_vocabulary=True).vocabulary == 12_000
+    assert fitted(50_000, words, words).vocabulary == SMALL.vocabulary
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"preset": "tiny", "model": "rnn"},
+        {"epochs": 3},
+        {"minutes": 20.0, "dropout": 0.4},
+        {"vocabulary": 100, "seed": 7},
+    ],
+)
+def test_what_the_command_line_sets_stays(chosen: dict[str, Any]) -> None:
+    kanji = [chr(0x4E00 + i) for i in range(3000)]
+    config = fitted(50_000, kanji, kanji, **chosen)
+    assert {name: getattr(config, name) for name in chosen} == chosen
+    assert config.num_layers == (3 if "preset" not in chosen else 1)
+
+
+def test_a_new_run_is_fitted_to_its_files(tmp_path: Path) -> None:
+    files = {"source_file": sentences(2400), "target_file": sentences(2400)[::-1]}
+    for name, lines in files.items():
+        (tmp_path / name).write_text("\n".join(lines))
+    chosen = {name: str(tmp_path / name) for name in files}
+    run = Run(tmp_path / "run", Config)
+    with FolderLock(run.folder) as lock:
+        config = begin(run, new_config(chosen), chosen, lock)
+    assert (config.preset, config.epochs, config.corpus) == ("small", 40, "files")
+    assert config.data_hash
