@@ -4,7 +4,7 @@ import statistics
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from translation.corpus import Corpus
 from translation.decoding import AttentionRecord, attention_with_teacher_forcing, translate
 from translation.pairs import Pair
 from translation.presets import Config
-from translation.scoring import score
+from translation.scoring import bootstrap, score
 from translation.translator import Translator
 
 TIMED, ROUNDS = 200, 3  # number of sentences whose translation is timed, and of repetitions
@@ -50,6 +50,7 @@ class Result:
     Attributes:
         name: Name of the run.
         model: Kind of the model.
+        setting: Number of its configuration; runs that differ in their seed only have the same.
         parameters: Number of parameters.
         minutes: Length of the training, in minutes.
         epochs: Number of epochs, the last one possibly incomplete.
@@ -57,6 +58,7 @@ class Result:
         validation_loss: Lowest label-smoothed loss, in nats per token; comparable between runs
             with the same target tokenizer.
         bleu: BLEU of the test sentences.
+        p_value: The p-value of its difference from the first run; None for the first run.
         chrf: chrF of the test sentences.
         bleu_by_length: BLEU of each group of test sentences; see :func:`length_groups`.
         decoding_speed: Test sentences per second, the median over the rounds.
@@ -66,12 +68,14 @@ class Result:
 
     name: str
     model: str
+    setting: int
     parameters: int
     minutes: float
     epochs: int
     training_speed: float
     validation_loss: float
     bleu: float
+    p_value: float | None
     chrf: float
     bleu_by_length: list[float]
     decoding_speed: float
@@ -176,12 +180,15 @@ def compare(
             begun = time.perf_counter()
             decode(number, pairs[:TIMED])
             times.append(time.perf_counter() - begun)
+    references = [pair.reference for pair in pairs]
+    p_values = [None, *bootstrap(outputs, references, tokenize=corpus.bleu_tokenizer)]
+    settings = [replace(compared.config, seed=0) for compared in runs]
     results = []
-    for compared, lines, times in zip(runs, outputs, seconds, strict=True):
+    for compared, lines, times, p_value in zip(runs, outputs, seconds, p_values, strict=True):
         scores = [
             score(
                 [lines[index] for index in indices],
-                [pairs[index].reference for index in indices],
+                [references[index] for index in indices],
                 tokenize=corpus.bleu_tokenizer,
             )
             for indices in ([*range(len(pairs))], *(indices for _, indices in groups))
@@ -191,12 +198,14 @@ def compare(
             Result(
                 name=compared.name,
                 model=compared.config.model,
+                setting=settings.index(replace(compared.config, seed=0)),
                 parameters=sum(weight.numel() for weight in compared.model.parameters()),
                 minutes=metrics[-1]["minutes"],
                 epochs=metrics[-1]["epoch"],
                 training_speed=statistics.median(row["tokens_per_second"] for row in metrics),
                 validation_loss=min(row["validation_loss"] for row in metrics),
                 bleu=scores[0].bleu,
+                p_value=p_value,
                 chrf=scores[0].chrf,
                 bleu_by_length=[each.bleu for each in scores[1:]],
                 decoding_speed=min(TIMED, len(pairs)) / statistics.median(times),
@@ -240,13 +249,14 @@ def format_results(
     first = format_table(
         (
             *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "validation loss"),
-            *("BLEU", "chrF", "sentences/s"),
+            *("BLEU", "p", "chrF", "sentences/s"),
         ),
         [
             (
                 *(each.name, each.model, f"{each.parameters:,}", f"{each.minutes:.1f}"),
                 *(f"{each.epochs}", f"{each.training_speed:,.0f}", f"{each.validation_loss:.3f}"),
-                *(f"{each.bleu:.1f}", f"{each.chrf:.1f}", f"{each.decoding_speed:.0f}"),
+                *(f"{each.bleu:.1f}", "-" if each.p_value is None else f"{each.p_value:.3f}"),
+                *(f"{each.chrf:.1f}", f"{each.decoding_speed:.0f}"),
             )
             for each in results
         ],
@@ -262,4 +272,30 @@ def format_results(
         words=2,
         width=width,
     )
-    return f"{first}\n\nBLEU by characters of the source (number of sentences):\n{second}"
+    parts = [
+        first,
+        f"p: of the difference in BLEU from {results[0].name}, by paired bootstrap",
+        f"\nBLEU by characters of the source (number of sentences):\n{second}",
+    ]
+    seeds = [
+        [each for each in results if each.setting == setting]
+        for setting in sorted({each.setting for each in results})
+    ]
+    if len(seeds) < len(results):
+        third = format_table(
+            ("runs", "model", "BLEU, mean", "lowest", "highest"),
+            [
+                (
+                    *(", ".join(each.name for each in group), group[0].model),
+                    *(
+                        f"{choose(each.bleu for each in group):.1f}"
+                        for choose in (statistics.mean, min, max)
+                    ),
+                )
+                for group in seeds
+            ],
+            words=2,
+            width=width,
+        )
+        parts.append(f"\nRuns that differ in their seed only:\n{third}")
+    return "\n".join(parts)

@@ -28,7 +28,7 @@ from translation.comparison import (
 from translation.decoding import translate as write
 from translation.presets import MODELS, Config
 from translation.run import FIGURES, load_translator
-from translation.scoring import score
+from translation.scoring import bootstrap, score
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,67 @@ def test_each_run_gets_the_scores_it_has_alone(compared: list[ComparedRun]) -> N
     text = format_results(groups, results)
     for name in MODELS:
         assert text.count(f"\n{name} ") == 2
+
+
+def test_each_run_is_tested_against_the_first(
+    compared: list[ComparedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = make_corpus()
+    monkeypatch.setattr("translation.comparison.TIMED", 1)
+    lines = {
+        each.name: write(
+            *(each.model, each.source, each.target, [pair.source for pair in corpus.test]),
+            search=Greedy(),
+        )
+        for each in compared
+    }
+    for order in (compared, [*compared[::-1], compared[-1]]):
+        _, results = compare(order, corpus, search=Greedy(), batch_tokens=64)
+        assert results[0].p_value is None
+        references = [pair.reference for pair in corpus.test]
+        outputs = [lines[each.name] for each in order]
+        expected = bootstrap(outputs, references, tokenize=corpus.bleu_tokenizer)
+        assert [each.p_value for each in results[1:]] == expected
+    assert results[-1].p_value == 1.0  # the first one again
+
+
+def test_runs_that_differ_in_their_seed_are_summarised(compared: list[ComparedRun]) -> None:
+    first, config = compared[0], compared[0].config
+    other_seed = replace(first, name="seed1", config=replace(config, seed=1))
+    other_plan = replace(first, name="longer", config=replace(config, epochs=9))
+    contestants = [first, compared[1], other_seed, other_plan]
+    groups, results = compare(contestants, make_corpus(), search=Greedy(), batch_tokens=64)
+    assert [each.setting for each in results] == [0, 1, 0, 3]
+    results = [
+        replace(each, bleu=bleu) for each, bleu in zip(results, (10, 30, 14, 50), strict=True)
+    ]
+    _, table = format_results(groups, results).split("Runs that differ in their seed only:\n")
+    rows = [" ".join(row.split()) for row in table.split("\n")[1:]]
+    assert rows == [
+        "transformer, seed1 transformer 12.0 10.0 14.0",
+        "rnn rnn 30.0 30.0 30.0",
+        "longer transformer 50.0 50.0 50.0",
+    ]
+    assert "seed only" not in format_results(groups, results[:2])
+
+
+def test_the_bootstrap_tells_a_difference_from_chance() -> None:
+    references = [f"a{i} b{i} c{i} d{i} e{i} f{i}" for i in range(60)]
+    cut = [line.replace("c", "x") for line in references]
+
+    def mixed(of_cut: range) -> list[str]:
+        return [cut[i] if i in of_cut else references[i] for i in range(60)]
+
+    better, half, other_half = (mixed(range(*ends)) for ends in ((0, 6), (0, 30), (30, 60)))
+    assert bootstrap([half, half], references, tokenize="none") == [1.0]
+    from_half = bootstrap([half, other_half, better, cut], references, tokenize="none")
+    assert from_half[0] > 0.2  # as good, on other sentences
+    assert max(from_half[1:]) < 0.01
+    # Paired: one sentence better, and none worse, is no evidence; ten are.
+    few, more = (mixed(range(count, 30)) for count in (1, 10))
+    one, ten = bootstrap([half, few, more], references, tokenize="none")
+    assert one > 0.05
+    assert ten < 0.01
 
 
 def test_the_picture_has_a_panel_for_every_layer_and_head(compared: list[ComparedRun]) -> None:
