@@ -59,7 +59,7 @@ def score(translations: Sequence[str], references: Sequence[str], *, tokenize: s
 def bootstrap(
     translations: Sequence[Sequence[str]], references: Sequence[str], *, tokenize: str
 ) -> list[float]:
-    """Estimate which differences in BLEU may be chance, by sacreBLEU's paired bootstrap.
+    """Estimate which differences in BLEU are significant, by sacreBLEU's paired bootstrap.
 
     It draws from the test sentences. So it tells nothing about another seed of the training.
 
@@ -69,8 +69,8 @@ def bootstrap(
         tokenize: sacreBLEU's tokenizer, as for :func:`score`.
 
     Returns:
-        For each model except the first, the p-value of its difference from the first: how often
-        chance alone makes one as large. It is 1 for equal translations.
+        For each model except the first, the p-value of its difference from the first: the
+        probability of one as large if both are equally good. It is 1 for equal translations.
 
     Example:
         >>> references = ["a b c d e", "f g h i j"] * 10
