@@ -14,7 +14,7 @@ from classification.reviews import Review
 from common.batching import group_by_length, pad
 from common.configuration import build_model
 from common.run import Config as TrainingConfig
-from common.task import random_generator
+from common.task import LowestLoss, random_generator
 from common.tokenizer import BOS, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Config(TrainingConfig):
         )
 
 
-class Classification:
+class Classification(LowestLoss):
     """The task of predicting the label of a text; a :class:`common.task.Task`.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from torch import nn
@@ -80,10 +80,11 @@ def check_fields(
                 limit = describe_rule(rule, value)
                 raise ValueError(f"{name} must be {limit}, got {_short(value)}")
         parts = [*value, *value.values()] if isinstance(value, dict) else value
-        for text in parts if isinstance(parts, list) else [parts]:
-            if isinstance(text, str):
-                _check_text(name, text)
-            elif isinstance(parts, list):
+        for part in parts if isinstance(parts, list) else [parts]:
+            is_number = float in get_args(hint) and type(part) in (int, float)
+            if isinstance(part, str):
+                _check_text(name, part)
+            elif isinstance(parts, list) and not is_number:
                 raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
 
 

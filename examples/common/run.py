@@ -31,7 +31,7 @@ from common.errors import UserError
 from common.files import FolderLock, file_hash, read_text, write_atomically
 from common.tokenizer import Tokenizer
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """The version of ``config.json`` and of the checkpoints' state that this program writes."""
 REPORTED = {"epoch", "step", "train_loss", "validation_loss", "minutes"}
 """The metrics that every line of ``metrics.jsonl`` holds."""

@@ -21,8 +21,20 @@ class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
         ...
 
     def validate(self, model: AnyModel) -> dict[str, float]:
-        """Compute metrics of a model in evaluation mode; lower ``validation_loss`` is better."""
+        """Compute metrics of a model in evaluation mode, each named ``validation_...``."""
         ...
+
+    def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
+        """Return whether a validation is better than the best one so far."""
+        ...
+
+
+class LowestLoss:
+    """A validation is better if its loss is lower: a base class of tasks."""
+
+    def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
+        """Return whether the loss is lower."""
+        return new["validation_loss"] < best["validation_loss"]
 
 
 def random_generator(seed: int, *purpose: object) -> random.Random:

@@ -1,9 +1,9 @@
 """Training: one loop for any model and task, which can be killed and resumed at any time.
 
 The loop updates the model (:class:`common.learner.Learner`), validates it, saves it, and keeps the
-weights with the lowest validation loss. A :class:`common.task.Task` defines the batches, the loss
-and the validation. The learning rate rises during the warm-up and falls to zero at the planned end,
-which is a number of updates, of epochs or of minutes.
+weights of the best validation. A :class:`common.task.Task` defines the batches, the loss, the
+validation, and which validation is better. The learning rate rises during the warm-up and falls to
+zero at the planned end, which is a number of updates, of epochs or of minutes.
 
 A checkpoint holds everything that the next update depends on: weights, their average, the moments
 of Adam, the states of the random number generators, and the progress within the epoch. So a
@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
@@ -31,7 +31,7 @@ from common.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-from common.configuration import check_fields, is_row
+from common.configuration import FIGURES, check_fields, is_row
 from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
 from common.errors import UserError
@@ -58,7 +58,7 @@ class Progress:
         seconds: Time taken, in seconds.
         loss: Training loss since the last validation, summed over targets, in all processes.
         targets: Number of targets read since the last validation.
-        best_loss: Lowest validation loss.
+        best: The metrics of the best validation; empty before the first one.
         validations_without_gain: Number of validations since that one.
     """
 
@@ -68,13 +68,12 @@ class Progress:
     seconds: float = 0.0
     loss: float = 0.0
     targets: int = 0
-    best_loss: float = math.inf
+    best: dict[str, float] = field(default_factory=dict)
     validations_without_gain: int = 0
 
     RANGES: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("epoch", "batches", "step", "seconds", "loss", "targets"), "at least 0"),
         "validations_without_gain": "at least 0",
-        "best_loss": "not NaN",
     }
 
     def __str__(self) -> str:
@@ -158,7 +157,7 @@ class Training(Generic[Model, Batch]):
     # The loop
 
     def fit(self, *, on_begin: Callable[[], object] = lambda: None) -> None:
-        """Train until the plan is done, or until the validation loss no longer decreases.
+        """Train until the plan is done, or until the validations no longer become better.
 
         Args:
             on_begin: Called as soon as there is a checkpoint to resume from.
@@ -185,7 +184,7 @@ class Training(Generic[Model, Batch]):
 
     @property
     def finished(self) -> bool:
-        """Whether the plan is done, or ``patience`` validations in a row brought no lower loss."""
+        """Whether the plan is done, or ``patience`` validations in a row were not better."""
         patience, progress = self.config.patience, self.progress
         if patience is not None and progress.validations_without_gain >= patience:
             return True
@@ -313,10 +312,10 @@ class Training(Generic[Model, Batch]):
         with self.display.validating(lambda: self._status(progress.epoch, started)):
             average = self._gather_average().eval()
             figures = self.processes.broadcast(lambda: self.task.validate(average))
-        validation_loss = self._check_finite(figures["validation_loss"])
-        is_best = validation_loss < progress.best_loss
+        self._check_finite(figures["validation_loss"])
+        is_best = not progress.best or self.task.is_better(figures, progress.best)
         if is_best:
-            progress.best_loss, progress.validations_without_gain = validation_loss, 0
+            progress.best, progress.validations_without_gain = figures, 0
         else:
             progress.validations_without_gain += 1
         progress.seconds = time.monotonic() - started
@@ -389,7 +388,7 @@ class Training(Generic[Model, Batch]):
             state={
                 "config": self.config.definition,
                 "epoch": self.progress.epoch,
-                "validation_loss": self.progress.best_loss,
+                **self.progress.best,
             },
             keep=1,
             processes=self.processes,
@@ -476,8 +475,12 @@ class Training(Generic[Model, Batch]):
 
     def _restore_state(self, state: dict[str, Any]) -> None:
         check_fields(Progress, state["progress"], Progress.RANGES)
-        if not all(is_row(row, REPORTED) for row in state["metrics"]):
+        rows, best = state["metrics"], state["progress"]["best"]
+        if not all(is_row(row, REPORTED) for row in rows):
             raise ValueError("a metric is missing")
+        figures = _validation(rows[-1]) if rows else {}
+        if best and (best.keys() != figures.keys() or not is_row(best, best.keys() & FIGURES)):
+            raise ValueError("a metric of the best validation is missing")
         self.progress, self.metrics = Progress(**state["progress"]), list(state["metrics"])
         self.learner.moving.n_averaged.fill_(state["averaged"])
         load_moments(self.learner.optimizer, state["optimizer"])
@@ -520,10 +523,10 @@ class Training(Generic[Model, Batch]):
         """Save the best weights again, if they were lost, as far as that is possible."""
         progress = self.progress
         if self.metrics and self.metrics[-1]["step"] == progress.step:
-            progress.best_loss = self.metrics[-1]["validation_loss"]
+            progress.best = _validation(self.metrics[-1])
             self._save_best()
         else:
-            progress.best_loss = math.inf  # the next validation is the best one again
+            progress.best = {}  # the next validation is the best one again
 
     def _get_random_state(self) -> dict[str, Any]:
         states = {"cpu": torch.get_rng_state()}
@@ -535,6 +538,11 @@ class Training(Generic[Model, Batch]):
         torch.set_rng_state(states["cpu"])
         if self.device.type == "cuda" and "cuda" in states:
             torch.cuda.set_rng_state(states["cuda"], self.device)
+
+
+def _validation(row: dict[str, Any]) -> dict[str, float]:
+    """Return the metrics of a row that its validation computed."""
+    return {name: value for name, value in row.items() if name.startswith("validation_")}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from common.configuration import build_model
 from common.run import Config as TrainingConfig
-from common.task import random_generator
+from common.task import LowestLoss, random_generator
 from text.models import STYLES, LanguageModel
 from transformer_blocks import linear_cross_entropy
 
@@ -63,7 +63,7 @@ class Config(TrainingConfig):
         )
 
 
-class NextToken:
+class NextToken(LowestLoss):
     """The task of predicting each next token; a :class:`common.task.Task`.
 
     Args:

@@ -6,8 +6,8 @@ overconfident. It is computed with teacher forcing: the decoder reads the refere
 position. The loss is summed over the real tokens and divided by their number; padding is left out.
 
 After each epoch, the averaged weights are validated: by their loss on the validation sentences and
-by BLEU of a sample of them, translated by greedy decoding. In a terminal, the translation of one
-validation sentence is shown, too.
+by BLEU of the first 500 of them, translated by greedy decoding. Those with the highest BLEU are
+kept. In a terminal, the translation of one validation sentence is shown, too.
 """
 
 import math
@@ -33,7 +33,7 @@ from translation.presets import Config
 from translation.scoring import score
 from translation.translator import Translator
 
-SAMPLE = 200  # validation sentences that are translated after each epoch
+SAMPLE = 500  # validation sentences that are translated after each epoch
 
 
 class TranslationLoss:
@@ -123,10 +123,17 @@ class TranslationTask(TranslationLoss):
         )
 
     def validate(self, model: Translator) -> dict[str, float]:
-        """Compute the validation loss, and BLEU of a sample."""
+        """Compute the validation loss, and BLEU."""
         loss = self.validation_loss(model)
         bleu = self.validation_bleu(model) if math.isfinite(loss) else 0.0
         return {"validation_loss": loss, "validation_bleu": bleu}
+
+    def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
+        """Return whether BLEU is higher, or equal with a lower loss.
+
+        BLEU still rises when the label-smoothed loss does no longer fall.
+        """
+        return _quality(new) > _quality(best)
 
     @torch.no_grad()
     def validation_loss(self, model: Translator) -> float:
@@ -158,6 +165,10 @@ class TranslationTask(TranslationLoss):
         pair = sorted(fitting, key=lambda pair: len(pair.source))[len(fitting) // 2]
         (output,) = translate(model, *self.tokenizers, [pair.source], search=Greedy())
         return [("source", pair.source), (OUTPUT, output), ("reference", pair.reference)]
+
+
+def _quality(figures: dict[str, float]) -> tuple[float, float]:
+    return figures["validation_bleu"], -figures["validation_loss"]
 
 
 class TranslationTraining(Training[Translator, Sequence[Example]]):

@@ -422,7 +422,9 @@ def test_metrics_that_were_changed_do_not_change_a_resumed_training(tiny: Run[Co
             tiny.read_metrics()
         training = begin(tiny.folder)
         assert training.resume()
-        assert training.progress.best_loss == min(row["validation_loss"] for row in rows)
+        assert training.progress.best["validation_bleu"] == max(
+            row["validation_bleu"] for row in rows
+        )
         assert tiny.metrics.read_bytes() == whole  # as the checkpoint holds it
 
 
@@ -447,7 +449,9 @@ def test_odd_figures_in_metrics_are_named(tiny: Run[Config], value: str) -> None
         {"random": 3},
         {"progress": {}},
         {"progress": {"epoch": -1}},
-        {"progress": {"best_loss": float("nan")}},
+        {"progress": {"best": {"validation_bleu": 3.0}}},
+        {"progress": {"best": {"validation_bleu": 3.0, "validation_loss": "2"}}},
+        {"progress": {"best": {"validation_bleu": -3.0, "validation_loss": 2.0}}},
         {"progress": {"step": 10**20}},
         {"progress": {"seconds": "long"}},
         {"metrics": [{"epoch": 1}]},

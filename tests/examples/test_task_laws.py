@@ -26,6 +26,7 @@ from classification.learning import Classification
 from classification.learning import Config as ClassifierConfig
 from classification.reviews import Review
 from common.run import Config, Run
+from common.task import LowestLoss
 from common.tokenizer import BOS, EOS, Tokenizer
 from common.training import Training
 from text import commands as text_commands
@@ -100,7 +101,7 @@ class Line(nn.Module):
         return found
 
 
-class Fitting:
+class Fitting(LowestLoss):
     """Fits a line to points; the batches hold one to five of them.
 
     Args:

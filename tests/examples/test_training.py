@@ -54,12 +54,15 @@ def test_training_learns_far_more_than_nothing_and_writes_down_every_epoch(
     assert (trained.run.folder / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_best_weights_have_the_lowest_validation_loss_that_was_written_down(
+def test_the_best_weights_have_the_highest_validation_bleu_that_was_written_down(
     trained: TranslationTraining,
 ) -> None:
     best = latest_checkpoint(trained.run.best)
     assert best is not None
-    row = min(trained.run.read_metrics(), key=lambda each: float(each["validation_loss"]))
+    row = max(
+        trained.run.read_metrics(),
+        key=lambda each: (each["validation_bleu"], -each["validation_loss"]),
+    )
     assert (best.step, best.state["epoch"]) == (row["step"], row["epoch"])
     assert best.state["validation_loss"] == row["validation_loss"]
     _, model, *_ = load_translator(trained.run, torch.device("cpu"))
@@ -139,7 +142,7 @@ def test_an_epoch_resumed_with_larger_updates_reads_every_sentence_once(
 
 def test_training_stops_where_nothing_is_gained(tmp_path: Path) -> None:
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=50, patience=2))
-    training.progress.best_loss = -1.0  # nobody gets below
+    training.progress.best = {"validation_loss": 0.0, "validation_bleu": 100.0}  # nobody is better
     training.fit()
     assert training.progress.epoch == 2
 

@@ -15,6 +15,7 @@ from tests.examples.tiny_run import SETTINGS, begin
 from torch import Tensor
 
 import common.training
+from common.checkpoint import latest_checkpoint
 from translation import training as training_module
 from translation.batches import Batch, collate, make_batches
 from translation.examples import Example, Examples
@@ -191,8 +192,8 @@ def test_the_validation_bleu_is_that_of_greedy_translations_in_the_corpuss_order
             assert abs(wrong - expected) > 0.1
 
 
-def test_best_holds_the_averaged_weights_of_the_lowest_validation_loss(run: ProofRun) -> None:
-    row = min(run.rows, key=lambda each: float(each["validation_loss"]))
+def test_best_holds_the_averaged_weights_of_the_highest_validation_bleu(run: ProofRun) -> None:
+    row = max(run.rows, key=lambda each: (each["validation_bleu"], -each["validation_loss"]))
     path = by_hand.only_entry(run.folder / "best")
     assert path.name == f"step-{row['step']:08d}"
     weights = by_hand.saved_weights(path, "model", run.model())
@@ -201,11 +202,16 @@ def test_best_holds_the_averaged_weights_of_the_lowest_validation_loss(run: Proo
 
 
 def train_with_losses(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float], patience: int
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: list[float],
+    scores: list[float],
+    patience: int,
 ) -> tuple[TranslationTraining, list[Update]]:
-    """Train a tiny translator whose epochs are told these validation losses."""
-    given = iter(losses)
+    """Train a tiny translator whose epochs are told these validation losses and BLEU scores."""
+    given, scored = iter(losses), iter(scores)
     monkeypatch.setattr(TranslationTask, "validation_loss", lambda *_: next(given))
+    monkeypatch.setattr(TranslationTask, "validation_bleu", lambda *_: next(scored))
     monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     with recorded_updates() as recorded:
         training = begin(folder, replace(SETTINGS, epochs=len(losses), patience=patience))
@@ -215,31 +221,56 @@ def train_with_losses(
 
 
 @pytest.mark.parametrize(
-    ("losses", "patience", "best", "last"),
+    ("scores", "patience", "best", "last"),
     [
-        ([3.0, 2.0, 2.0, 2.5], 9, 2, 4),  # of equals, the first
-        ([3.0, 2.0, 2.5, 2.2], 9, 2, 4),  # compared with the lowest, not with the last
-        ([3.0, 2.0, 2.5, 1.9, 1.95], 9, 4, 5),
-        ([2.0, 1.0, 3.0, 0.9, 1.0, 1.0, 0.8], 2, 4, 6),  # a gain begins the count anew
-        ([1.0, 1.0, 1.0, 1.0], 2, 1, 3),  # an equal loss is no gain
+        ([3.0, 4.0, 4.0, 3.5], 9, 2, 4),  # of equals, the first
+        ([3.0, 4.0, 3.5, 3.8], 9, 2, 4),  # compared with the highest, not with the last
+        ([3.0, 4.0, 3.5, 4.1, 4.05], 9, 4, 5),
+        ([2.0, 9.0, 3.0, 9.1, 1.0, 1.0, 9.9], 2, 4, 6),  # a gain begins the count anew
+        ([1.0, 1.0, 1.0, 1.0], 2, 1, 3),  # an equal score is no gain
     ],
 )
 def test_the_best_epoch_is_saved_and_early_stopping_follows_the_patience(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    losses: list[float],
+    scores: list[float],
     patience: int,
     best: int,
     last: int,
 ) -> None:
-    training, updates = train_with_losses(tmp_path / "run", monkeypatch, losses, patience)
+    losses = [1.0] * len(scores)
+    training, updates = train_with_losses(tmp_path / "run", monkeypatch, losses, scores, patience)
     rows = training.run.read_metrics()
-    assert [row["validation_loss"] for row in rows] == losses[:last]
+    assert [row["validation_bleu"] for row in rows] == scores[:last]
     step = rows[best - 1]["step"]
     path = by_hand.only_entry(training.run.best)
     assert path.name == f"step-{step:08d}"
     averages = by_hand.moving_average([each.after for each in updates], SETTINGS.average)
     check_weights(by_hand.saved_weights(path, "model", training.model), averages[step - 1])
+
+
+@pytest.mark.parametrize(
+    ("losses", "scores", "best"),
+    [
+        ([2.0, 2.5, 3.0], [7.0, 8.0, 7.5], 2),  # the score decides, not the loss
+        ([2.0, 1.5, 1.8], [0.0, 0.0, 0.0], 2),  # between equal scores, the loss
+        ([2.0, 1.5, 1.5], [4.0, 5.0, 5.0], 2),
+    ],
+)
+def test_the_loss_decides_between_equal_scores_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: list[float],
+    scores: list[float],
+    best: int,
+) -> None:
+    training, _ = train_with_losses(tmp_path / "run", monkeypatch, losses, scores, 9)
+    row = training.run.read_metrics()[best - 1]
+    saved = latest_checkpoint(training.run.best)
+    assert saved is not None
+    assert saved.step == row["step"]
+    assert saved.state["validation_bleu"] == row["validation_bleu"] == scores[best - 1]
+    assert saved.state["validation_loss"] == losses[best - 1]
 
 
 def test_dropout_acts_in_training_and_not_in_validation(tmp_path: Path) -> None:
