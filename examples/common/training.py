@@ -31,7 +31,7 @@ from common.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-from common.configuration import FIGURES, check_fields, is_row
+from common.configuration import check_fields, is_row
 from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
 from common.errors import UserError
@@ -476,11 +476,9 @@ class Training(Generic[Model, Batch]):
     def _restore_state(self, state: dict[str, Any]) -> None:
         check_fields(Progress, state["progress"], Progress.RANGES)
         rows, best = state["metrics"], state["progress"]["best"]
-        if not all(is_row(row, REPORTED) for row in rows):
+        best_is_row = not best or is_row(best, {"validation_loss"})
+        if not best_is_row or not all(is_row(row, REPORTED) for row in rows):
             raise ValueError("a metric is missing")
-        figures = _validation(rows[-1]) if rows else {}
-        if best and (best.keys() != figures.keys() or not is_row(best, best.keys() & FIGURES)):
-            raise ValueError("a metric of the best validation is missing")
         self.progress, self.metrics = Progress(**state["progress"]), list(state["metrics"])
         self.learner.moving.n_averaged.fill_(state["averaged"])
         load_moments(self.learner.optimizer, state["optimizer"])
@@ -523,7 +521,8 @@ class Training(Generic[Model, Batch]):
         """Save the best weights again, if they were lost, as far as that is possible."""
         progress = self.progress
         if self.metrics and self.metrics[-1]["step"] == progress.step:
-            progress.best = _validation(self.metrics[-1])
+            row = self.metrics[-1]
+            progress.best = {name: row[name] for name in row if name.startswith("validation_")}
             self._save_best()
         else:
             progress.best = {}  # the next validation is the best one again
@@ -538,11 +537,6 @@ class Training(Generic[Model, Batch]):
         torch.set_rng_state(states["cpu"])
         if self.device.type == "cuda" and "cuda" in states:
             torch.cuda.set_rng_state(states["cuda"], self.device)
-
-
-def _validation(row: dict[str, Any]) -> dict[str, float]:
-    """Return the metrics of a row that its validation computed."""
-    return {name: value for name, value in row.items() if name.startswith("validation_")}
 
 
 @contextmanager

@@ -281,6 +281,7 @@ def test_compare_writes_the_figures_of_each_run(
             f"{result['training_speed']:,.0f}",
             f"{result['validation_loss']:.3f}",
             f"{result['bleu']:.1f}",
+            "-" if result is results[0] else f"{result['p_value']:.3f}",
             f"{result['chrf']:.1f}",
             f"{result['decoding_speed']:.0f}",
         ]

@@ -185,9 +185,9 @@ def test_weights_of_another_configuration_are_refused_in_an_earlier_format(
 
 def test_a_newer_format_is_refused(run: Run[Config]) -> None:
     content = json.loads(run.config_file.read_text(encoding="utf-8"))
-    content["format_version"] = 7
+    content["format_version"] = 8
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="format version 7, newer than this program's 6"):
+    with pytest.raises(UserError, match="format version 8, newer than this program's 7"):
         run.read_config()
 
 

@@ -223,6 +223,7 @@ def test_parts_that_do_not_join_are_refused_even_if_sealed(
     assert not (tmp_path / "executed").exists()
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
 def test_a_part_is_on_the_disk_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: dict[int, bytes] = {}
 
@@ -231,8 +232,7 @@ def test_a_part_is_on_the_disk_as_a_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "fsync", record)
     file = tmp_path / part_file("model", 0, 1)
-    with FakeProcess(0, 1):
-        save_part(file, GROUP)
+    save_part(file, GROUP)
     assert synced == {file.stat().st_ino: file.read_bytes()}
     assert_same(load_parts(tmp_path, "model"), GROUP)
 
@@ -383,7 +383,7 @@ def test_processes_save_and_load_together_and_fail_together(tmp_path: Path) -> N
     ]
     outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    first, second = json.loads(outputs[0])
+    first, second = json.loads(outputs[0].splitlines()[-1])  # torch 2.10 prints a line before
     before = "(earlier checkpoints are unchanged)"
     assert first["saved"] == "step-00000001"
     assert [first[name] for name in ("loaded", "after", "still")] == ["1", "1", "1"]

@@ -64,7 +64,7 @@ def test_the_best_weights_have_the_highest_validation_bleu_that_was_written_down
         key=lambda each: (each["validation_bleu"], -each["validation_loss"]),
     )
     assert (best.step, best.state["epoch"]) == (row["step"], row["epoch"])
-    assert best.state["validation_loss"] == row["validation_loss"]
+    assert best.state["validation_bleu"] == row["validation_bleu"]
     _, model, *_ = load_translator(trained.run, torch.device("cpu"))
     assert trained.task.validation_loss(model) == pytest.approx(row["validation_loss"], rel=1e-6)
 
