@@ -52,6 +52,7 @@ nitpick_ignore_regex = [
         r"|common\.(learner|sharding|task)\.(AnyModel|AnyBatch|Model|Batch)",
     ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
+    ("py:class", r"dict\[str|float\]"),  # a default factory cuts the type
     # named, not linked: other projects, whose lists of names lie on the network ...
     ("py:.*", r"(collections|numpy|os|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
     # ... and the translator's small parts, which have no page
