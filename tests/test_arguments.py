@@ -566,7 +566,16 @@ CALLS: dict[str, Call] = {
         lambda **given: cache().append(**given), {"keys": CACHED, "values": CACHED}
     ),
     "KeyValueCache.read": Call(lambda: cache().read(), {}),
-    "KeyValueCache.reserve": Call(lambda count: cache().reserve(count), {"count": size(1)}),
+    "KeyValueCache.reserve": Call(
+        lambda count, first: KeyValueCache().reserve(count, first=first),
+        {
+            "count": size(1),
+            "first": Argument(
+                torch.zeros(1, 2, 2, 4, 8),
+                (torch.zeros(1, 2, 4, 8), [0.0], torch.zeros(1, 3, 2, 4, 8)),
+            ),
+        },
+    ),
     "KeyValueCache.crop": Call(
         lambda length: cache().crop(length), {"length": Argument(1, (-1, 1.0, "1", True, None))}
     ),

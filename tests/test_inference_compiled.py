@@ -47,7 +47,7 @@ def run_in_python(
 ) -> Callable[..., list[Tensor]]:
     """Add a program to a list, and run it in Python in place of its compilation."""
     exported.append(program)
-    module, input_structure = program.module(), program.call_spec.in_spec
+    module, input_structure = program.module(check_guards=False), program.call_spec.in_spec
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
         inputs, _ = tree_unflatten(tensors, input_structure)
@@ -601,6 +601,78 @@ def translator() -> Iterator[tuple[Any, list[ExportedProgram]]]:
         for _ in range(3):
             steps.step(START)
         yield prepared, exported
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_the_first_step_of_a_later_search_uses_the_compiled_program(
+    programs: list[ExportedProgram], is_masked: bool
+) -> None:
+    model = SmallTranslator().eval()
+    prepared: Any = prepare(model, compiled=True)
+    source = SOURCE.clone()
+    if is_masked:
+        source[1, 2] = 0
+    for _ in range(2):
+        steps = prepared.begin(source)
+        for _ in range(3):
+            steps.step(START)
+    assert len(programs) == 1
+    (program,) = filter(None, prepared.decoder._steps._programs.values())
+    assert program.is_right_when_empty
+    lengths, run = [], program.run
+
+    def note_length(tensors: list[Tensor]) -> list[Tensor]:
+        lengths.append(len(tensors[1]) - 1)
+        return run(tensors)
+
+    program.run = note_length
+    expected, steps = model.begin(source), prepared.begin(source)
+    for length in range(4):
+        torch.testing.assert_close(steps.step(START), expected.step(START), **TOLERANCE)
+        assert steps.cache.length == length + 1
+    assert lengths == [0, 1, 2, 3]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "error",
+    [lambda _: 1.1, lambda _: math.nan, lambda buffer: float(buffer[..., 1:, :].isnan().any())],
+    ids=["wrong", "nan", "reads positions that are not written"],
+)
+def test_a_program_that_is_wrong_for_an_empty_cache_is_not_used_for_it(
+    programs: list[ExportedProgram], error: Callable[[Tensor], float]
+) -> None:
+    model = SmallTranslator().eval()
+    prepared: Any = prepare(model, compiled=True)
+    for search in range(3):
+        steps, expected = prepared.begin(SOURCE), model.begin(SOURCE)
+        for length in range(3):
+            torch.testing.assert_close(steps.step(START), expected.step(START), **TOLERANCE)
+            assert steps.cache.length == length + 1
+        if search == 0:  # from now on its logits are wrong, but only in the first step
+            (program,) = filter(None, prepared.decoder._steps._programs.values())
+
+            def run(tensors: list[Tensor], run: Any = program.run) -> list[Tensor]:
+                logits, *others = run(tensors)
+                return [logits + (error(tensors[2]) if len(tensors[1]) == 1 else 0.0), *others]
+
+            program.run = run
+    assert program.is_right_when_empty is False
+
+
+def test_a_first_step_alone_compiles_nothing(programs: list[ExportedProgram]) -> None:
+    prepared: Any = prepare(SmallTranslator().eval(), compiled=True)
+    with torch.no_grad():
+        for _ in range(4):
+            prepared.begin(SOURCE).step(START)
+        assert not programs
+        steps = prepared.begin(SOURCE)
+        for _ in range(3):
+            steps.step(START)
+        for _ in range(4):
+            prepared.begin(SOURCE[:1]).step(START[:1])
+    assert len(programs) == 1
 
 
 @pytest.mark.parametrize(

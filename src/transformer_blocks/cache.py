@@ -27,7 +27,8 @@ Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
+from itertools import groupby
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -141,11 +142,13 @@ class KeyValueCache:
         self._check_consistent()
         return self._buffer
 
-    def reserve(self, count: int) -> Tensor:
+    def reserve(self, count: int, *, first: Tensor | None = None) -> Tensor:
         """Append uninitialised positions, into which the caller writes keys and values.
 
         Args:
             count: The number of positions to append.
+            first: If the cache is empty, the buffer that it begins with, of shape
+                (N, 2, H, capacity, d_k); it may have any content.
 
         Returns:
             The :attr:`buffer`, in which the new positions are the last ones below :attr:`length`.
@@ -153,13 +156,22 @@ class KeyValueCache:
             program.
 
         Raises:
-            TypeError: If ``count`` is not an integer.
-            ValueError: If ``count`` is not positive, or the cache is empty.
+            TypeError: If ``count`` is not an integer, or ``first`` is not a tensor.
+            ValueError: If ``count`` is not positive, the cache is empty and ``first`` is not given,
+                or ``first`` does not have five dimensions, the second of size 2.
         """
         check_size(count=count)
-        if self._buffer is None:
-            raise ValueError("the cache is empty: its first keys and values must be appended")
-        self._buffer = grow(self._buffer, self._length, self._length + count + 1)
+        buffer = self._buffer
+        if buffer is None:
+            if first is None:
+                raise ValueError("the cache is empty: its first keys and values must be appended")
+            check_tensor("first", first)
+            if first.dim() != 5 or first.shape[1] != 2:
+                raise ValueError(
+                    f"first must have shape (N, 2, H, capacity, d_k), got {tuple(first.shape)}"
+                )
+            buffer = first
+        self._buffer = grow(buffer, self._length, self._length + count + 1)
         self._length += count
         return self._buffer
 
@@ -195,13 +207,13 @@ class KeyValueCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        check_rows(rows, self.rows if self._buffer is not None else None)
+        indices = check_rows(rows, self.rows if self._buffer is not None else None)
         with _reordering([self]):
-            _reorder([self], rows)
+            _reorder([self], indices)
 
     def _reorder(self, rows: Tensor, moved: Tensor, origins: Tensor) -> None:
         """Reorder the rows; those of indices ``moved`` become copies of rows ``origins``."""
-        if self._buffer is None:
+        if self._buffer is None or (len(rows) == self.rows and not len(moved)):
             return
         device = self._buffer.device
         if len(rows) > self.rows:
@@ -281,9 +293,9 @@ class SelfAttentionCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        check_rows(rows, self.layers[0].rows or None)
+        indices = check_rows(rows, self.layers[0].rows or None)
         with _reordering(self.layers):
-            _reorder(self.layers, rows)
+            _reorder(self.layers, indices)
 
 
 class DecoderCache:
@@ -357,10 +369,10 @@ class DecoderCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        check_rows(rows, self.rows)
-        sources, rows_per_memory = _group(rows // self._rows_per_memory)
+        indices = check_rows(rows, self.rows)
+        sources, rows_per_memory = _group([index // self._rows_per_memory for index in indices])
         with _reordering([*self.layers, *self.memory]):
-            _reorder(self.layers, rows)
+            _reorder(self.layers, indices)
             _reorder(self.memory, sources)
             if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
                 self.memory_mask = self.memory_mask[sources]
@@ -413,10 +425,11 @@ def undo_on_error(forward: Callable[Inputs, Output]) -> Callable[Inputs, Output]
     return forward_or_undo
 
 
-def _reorder(caches: Sequence[KeyValueCache], rows: Tensor) -> None:
+def _reorder(caches: Sequence[KeyValueCache], indices: list[int]) -> None:
     """Reorder caches along the batch dimension; a row whose index does not change is not copied."""
-    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
-    origins = rows[moved]
+    index = partial(torch.tensor, dtype=torch.int64, device="cpu")
+    places = [row for row, origin in enumerate(indices) if row != origin]
+    rows, moved, origins = index(indices), index(places), index([indices[row] for row in places])
     for cache in caches:
         cache._reorder(rows, moved, origins)
 
@@ -437,10 +450,8 @@ def _reordering(caches: Sequence[KeyValueCache]) -> Iterator[None]:
         cache._is_consistent = True
 
 
-def check_rows(rows: Tensor, count: int | None) -> None:
-    """Raise unless ``rows`` is a vector of int64 indices in 0..count-1; None is any count.
-
-    On a GPU, the range is not checked.
+def check_rows(rows: Tensor, count: int | None) -> list[int]:
+    """Return indices into 0..count-1 as a list; None is any count.
 
     Raises:
         IndexError: If an index is out of range.
@@ -452,24 +463,26 @@ def check_rows(rows: Tensor, count: int | None) -> None:
         raise TypeError(f"rows must be int64 indices, got dtype={rows.dtype}")
     if rows.dim() != 1:
         raise ValueError(f"rows must have shape (M,), got {tuple(rows.shape)}")
-    if count is not None and rows.device.type == "cpu" and rows.numel():
-        low, high = rows.min().item(), rows.max().item()
-        if low < 0 or high >= count:
-            wrong = low if low < 0 else high
-            raise IndexError(f"rows must be in 0..{count - 1}, got {wrong}")
+    indices: list[int] = rows.tolist()
+    if count is not None:
+        for index in indices:
+            if not 0 <= index < count:
+                raise IndexError(f"rows must be in 0..{count - 1}, got {index}")
+    return indices
 
 
-def _group(sources: Tensor) -> tuple[Tensor, int]:
+def _group(sources: list[int]) -> tuple[list[int], int]:
     """Group adjacent equal indices if all groups have the same size.
 
     Args:
-        sources: Indices of sources, one per row, of shape (N,).
+        sources: Indices of sources, one per row.
 
     Returns:
         One index per group and the size of a group, for example [2, 5] and 2 for [2, 2, 5, 5]; or
         all indices and 1, if the groups differ in size.
     """
-    groups, sizes = sources.unique_consecutive(return_counts=True)
-    if len(groups) and bool((sizes == sizes[0]).all()):
-        return groups, int(sizes[0])
+    groups = [(source, len(list(rows))) for source, rows in groupby(sources)]
+    sizes = {size for _, size in groups}
+    if len(sizes) == 1:
+        return [source for source, _ in groups], sizes.pop()
     return sources, 1

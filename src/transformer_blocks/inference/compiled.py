@@ -19,11 +19,13 @@ from transformer_blocks._contexts import eager_execution
 from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache, undo_on_error
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
+from transformer_blocks.fast.caching import MIN_CAPACITY
 from transformer_blocks.generation.incremental import IncrementalDecoder
 from transformer_blocks.inference.export import (
     FEW_ROWS,
     OuterLayers,
     StepSignature,
+    agrees_with_eager_step,
     compile_ahead_of_time,
     export_step,
     maximum_length,
@@ -246,6 +248,7 @@ class CompiledSteps:
         self.d_model = layers[0].self_attention.query_projection.in_features if layers else 0
         self.store = store
         self._programs: dict[StepSignature, _Program | None] = {}
+        self._empty_buffers: list[Tensor] = []  # for each layer, like its buffer but without rows
         self._hooks: dict[OuterLayers, list[dict[int, Any]]] = {}
 
     def hooks(self, stack: nn.Module, outer: OuterLayers) -> list[dict[int, Any]]:
@@ -273,7 +276,8 @@ class CompiledSteps:
 
         The first step of a signature must be executed eagerly, which raises an error if its
         arguments are wrong. Before the second step, the program is compiled; this is logged at
-        level INFO.
+        level INFO. A step with an empty cache uses a program that exists, but none is compiled for
+        it.
 
         Args:
             x: Embedded new tokens, of shape (N, 1, d_model); with outer layers, their ids, (N,).
@@ -298,12 +302,17 @@ class CompiledSteps:
             mask = cache.memory_mask
         rows = scores if scores is not None else x
         batch_size = memory_caches[0].rows if memory_caches else len(rows)
+        buffers: list[Any] = [each.buffer for each in caches]
+        is_first = all(buffer is None for buffer in buffers)
+        if is_first:
+            buffers = [like.new_empty(len(x), *like.shape[1:]) for like in self._empty_buffers]
         signature = self._signature(
-            x, caches, memory_caches, mask, causal, batch_size, outer, count
+            x, caches, buffers, memory_caches, mask, causal, batch_size, outer, count
         )
-        if signature is None or signature not in self._programs:
-            if signature is not None:
-                self._programs[signature] = None
+        if signature is None or (is_first and self._programs.get(signature) is None):
+            return None
+        if signature not in self._programs:
+            self._programs[signature] = None
             return None
         if scores is None:
             scores = torch.zeros(batch_size, signature.beam_size, dtype=torch.float64, device="cpu")
@@ -312,21 +321,35 @@ class CompiledSteps:
         program = self._programs[signature]
         if program is None:
             program = self._programs[signature] = _Program(self.stack, signature, self.store)
+            self._empty_buffers = [
+                buffer.new_empty(0, *buffer.shape[1:3], MIN_CAPACITY, buffer.shape[4])
+                for buffer in buffers
+            ]
         length = caches[0].length
         if not program.accepts(x, length):
             return None
-        tensors = [x.contiguous(), torch.empty(length + 1, device="cpu")]
-        tensors += [each.reserve(1) for each in caches]
-        tensors += [cast(Tensor, each.buffer) for each in memory_caches]
+        before = [x.contiguous(), torch.empty(length + 1, device="cpu")]
+        after = [cast(Tensor, each.buffer) for each in memory_caches]
         if mask is not None:
-            tensors.append(mask.contiguous())
-        tensors.append(scores.contiguous())
-        return program.run(tensors)
+            after.append(mask.contiguous())
+        after.append(scores.contiguous())
+        if is_first and program.is_right_when_empty is None:
+            # The compiler assumes that sizes are at least 2, also that of the keys, which is 1 now.
+            program.is_right_when_empty = agrees_with_eager_step(
+                self.stack, signature, program.run, [*before, *buffers, *after]
+            )
+        if is_first and not program.is_right_when_empty:
+            return None
+        pairs = zip(caches, buffers, strict=True)
+        return program.run(
+            [*before, *(cache.reserve(1, first=first) for cache, first in pairs), *after]
+        )
 
     def _signature(
         self,
         x: Tensor,
         caches: Sequence[KeyValueCache],
+        buffers: Sequence[Tensor | None],
         memory_caches: Sequence[KeyValueCache],
         mask: Tensor | None,
         causal: bool,
@@ -342,19 +365,18 @@ class CompiledSteps:
         if (
             x.shape[1:] != (() if outer else (1, self.d_model))
             or x.device.type != "cpu"
-            or not len(caches) == len(self.stack.layers) > 0
-            or caches[0].buffer is None
+            or not len(buffers) == len(caches) == len(self.stack.layers) > 0
+            or buffers[0] is None
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled("cpu")
             or torch.compiler.is_compiling()
         ):
             return None
-        rows, length, dtype = x.shape[0], caches[0].length, caches[0].buffer.dtype
+        rows, length, dtype = x.shape[0], caches[0].length, buffers[0].dtype
         source_length = memory_caches[0].length if memory_caches else 2
         # The compiler treats dimensions of size 0 and 1 as constants.
         if (
             rows == 0
-            or length == 0
             or source_length < 2
             or batch_size == 0
             or rows % batch_size != 0
@@ -364,6 +386,8 @@ class CompiledSteps:
         if mask is not None:
             shape: tuple[int, ...] = (batch_size, 1, 1, source_length)
             if not memory_caches:
+                if length == 0:
+                    return None
                 shape = (rows,) if outer else (rows, 1, 1, length + 1)
             if (
                 not isinstance(mask, Tensor)
@@ -373,12 +397,12 @@ class CompiledSteps:
             ):
                 return None
         head_sizes = []
-        for group, expected_rows, expected_length in (
-            (caches, rows, length),
-            (memory_caches, batch_size, source_length),
+        memory_buffers = [each.buffer for each in memory_caches]
+        for group, group_buffers, expected_rows, expected_length in (
+            (caches, buffers, rows, length),
+            (memory_caches, memory_buffers, batch_size, source_length),
         ):
-            for cache in group:
-                buffer = cache.buffer
+            for cache, buffer in zip(group, group_buffers, strict=True):
                 if (
                     buffer is None
                     or cache.length != expected_length
@@ -416,6 +440,7 @@ class _Program:
     ) -> None:
         self.vocabulary_size, self.maximum_length = math.inf, math.inf
         self.has_tokens = signature.outer is not None
+        self.is_right_when_empty: bool | None = None
         key = None if store is None else _key(stack, signature)
         if store is not None and key is not None:
             found = store.load(key, open_library)

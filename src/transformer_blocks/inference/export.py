@@ -233,6 +233,39 @@ def maximum_length(program: ExportedProgram) -> float:
     return float(limits.upper)
 
 
+def agrees_with_eager_step(
+    stack: Encoder | Decoder,
+    signature: StepSignature,
+    compiled: CompiledProgram,
+    tensors: list[Tensor],
+) -> bool:
+    """Compare a compiled step with an eager one.
+
+    Args:
+        stack: The stack that the program was exported from.
+        signature: What is constant in the step.
+        compiled: The compiled program.
+        tensors: Inputs for the program. The buffers of self-attention are not changed, and what
+            they hold must not matter.
+
+    Returns:
+        Whether the logits, or without outer layers the hidden states, are equal up to rounding.
+    """
+    depth = len(stack.layers)
+    x, length_tensor, scores = tensors[0], tensors[1], tensors[-1]
+    end = 2 + len(signature.head_sizes)
+    memory_buffers, masks = tensors[2 + depth : end], tensors[end:-1]
+    unknown = [torch.full_like(each, torch.nan) for each in tensors[2 : 2 + depth]]
+    found = compiled([x, length_tensor, *unknown, *tensors[2 + depth :]])[0]
+    unknown = [torch.full_like(each, torch.nan) for each in unknown]
+    step = _Step(stack, signature)
+    expected = step(x, length_tensor, unknown, memory_buffers, masks, scores)[0]
+    if found.shape != expected.shape:
+        return False
+    difference = (found - expected).abs().max()  # NaN if the program read an unknown position
+    return bool(difference <= 0.02 * expected.abs().max())  # rounding may change int8 integers
+
+
 class _UncheckedCache(KeyValueCache):
     """A cache with a buffer of sufficient capacity, whose sizes are symbols and not checked."""
 

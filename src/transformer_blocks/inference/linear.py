@@ -164,12 +164,17 @@ class PrepackedLinear(InferenceModule):
             or (residual is not None and self.relu)
             or (is_compiling and not _prepacking.holders)
         ):
+            # The compiler fuses a sum with what follows it; a product with a bias would be one call
+            # that copies the bias into each row first.
+            bias = None if is_compiling else self.bias
             try:
-                y = F.linear(x, self.weight, self.bias)
+                y = F.linear(x, self.weight, bias)
             except RuntimeError:
                 check_vectors("x", x, self.in_features, leading=None)  # raises a clearer error
                 check_match("x", x, self.weight, self)
                 raise
+            if is_compiling and self.bias is not None:
+                y = y + self.bias
             y = y.relu() if self.relu else y
             return y if residual is None else residual + y
         if residual is not None and not is_compiling:  # the compiler fuses the sum by itself
