@@ -27,6 +27,10 @@ translations: $(VENV)/.docs  ## update the translations, and list what is not tr
 record: $(VENV)/.docs  ## run the book's long computations, and record their output (some minutes)
 	$(BIN)/python docs/_ext/execution.py --record
 
+.PHONY: api
+api: $(VENV)/.dev  ## write the public API to docs/api.txt; CHANGELOG.md must name what changed
+	$(BIN)/python docs/_ext/public_api.py
+
 .PHONY: pictures
 pictures: $(VENV)/.docs $(VENV)/.dev demo  ## make all pictures that are committed (needs Chromium)
 	$(BIN)/python docs/figures/pictures.py
@@ -87,7 +91,7 @@ clean:  ## remove the environment and build outputs; runs/ and data/ remain
 	rm -rf $(VENV) $(VENV)-torch-* docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # An install leaves a stamp: it is done again only when what it depends on changes.
-$(VENV)/.examples $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt
+$(VENV)/.examples $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt src/transformer_blocks/_version.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	@touch $@

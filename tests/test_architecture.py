@@ -18,6 +18,7 @@ ROOT = Path(transformer_blocks.__file__).parent
 LEVELS = {
     "_checks": 0,
     "_contexts": 0,
+    "_version": 0,
     "fast.caching": 0,
     "fast.dropout": 1,
     "fast.top_k": 1,
@@ -114,7 +115,12 @@ def test_the_blocks_need_torch_alone(path: Path) -> None:
 def test_every_level_has_its_file_and_every_chapter_its_tests() -> None:
     assert {level_of(path) for path in SOURCES if path not in INITS} == LEVELS.keys()
     tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
-    with_tests = {name.split(".")[-1] for name in LEVELS} - {"_checks", "_contexts", "explicit"}
+    with_tests = {name.split(".")[-1] for name in LEVELS} - {
+        "_checks",
+        "_contexts",
+        "_version",
+        "explicit",
+    }
     assert {f"test_{name}" for name in with_tests} <= tests
 
 
@@ -212,7 +218,7 @@ def test_public_names_are_exported_in_the_order_of_the_chapters() -> None:
 
 def test_every_file_is_a_chapter_or_a_part_of_one() -> None:
     assert len(CHAPTERS) == len(set(CHAPTERS))
-    parts = {"_checks", "_contexts", "variants.explicit"}
+    parts = {"_checks", "_contexts", "_version", "variants.explicit"}
     parts |= {name for name in LEVELS if name.startswith("fast.")}
     assert set(CHAPTERS) == (LEVELS.keys() - parts) | OF_FILES
 

@@ -48,6 +48,7 @@ its sub-packages.
 # The names are in reading order.
 # isort: skip_file
 
+from transformer_blocks._version import __version__ as __version__
 from transformer_blocks.embedding import (
     LearnedPositionalEncoding as LearnedPositionalEncoding,
     SinusoidalPositionalEncoding as SinusoidalPositionalEncoding,

@@ -1,0 +1,91 @@
+"""The public API: recorded in a file, and its changes described."""
+
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from typing_extensions import deprecated
+
+import public_api
+import transformer_blocks
+
+
+def test_the_public_api_is_the_recorded_one() -> None:
+    written = public_api.FILE.read_text("utf-8").splitlines()
+    assert written == public_api.api_lines(), "run `make api`, and review what changes"
+
+
+def test_every_export_and_its_members_are_listed() -> None:
+    lines = public_api.api_lines()
+    for start in (
+        "transformer_blocks.MultiHeadAttention: class of Module",
+        "transformer_blocks.MultiHeadAttention.__init__(self, d_model: int, num_heads: int, *, ",
+        "transformer_blocks.AttentionFunction.__call__(self, query: Tensor, ",
+        "transformer_blocks.KeyValueCache.length: int",
+        "transformer_blocks.causal_mask(query_length: int, ",
+        "transformer_blocks.generation.Generation.tokens: list[int]",
+        "transformer_blocks.inspection.explain_mask(",
+    ):
+        assert sum(line.startswith(start) for line in lines) == 1, start
+    assert not [line for line in lines if "._" in line.replace("__", "").partition("(")[0]]
+
+
+BEFORE = ["p.f(x: int) -> int", "p.C: class", "p.C.go(self) -> None", "p.old(x) -> int"]
+AFTER = [
+    *("p.f(x: int, y: int) -> int", "p.C: class", "p.C.go(self, n: int) -> None"),
+    *("p.D: class", "p.D.run(self) -> None"),
+]
+
+
+@pytest.mark.parametrize(
+    ("newest", "missing"),
+    [
+        ("", ["p.C.go", "p.D", "p.f", "p.old"]),
+        ("- `f` has an argument y; `old` is gone", ["p.C.go", "p.D"]),
+        ("- `C.go` counts, `D` is new, `f`, `old`", []),
+        ("- f, old, C.go and D, but not as code", ["p.C.go", "p.D", "p.f", "p.old"]),
+    ],
+)
+def test_a_change_must_be_named_in_the_newest_section(newest: str, missing: list[str]) -> None:
+    changelog = f"# Changelog\n\n`f`\n\n## 2\n\n{newest}\n\n## 1\n\n- `f`, `old`, `C.go` and `D`\n"
+    assert public_api.undescribed(BEFORE, AFTER, changelog) == missing
+    assert not public_api.undescribed(AFTER, AFTER, "")
+
+
+@deprecated("use new; removed in 0.3")
+def old(x: int) -> int:
+    return x
+
+
+def test_a_deprecated_name_warns_and_is_removed_in_the_version_that_it_names() -> None:
+    with pytest.deprecated_call(match=r"^use new; removed in 0\.3$"):
+        old(1)
+    function: Any = old
+    line = f"p.old{public_api._signature(function)}"
+    assert line == "p.old(x: int) -> int deprecated('use new; removed in 0.3')"
+    assert not public_api.overdue([line], "0.2.9")
+    assert public_api.overdue([line], "0.3.0") == public_api.overdue([line], "1.0.0") == ["p.old"]
+    assert public_api.overdue(["p.old(x) -> int deprecated('use new')"], "0.1.0") == ["p.old"]
+    assert not public_api.overdue(public_api.api_lines(), transformer_blocks.__version__)
+
+
+def test_nothing_is_written_while_a_change_is_not_described(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(public_api, "FILE", tmp_path / "api.txt")
+    monkeypatch.setattr(public_api, "CHANGELOG", tmp_path / "CHANGELOG.md")
+    (tmp_path / "api.txt").write_text("".join(f"{line}\n" for line in BEFORE))
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 2\n\n- `C.go`, `old` and `D`\n")
+    monkeypatch.setattr(public_api, "api_lines", lambda: AFTER)
+    with pytest.raises(SystemExit, match=r"must name p\.f$"):
+        public_api.main()
+    assert (tmp_path / "api.txt").read_text().splitlines() == BEFORE
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 2\n\n- `C.go`, `old`, `f` and `D`\n")
+    public_api.main()
+    assert (tmp_path / "api.txt").read_text().splitlines() == AFTER
+
+
+def test_the_version_of_the_package_is_that_of_its_distribution_and_of_the_changelog() -> None:
+    assert transformer_blocks.__version__ == version("transformer-blocks")
+    changelog = public_api.CHANGELOG.read_text("utf-8")
+    assert changelog.split("\n## ")[1].split()[0] == transformer_blocks.__version__
