@@ -57,8 +57,8 @@ class Config:
         minutes: Planned length of the training, in minutes.
         report_steps: Number of updates between two validations; if None, the model is validated
             after each epoch.
-        patience: Number of validations without a lower loss after which training stops early; None
-            never stops early.
+        patience: Number of validations in a row, none of them better or with a lower loss than all
+            before, after which training stops early; None never stops early.
         accumulate: Number of batches of each process for one update.
         peak_rate: Highest learning rate, from which the rate falls linearly to zero at the planned
             end; None for the schedule of the paper, which has no end.

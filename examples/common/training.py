@@ -59,7 +59,8 @@ class Progress:
         loss: Training loss since the last validation, summed over targets, in all processes.
         targets: Number of targets read since the last validation.
         best: The metrics of the best validation; empty before the first one.
-        validations_without_gain: Number of validations since that one.
+        validations_without_gain: Number of validations since the last one that was better, or had
+            a lower loss, than all before.
     """
 
     epoch: int = 0
@@ -184,7 +185,7 @@ class Training(Generic[Model, Batch]):
 
     @property
     def finished(self) -> bool:
-        """Whether the plan is done, or ``patience`` validations in a row were not better."""
+        """Whether the plan is done, or ``patience`` validations in a row brought no gain."""
         patience, progress = self.config.patience, self.progress
         if patience is not None and progress.validations_without_gain >= patience:
             return True
@@ -315,9 +316,14 @@ class Training(Generic[Model, Batch]):
         self._check_finite(figures["validation_loss"])
         is_best = not progress.best or self.task.is_better(figures, progress.best)
         if is_best:
-            progress.best, progress.validations_without_gain = figures, 0
-        else:
-            progress.validations_without_gain += 1
+            progress.best = figures
+        # A score such as BLEU may stand still for epochs while the loss falls, and rise again at
+        # the end of the plan, when the learning rate is low.
+        losses = [row["validation_loss"] for row in self.metrics]
+        has_gained = is_best or figures["validation_loss"] < min(losses)
+        progress.validations_without_gain = (
+            0 if has_gained else progress.validations_without_gain + 1
+        )
         progress.seconds = time.monotonic() - started
         self.metrics.append(
             {

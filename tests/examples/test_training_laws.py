@@ -221,24 +221,27 @@ def train_with_losses(
 
 
 @pytest.mark.parametrize(
-    ("scores", "patience", "best", "last"),
+    ("scores", "losses", "patience", "best", "last"),
     [
-        ([3.0, 4.0, 4.0, 3.5], 9, 2, 4),  # of equals, the first
-        ([3.0, 4.0, 3.5, 3.8], 9, 2, 4),  # compared with the highest, not with the last
-        ([3.0, 4.0, 3.5, 4.1, 4.05], 9, 4, 5),
-        ([2.0, 9.0, 3.0, 9.1, 1.0, 1.0, 9.9], 2, 4, 6),  # a gain begins the count anew
-        ([1.0, 1.0, 1.0, 1.0], 2, 1, 3),  # an equal score is no gain
+        ([3.0, 4.0, 4.0, 3.5], [1.0] * 4, 9, 2, 4),  # of equals, the first
+        ([3.0, 4.0, 3.5, 3.8], [1.0] * 4, 9, 2, 4),  # compared with the highest, not with the last
+        ([3.0, 4.0, 3.5, 4.1, 4.05], [1.0] * 5, 9, 4, 5),
+        # A gain begins the count anew.
+        ([2.0, 9.0, 3.0, 9.1, 1.0, 1.0, 9.9], [1.0] * 7, 2, 4, 6),
+        ([1.0, 1.0, 1.0, 1.0], [1.0] * 4, 2, 1, 3),  # an equal score is no gain
+        ([5.0, 4.0, 4.0, 4.0, 6.0], [1.0, 0.9, 0.8, 0.7, 0.6], 2, 5, 5),  # a lower loss is one
+        ([5.0, 4.0, 4.0, 4.5, 9.0], [1.0, 0.9, 0.95, 0.92, 0.5], 2, 1, 4),  # than all before
     ],
 )
 def test_the_best_epoch_is_saved_and_early_stopping_follows_the_patience(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     scores: list[float],
+    losses: list[float],
     patience: int,
     best: int,
     last: int,
 ) -> None:
-    losses = [1.0] * len(scores)
     training, updates = train_with_losses(tmp_path / "run", monkeypatch, losses, scores, patience)
     rows = training.run.read_metrics()
     assert [row["validation_bleu"] for row in rows] == scores[:last]
