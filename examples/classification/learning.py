@@ -115,7 +115,7 @@ class Classification(LowestLoss):
         texts, right = self.validation
         probabilities = predict(model, texts)
         loss = F.nll_loss(probabilities.log(), right)
-        accuracy = (probabilities.argmax(1) == right).double().mean()
+        accuracy = (probabilities.argmax(1) == right).float().mean()
         return {"validation_loss": float(loss), "validation_accuracy": float(accuracy)}
 
 
@@ -154,7 +154,7 @@ def predict(
     probabilities: dict[int, Tensor] = {}
     for chosen in group_by_length([len(text) for text in texts], 4096):
         logits = model(pad([texts[i] for i in chosen]).to(device))
-        probabilities.update(zip(chosen, logits.double().softmax(-1).cpu(), strict=True))
+        probabilities.update(zip(chosen, logits.cpu().double().softmax(-1), strict=True))
         progress(len(chosen))
     return torch.stack([probabilities[i] for i in range(len(texts))])
 

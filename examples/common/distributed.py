@@ -166,11 +166,27 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device to compute on; "auto" chooses a GPU if there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch finds no CUDA device here; use cpu or auto")
+    """Return the device to compute on.
+
+    Args:
+        name: "cpu"; "cuda"; "mps", a GPU of Apple; or "auto", which chooses CUDA if there is such a
+            device, then MPS, then the CPU. Processes of torchrun exchange their gradients between
+            CUDA devices or CPUs only.
+
+    Raises:
+        UserError: If there is no such device, or it cannot be used by several processes.
+    """
+    is_alone = "RANK" not in os.environ and "WORLD_SIZE" not in os.environ
+    here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name in here and not here[name]:
+        raise UserError(
+            f"--device {name}: torch finds no {name.upper()} device here; use cpu or auto"
+        )
+    if name == "mps" and not is_alone:
+        raise UserError("--device mps: torchrun's processes need CUDA devices or CPUs; use cpu")
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        here["mps"] = here["mps"] and is_alone
+        name = next((each for each in here if here[each]), "cpu")
     return torch.device(f"cuda:{local_rank()}" if name == "cuda" else name)
 
 

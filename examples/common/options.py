@@ -193,9 +193,9 @@ def add_device_option(parser: argparse._ActionsContainer) -> None:
     """Add the option of the device to compute on."""
     parser.add_argument(
         "--device",
-        choices=("auto", "cpu", "cuda"),
+        choices=("auto", "cpu", "cuda", "mps"),
         default="auto",
-        help="device to compute on (default: auto, a GPU if there is one)",
+        help="device to compute on; mps is a GPU of Apple (default: auto, a GPU if there is one)",
     )
 
 

@@ -208,7 +208,9 @@ class Training(Generic[Model, Batch]):
             update, so that there is nothing to validate.
         """
         config, progress, report_steps = self.config, self.progress, self.config.report_steps
-        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        has_float64 = self.device.type in ("cpu", "cuda")
+        dtype = torch.float64 if has_float64 else torch.float32
+        loss = torch.zeros((), dtype=dtype, device=self.device)
         if self.processes.is_first:
             loss += progress.loss
         together = config.accumulate * self.processes.world_size
@@ -537,12 +539,16 @@ class Training(Generic[Model, Batch]):
         states = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             states["cuda"] = torch.cuda.get_rng_state(self.device)
+        elif self.device.type == "mps":
+            states["mps"] = torch.mps.get_rng_state()
         return states
 
     def _set_random_state(self, states: dict[str, Any]) -> None:
         torch.set_rng_state(states["cpu"])
         if self.device.type == "cuda" and "cuda" in states:
             torch.cuda.set_rng_state(states["cuda"], self.device)
+        elif self.device.type == "mps" and "mps" in states:
+            torch.mps.set_rng_state(states["mps"])
 
 
 @contextmanager

@@ -289,7 +289,7 @@ def _quantize(x: Tensor) -> tuple[Tensor, Tensor]:
         Integers of the shape of ``x``, (layers, H, positions, features), and steps of shape
         (layers, H, 1, 1), in float64. Their product is close to ``x``.
     """
-    x = x.detach().double().cpu()
+    x = x.detach().cpu().double()
     largest = x.abs().amax(dim=(2, 3), keepdim=True)
     steps = [float(f"{step:.7g}") for step in (largest / (LARGEST - 1)).flatten().tolist()]
     step = torch.tensor(steps, dtype=torch.float64).view_as(largest)

@@ -408,7 +408,7 @@ def _variables() -> str:
 
 def _round(weights: Tensor) -> Tensor:
     """Round weights to the page's 12 bits."""
-    return (weights.detach().double().clamp(0, 1) * LEVELS).round() / LEVELS
+    return (weights.detach().cpu().double().clamp(0, 1) * LEVELS).round() / LEVELS
 
 
 def _name_heads(maps: AttentionMaps) -> list[list[str | None]]:

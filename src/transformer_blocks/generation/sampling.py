@@ -15,6 +15,7 @@ them is drawn now and then. Three parameters make that rarer:
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -93,12 +94,13 @@ def sample(
         raise ValueError(f"temperature must be above 0 and finite, got temperature={temperature}")
     if top_p is not None and not 0.0 < top_p <= 1.0:
         raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
-    uniform = _draw(generator, limits).to(start.device)  # (longest, N)
+    dtype = _widest_dtype(start.device)
+    uniform = _draw(generator, limits).to(start.device, dtype)  # (longest, N)
 
     def choose(tokens: Tensor, unfinished: list[int], step: int) -> tuple[Tensor, Tensor]:
         log_probabilities = step_log_probabilities(model, tokens, end_id)  # (M, V)
         below_best = log_probabilities - log_probabilities.amax(dim=-1, keepdim=True)
-        scaled = below_best.double() / temperature
+        scaled = below_best.to(dtype) / temperature
         probabilities, order = scaled.softmax(-1).sort(descending=True)  # (M, V)
         if top_k is not None:
             probabilities[:, top_k:] = 0.0
@@ -124,7 +126,8 @@ def _draw(
     if generator is None or isinstance(generator, torch.Generator):
         device = "cpu" if generator is None else generator.device
         shape = steps, len(limits)
-        return torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
+        dtype = _widest_dtype(torch.device(device))
+        return torch.rand(shape, generator=generator, dtype=dtype, device=device)
     if not isinstance(generator, Sequence) or isinstance(generator, str):
         raise_type_error("generator", "a torch.Generator, a list of them, or None", generator)
     for row, each in enumerate(generator):
@@ -136,7 +139,16 @@ def _draw(
         )
     uniform = torch.zeros(steps, len(limits), dtype=torch.float64, device="cpu")
     for row, (own, limit) in enumerate(zip(generator, limits, strict=True)):
-        uniform[:limit, row] = torch.rand(
-            limit, generator=own, dtype=torch.float64, device=own.device
-        )
+        dtype = _widest_dtype(own.device)
+        uniform[:limit, row] = torch.rand(limit, generator=own, dtype=dtype, device=own.device)
     return uniform
+
+
+@cache
+def _widest_dtype(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 for a device without it, such as a GPU of Apple."""
+    try:
+        torch.empty(0, dtype=torch.float64, device=device)
+    except (RuntimeError, TypeError):
+        return torch.float32
+    return torch.float64

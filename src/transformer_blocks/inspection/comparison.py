@@ -23,7 +23,7 @@ def measure_changes(
     rounding = 16 * epsilon(first)
     if tolerance is None:
         tolerance = max(1e-4, rounding)
-    first, second = first.double(), second.double()
+    first, second = to_float64(first), to_float64(second)
     scale = measure_deviation(first) if deviation is None else deviation
     if tolerance:  # numbers may be much larger than their deviation
         largest = (
@@ -36,8 +36,14 @@ def measure_changes(
 
 def measure_deviation(x: Tensor) -> float:
     """Measure the standard deviation of the finite numbers of a tensor."""
-    finite = x.double()[x.isfinite()]
+    x = to_float64(x)
+    finite = x[x.isfinite()]
     return max(float(finite.std(correction=0)), 1e-12) if len(finite) else 1.0
+
+
+def to_float64(x: Tensor) -> Tensor:
+    """Convert a tensor to float64 on the CPU: some GPUs have no float64."""
+    return x.cpu().double()
 
 
 def epsilon(x: Tensor) -> float:

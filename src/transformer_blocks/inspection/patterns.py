@@ -117,7 +117,7 @@ def head_patterns(
             raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
     unmasked = torch.ones(size, dtype=torch.bool) if mask is None else ~mask.cpu()
     names: list[str | None] = [None] * len(weights)
-    weights = weights.detach().double().cpu().masked_fill(~unmasked, 0.0)
+    weights = weights.detach().cpu().double().masked_fill(~unmasked, 0.0)
     for pattern in PATTERNS:
         if pattern.of_self_attention if self_attention else pattern.of_cross_attention:
             numbers = pattern.measure(weights, unmasked, keys).tolist()

@@ -63,7 +63,7 @@ def _reaches(output: Any, parameters: Sequence[Tensor]) -> bool:
     found = [each for each in tensors(output) if each.requires_grad]
     if not found or not parameters:
         return False
-    total = sum((each.double().sum() for each in found), torch.zeros((), dtype=torch.double))
+    total = sum((each.cpu().double().sum() for each in found), torch.zeros((), dtype=torch.double))
     gradients = torch.autograd.grad(total, list(parameters), allow_unused=True)
     return any(each is not None for each in gradients)
 
@@ -132,7 +132,9 @@ def _compare_dtypes(
         if not bool(after.isfinite().all()):
             return [f"in {name}, the outputs of row {row} are not finite"]
         near = max(NEAR[dtype], NEAR.get(before.dtype, 0.0))
-        sizes = replace(subject, tolerance=near).changes(before.double(), after.double())
+        sizes = replace(subject, tolerance=near).changes(
+            before.cpu().double(), after.cpu().double()
+        )
         if bool(sizes.any()):
             position = int(sizes.argmax())
             return [

@@ -1,0 +1,289 @@
+"""A stand-in for a GPU such as Apple's, which has no float64; run as a program by a test.
+
+Its tensors report a device of their own and are computed on the CPU. The program computes the same
+on that device and on the CPU, and prints what differs or raises an error, one line for each case.
+PyTorch registers such a device once in a process and for good, hence the program.
+"""
+
+import contextlib
+import io
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+import transformer_blocks as blocks
+from transformer_blocks import explorer, generation, inspection, interop
+
+NAME = "singles"
+DEVICE_STRING = f"{NAME}:0"
+
+
+class OnDevice(Tensor):
+    """A tensor that reports the device; its numbers are in ``on_cpu``, on the CPU."""
+
+    on_cpu: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "OnDevice":
+        if inner.dtype in (torch.float64, torch.complex128):
+            raise TypeError("this device has no float64")
+        make: Any = Tensor._make_wrapper_subclass
+        options = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
+        with torch.inference_mode(False):
+            made = make(
+                cls, inner.shape, dtype=inner.dtype, device=torch.device(NAME, 0), **options
+            )
+        made.on_cpu = inner
+        return made
+
+    def __init__(self, inner: Tensor) -> None: ...
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __getitem__(self, index: Any) -> Tensor:
+        # PyTorch would make a tensor of a list without calling __torch_dispatch__.
+        index = torch.tensor(index, dtype=torch.int64) if isinstance(index, list) else index
+        return super().__getitem__(index)
+
+    def new_tensor(self, data: Any, **_: Any) -> Tensor:  # type: ignore[override]
+        return torch.tensor(data, dtype=self.dtype).to(DEVICE_STRING)
+
+    def tolist(self) -> Any:
+        return self.on_cpu.tolist()
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return compute(function, args, kwargs or {})
+
+
+class Factories(TorchDispatchMode):
+    """Calls :func:`compute` for functions that make a tensor on the device, too."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return compute(function, args, kwargs or {})
+
+
+def compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call a function on the inner tensors, and wrap its results if they are on the device."""
+    tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+    given = [each for each in tensors if isinstance(each, OnDevice)]
+    devices = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.device)]
+    is_there = devices[0].type == NAME if devices else bool(given)
+    if is_there:
+        args, kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (args, kwargs))
+    others = [each for each in tensors if each.dim() and not isinstance(each, OnDevice)]
+    if given and others and not any(part in function.__name__ for part in ("copy", "index", "to.")):
+        raise RuntimeError(f"{function.__name__}: all tensors must be on the same device")
+    inner_args, inner_kwargs = tree_map_only(OnDevice, lambda each: each.on_cpu, (args, kwargs))
+    result = function(*inner_args, **inner_kwargs)
+    if not is_there or "_local_scalar_dense" in function.__name__:
+        return result
+    known = {id(each.on_cpu): each for each in given}  # what a function in place returns
+
+    def wrap(inner: Tensor) -> Tensor:
+        return known[id(inner)] if id(inner) in known else OnDevice(inner)
+
+    return tree_map_only(Tensor, wrap, result)
+
+
+SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24, "dropout": 0.0}
+TOKENS = torch.tensor([[5, 6, 7, 8], [4, 3, 0, 0]])
+CASES: dict[str, Callable[[str], Any]] = {}
+
+
+def case(function: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Add a case: a function that computes something on the device that it receives."""
+    CASES[function.__name__] = function
+    return function
+
+
+class Translator(nn.Module):
+    """An encoder-decoder model that can be decoded with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = blocks.TokenEmbedding(12, 16)
+        self.positions = blocks.SinusoidalPositionalEncoding(16)
+        self.encoder, self.decoder = blocks.build_encoder(**SIZES), blocks.build_decoder(**SIZES)
+        self.output = nn.Linear(16, 12)
+
+    def embed(self, tokens: Tensor, offset: Any) -> Tensor:
+        return self.positions(self.embedding(tokens), offset=offset)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = blocks.padding_mask(source)
+        memory = self.encoder(self.embed(source, 0), mask=mask)
+        return self.decoder(self.embed(target, 0), memory, memory_mask=mask)
+
+    def begin(self, source: Tensor) -> generation.IncrementalDecoder:
+        mask = blocks.padding_mask(source)
+        cache = self.decoder.new_cache(
+            self.encoder(self.embed(source, 0), mask=mask), memory_mask=mask
+        )
+        return generation.IncrementalDecoder(
+            self.decoder, cache, embed=self.embed, output=self.output
+        )
+
+
+def translator(device: str) -> Translator:
+    torch.manual_seed(0)
+    return Translator().eval().to(device)
+
+
+@case
+def forward_and_backward(device: str) -> Any:
+    model, tokens = translator(device).train(), TOKENS.to(device)
+    hidden = model(tokens, tokens).flatten(0, 1)
+    loss = blocks.linear_cross_entropy(
+        hidden, model.output.weight, tokens.flatten(), label_smoothing=0.1
+    )
+    loss.backward()
+    return [loss, *(each.grad for each in model.parameters() if each.grad is not None)]
+
+
+@case
+def an_optimiser_step(device: str) -> Any:
+    model, tokens = translator(device), TOKENS.to(device)
+    optimiser = torch.optim.Adam(model.parameters())
+    schedule = blocks.noam_schedule(optimiser, d_model=16, warmup_steps=4)
+    for _ in range(2):
+        optimiser.zero_grad()
+        model(tokens, tokens).square().mean().backward()
+        optimiser.step()
+        schedule.step()
+    return list(model.state_dict().values())
+
+
+@case
+def variants(device: str) -> Any:
+    torch.manual_seed(0)
+    functions = blocks.AdditiveAttention(4, 4), blocks.ALiBi(4), blocks.SlidingWindowAttention(2)
+    modules: list[Any] = [
+        blocks.MultiHeadAttention(16, 4, attention_function=each) for each in functions
+    ]
+    transforms = [blocks.QueryKeyNorm(4), blocks.RotaryPositionalEncoding(4)]
+    modules += [
+        blocks.GroupedQueryAttention(16, 4, 2, transforms=transforms),
+        blocks.GatedFeedForward(16, 24),
+        blocks.LearnedPositionalEncoding(16, max_length=9),
+    ]
+    x = torch.randn(2, 5, 16)
+    x = x.to(device)
+    return [
+        module.to(device)(*([x] * (3 if isinstance(module, blocks.MultiHeadAttention) else 1)))
+        for module in modules
+    ]
+
+
+@case
+def packed_documents(device: str) -> Any:
+    x = torch.arange(48.0).view(1, 1, 12, 4).sin().to(device)
+    documents = torch.tensor([[0] * 5 + [1] * 7]).to(device)
+    mask = blocks.packed_mask(documents)
+    return blocks.fused_attention(x, x, x, mask=mask, causal=True)
+
+
+@case
+@torch.no_grad()
+def searches(device: str) -> Any:
+    model, source = translator(device), TOKENS.to(device)
+    start = torch.tensor([1, 1]).to(device)
+    options: Any = {"end_id": 2, "max_length": 6}
+    greedy = blocks.greedy_search(model.begin(source), start, **options)
+    beams = blocks.beam_search(model.begin(source), start, beam_size=3, n_best=2, **options)
+    sampled = blocks.sample(model.begin(source), start, temperature=0.9, top_k=5, top_p=0.9,
+                            generator=torch.Generator().manual_seed(0), **options)  # fmt: skip
+    torch.manual_seed(0)
+    unseeded = blocks.sample(model.begin(source), start, **options)
+    found = [*greedy, *(each for row in beams for each in row), *sampled]
+    return [[each.tokens for each in found], torch.tensor([each.score for each in found]),
+            len(unseeded)]  # fmt: skip
+
+
+@case
+@torch.no_grad()
+def inspections(device: str) -> Any:
+    model, tokens = translator(device), TOKENS.to(device)
+    with inspection.record_attention(model) as weights:
+        model(tokens, tokens)
+    maps = [each for found in weights.values() for each in found]
+    x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0)).to(device)
+    causal = inspection.check_causal(lambda x: model.encoder(x, causal=True), x)
+    padding = inspection.check_padding(
+        lambda tokens: model.encoder(model.embed(tokens, 0), mask=blocks.padding_mask(tokens)),
+        [tokens[0], tokens[1, :2]],
+    )
+    patterns = inspection.head_patterns(maps[0][0])
+    explanation = inspection.explain_mask(blocks.padding_mask(tokens))
+    trace = inspection.trace_shapes(model, tokens, tokens)
+    with inspection.ablate(model, positions=True):
+        ablated = model(tokens, tokens)
+    return [maps, bool(causal), bool(padding), patterns, str(explanation), str(trace), ablated]
+
+
+@case
+@torch.no_grad()
+def an_explorer(device: str) -> Any:
+    model, tokens = translator(device), TOKENS[:1].to(device)
+    with blocks.record_attention(model.encoder) as weights:
+        model(tokens, tokens)
+    (found,) = weights.values()
+    maps = [explorer.AttentionMaps("Encoder", found[0], list("abcd"))]
+    with tempfile.TemporaryDirectory() as folder:
+        explorer.save_explorer(Path(folder, "page.html"), maps)
+        return Path(folder, "page.html").stat().st_size
+
+
+@case
+def conversion(device: str) -> Any:
+    layer = nn.TransformerEncoderLayer(16, 4, 24, 0.0, batch_first=True).to(device)
+    ours = interop.from_torch(layer)
+    interop.assert_equivalent(ours, layer, [torch.ones(1, 3, 16).to(device)])
+    return list(ours.parameters())
+
+
+def compare(found: Any, expected: Any) -> None:
+    """Raise an error unless both hold the same numbers."""
+    for mine, other in zip(tree_flatten(found)[0], tree_flatten(expected)[0], strict=True):
+        if isinstance(mine, Tensor):
+            torch.testing.assert_close(mine.detach().cpu(), other.detach(), rtol=0, atol=1e-4)
+        elif mine != other:
+            raise AssertionError(f"{mine!r} is not {other!r}")
+
+
+def main() -> None:
+    """Compute every case on both devices, and print a line for each."""
+    _setup_privateuseone_for_python_backend(NAME)
+    with contextlib.redirect_stdout(io.StringIO()):
+        expected = {name: function("cpu") for name, function in CASES.items()}
+    factories: Any = Factories
+    with factories():
+        for name, function in CASES.items():
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):  # interop prints a table
+                    found = function(DEVICE_STRING)
+                compare(found, expected[name])
+            except Exception as error:
+                if "--trace" in sys.argv:
+                    import traceback
+
+                    traceback.print_exc()
+                print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            else:
+                print(f"{name}: ok")
+
+
+if __name__ == "__main__":
+    main()
