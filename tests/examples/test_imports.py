@@ -100,7 +100,7 @@ def test_the_list_of_programs_is_complete() -> None:
 
 @pytest.mark.parametrize(
     ("program", "package", "lines"),
-    [("pretrained/gpt2.py", "pretrained", 950), ("classify.py", "classification", 4650)],
+    [("pretrained/gpt2.py", "pretrained", 950), ("classify.py", "classification", 4700)],
 )
 def test_a_program_needs_few_lines_outside_its_package(
     program: str, package: str, lines: int
