@@ -1,8 +1,10 @@
 # All commands of the project. `make demo` needs Python 3.11+ and nothing else.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 TORCH ?= 2.10.0
+OTHER := $(VENV)-$(notdir $(PYTHON))-torch-$(TORCH)
 FAST_TESTS := -m pytest -q -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
 .DEFAULT_GOAL := help
 
@@ -40,8 +42,8 @@ test: $(VENV)/.dev  ## run the fast tests, with the examples in docstrings and R
 	$(BIN)/python $(FAST_TESTS)
 
 .PHONY: test-torch
-test-torch: $(VENV)-torch-$(TORCH)/.dev  ## run the fast tests with another torch: make test-torch TORCH=2.10.0
-	$(VENV)-torch-$(TORCH)/bin/python $(FAST_TESTS)
+test-torch: $(OTHER)/.dev  ## run the fast tests with another torch or Python: TORCH=2.10.0, pinned or newest; PYTHON=python3.13
+	$(OTHER)/$(SCRIPTS)/python $(FAST_TESTS)
 
 .PHONY: test-slow
 test-slow: $(VENV)/.dev $(VENV)/.docs  ## run the long tests alone: kill loops, trainings, pages
@@ -88,7 +90,7 @@ docs: $(VENV)/.docs  ## render the docstrings as pages: docs/_build/html/index.h
 
 .PHONY: clean
 clean:  ## remove the environment and build outputs; runs/ and data/ remain
-	rm -rf $(VENV) $(VENV)-torch-* docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-*-torch-* docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # An install leaves a stamp: it is done again only when what it depends on changes.
 $(VENV)/.examples $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt src/transformer_blocks/_version.py
@@ -96,9 +98,9 @@ $(VENV)/.examples $(VENV)/.dev $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: pyproje
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	@touch $@
 
-# Beside it, an environment with another version of torch, and all else as in constraints.txt.
-$(VENV)-torch-%/.dev: pyproject.toml constraints.txt
+# Beside it, an environment with another version of torch or Python, and all else as in constraints.txt.
+$(OTHER)/.dev: pyproject.toml constraints.txt src/transformer_blocks/_version.py
 	$(PYTHON) -m venv $(@D)
-	grep -v '^torch==' constraints.txt > $(@D)/constraints.txt
-	$(@D)/bin/python -m pip install -q --disable-pip-version-check -c $(@D)/constraints.txt torch==$* -e ".[dev]"
+	grep -v $(if $(filter pinned,$(TORCH)),'^$$','^torch==') constraints.txt > $(@D)/constraints.txt
+	$(@D)/$(SCRIPTS)/python -m pip install -q --disable-pip-version-check -c $(@D)/constraints.txt torch$(if $(filter pinned newest,$(TORCH)),,==$(TORCH)) -e ".[dev]"
 	@touch $@
