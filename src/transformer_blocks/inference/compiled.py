@@ -73,7 +73,8 @@ class CompiledStack(InferenceModule):
             extensions, both of shape (B, count); or None if the step must be executed eagerly.
         """
         if scores is not None and scores.shape[1] == 1 < count:
-            return None  # the first step of a beam search, which is not worth a program of its own
+            # The first step of a beam search: `step` uses the program of greedy steps, if there is one.
+            return None
         outer = OuterLayers(steps.embed, steps.output)
         if not all(map(_is_prepared, outer)) or any(self._steps.hooks(self, outer)):
             return None
