@@ -73,8 +73,7 @@ class CompiledStack(InferenceModule):
             extensions, both of shape (B, count); or None if the step must be executed eagerly.
         """
         if scores is not None and scores.shape[1] == 1 < count:
-            # The first step of a beam search: `step` uses the program of greedy steps, if there is one.
-            return None
+            return None  # the first step of a beam search: `step` may have a program for it
         outer = OuterLayers(steps.embed, steps.output)
         if not all(map(_is_prepared, outer)) or any(self._steps.hooks(self, outer)):
             return None
