@@ -317,12 +317,11 @@ class Training(Generic[Model, Batch]):
             figures = self.processes.broadcast(lambda: self.task.validate(average))
         self._check_finite(figures["validation_loss"])
         is_best = not progress.best or self.task.is_better(figures, progress.best)
-        if is_best:
-            progress.best = figures
         # A score such as BLEU may stand still for epochs while the loss falls, and rise again at
         # the end of the plan, when the learning rate is low.
-        losses = [row["validation_loss"] for row in self.metrics]
+        losses = [each["validation_loss"] for each in (progress.best, *self.metrics) if each]
         has_gained = is_best or figures["validation_loss"] < min(losses)
+        progress.best = figures if is_best else progress.best
         progress.validations_without_gain = (
             0 if has_gained else progress.validations_without_gain + 1
         )
