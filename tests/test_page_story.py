@@ -163,8 +163,9 @@ def test_a_click_keeps_a_token_until_the_next(opened: Opened) -> None:
 @in_browser
 def test_play_writes_the_output_token_by_token(opened: Opened) -> None:
     page = opened.page
-    page.clock.install()
+    page.clock.install(time=0)
     opened.go()
+    page.clock.pause_at(3_600_000)  # from here on, only `run_for` moves it
     page.focus("#play")
     page.keyboard.press("Space")
     mean = opened.explorer.maps[2].weights.mean(dim=1)[-1]
