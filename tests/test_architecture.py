@@ -40,6 +40,8 @@ LEVELS = {
     "variants.alibi": 4,
     "multi_head": 4,
     "variants.rotary": 5,
+    "variants.rotary_scaling": 1,
+    "variants.sandwich_norm": 3,
     "variants.query_key_norm": 5,
     "variants.grouped_query": 5,
     "encoder": 5,

@@ -34,13 +34,16 @@ from transformer_blocks import (
     GroupedQueryAttention,
     KeyValueCache,
     LearnedPositionalEncoding,
+    Llama3Scaling,
     MultiHeadAttention,
+    PositionInterpolation,
     PostNorm,
     PreNorm,
     QueryKeyNorm,
     QueryKeyTransform,
     Residual,
     RotaryPositionalEncoding,
+    SandwichNorm,
     SelfAttentionCache,
     SingleHeadAttention,
     SinusoidalPositionalEncoding,
@@ -312,6 +315,7 @@ LAYER_WEIGHTS = {"query": X, "key": MEMORY, "mask": CROSS.or_none(), "causal": F
 HEADS_OF_LAYER = {
     "d_model": size(D),
     "num_heads": size(H),
+    "d_k": size(D).or_none(),
     "key_width": size(D).or_none(),
     "value_width": size(D).or_none(),
     "bias": FLAG,
@@ -457,6 +461,13 @@ CALLS: dict[str, Call] = {
         lambda x: GatedFeedForward(D, 12)(x), {"x": vectors(B, L, D, any_rank=True)}
     ),
     "Residual": Call(Residual, RESIDUAL_ARGUMENTS),
+    "SandwichNorm": Call(
+        SandwichNorm,
+        {**RESIDUAL_ARGUMENTS, "output_norm": RESIDUAL_ARGUMENTS["norm"]},
+    ),
+    "SandwichNorm.forward": Call(
+        lambda x, sublayer: SandwichNorm(D)(x, sublayer), {"x": HIDDEN, "sublayer": SUBLAYER}
+    ),
     "PostNorm": Call(PostNorm, RESIDUAL_ARGUMENTS),
     "PostNorm.forward": Call(
         lambda x, sublayer: PostNorm(D)(x, sublayer),
@@ -596,7 +607,16 @@ CALLS: dict[str, Call] = {
     "DecoderCache.reorder": Call(lambda rows: decoder_cache().reorder(rows), {"rows": ROWS}),
     "RotaryPositionalEncoding": Call(
         RotaryPositionalEncoding,
-        {"d_k": size(4), "base": number(100.0)},
+        {
+            "d_k": size(4),
+            "base": number(100.0),
+            "scaling": Argument(torch.sqrt, ("linear", 2.0, 1)).or_none(),
+        },
+    ),
+    "PositionInterpolation": Call(PositionInterpolation, {"factor": number(2.0)}),
+    "Llama3Scaling": Call(
+        Llama3Scaling,
+        {"factor": number(2.0), "length": size(10), "low": number(1.0), "high": number(4.0)},
     ),
     "RotaryPositionalEncoding.transform_queries": Call(
         lambda **given: RotaryPositionalEncoding(D // H).transform_queries(**given),

@@ -61,7 +61,9 @@ LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
         for name, make in TRANSFORMS.items()
     }
     | {
+        "large heads": lambda: MultiHeadAttention(D_MODEL, HEADS, d_k=D_MODEL),
         "grouped": lambda: GroupedQueryAttention(D_MODEL, HEADS, 2),
+        "grouped, large heads": lambda: GroupedQueryAttention(D_MODEL, HEADS, 2, d_k=D_MODEL),
         "grouped, norm, rotary": lambda: GroupedQueryAttention(
             D_MODEL, HEADS, 1, transforms=TRANSFORMS["norm, rotary"]()
         ),

@@ -32,6 +32,7 @@ from transformer_blocks import (
     QueryKeyTransform,
     Residual,
     RotaryPositionalEncoding,
+    SandwichNorm,
     SingleHeadAttention,
     SinusoidalPositionalEncoding,
     SlidingWindowAttention,
@@ -155,6 +156,7 @@ CASES = {
     "GatedFeedForward": Case(lambda: GatedFeedForward(WIDTH, 12)),
     "PostNorm": Case(lambda: AroundTanh(PostNorm(WIDTH))),
     "PreNorm": Case(lambda: AroundTanh(PreNorm(WIDTH))),
+    "SandwichNorm": Case(lambda: AroundTanh(SandwichNorm(WIDTH))),
     "EncoderLayer": Case(
         lambda: EncoderLayer(
             attention(), FeedForward(WIDTH, 12), residual=lambda: PreNorm(WIDTH, norm=RMS())

@@ -25,12 +25,13 @@ def repeat_rows(weight: Tensor, groups: int, times: int) -> Tensor:
     return weight.unflatten(0, (groups, -1)).repeat_interleave(times, dim=0).flatten(0, 1)
 
 
+@pytest.mark.parametrize("d_k", [None, 6])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_it_equals_multi_head_attention_with_repeated_key_and_value_projections(
-    groups: int,
+    groups: int, d_k: int | None
 ) -> None:
-    grouped = GroupedQueryAttention(16, 4, groups).double()
-    multi = MultiHeadAttention(16, 4).double()
+    grouped = GroupedQueryAttention(16, 4, groups, d_k=d_k).double()
+    multi = MultiHeadAttention(16, 4, d_k=d_k).double()
     for parameter in grouped.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     weights = dict(grouped.state_dict())

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -112,7 +113,18 @@ MODELS = {
         ),
         self_attend,
     ),
+    "large heads": Case(partial(attention, d_k=6), self_attend),
     "grouped attention": Case(grouped, self_attend),
+    "encoder, large heads": Case(
+        lambda dropout: Encoder([encoder_layer(dropout, partial(attention, d_k=6))]), encode
+    ),
+    "decoder, large heads": Case(
+        lambda dropout: Decoder([decoder_layer(dropout, partial(attention, d_k=6))]), decode
+    ),
+    "decoder, large heads, steps": Case(
+        lambda dropout: Decoder([decoder_layer(dropout, partial(attention, d_k=6))]),
+        decode_in_steps,
+    ),
     "encoder layer": Case(lambda dropout: encoder_layer(dropout, attention), encode),
     "encoder layer, grouped": Case(lambda dropout: encoder_layer(dropout, grouped), encode),
     "decoder layer": Case(lambda dropout: decoder_layer(dropout, attention), decode),

@@ -291,6 +291,13 @@ class Tied(nn.Module):
         self.output.weight = self.embedding.weight
 
 
+def test_heads_of_another_size_have_no_equivalent_in_torch() -> None:
+    with pytest.raises(
+        ValueError, match=r"d_k must be d_model / num_heads, as in torch, got d_k=5"
+    ):
+        to_torch(MultiHeadAttention(8, 2, d_k=5))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

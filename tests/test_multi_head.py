@@ -41,16 +41,19 @@ def project(linear: nn.Linear, x: Tensor, rows: slice = slice(None)) -> Array:
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("widths", [(None, None), (6, None), (None, 5), (6, 5)])
+@pytest.mark.parametrize("d_k", [None, 5])
 @pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"mask": PADDING, "causal": True}])
 def test_multi_head_attention_equals_the_equation_of_the_paper(
     attention_function: Any,
     bias: bool,
     widths: tuple[int | None, int | None],
+    d_k: int | None,
     options: dict[str, Any],
 ) -> None:
     layer = MultiHeadAttention(
         8,
         2,
+        d_k=d_k,
         key_width=widths[0],
         value_width=widths[1],
         bias=bias,
@@ -60,8 +63,8 @@ def test_multi_head_attention_equals_the_equation_of_the_paper(
     query = torch.randn(2, 3, 8, dtype=torch.float64)
     key = torch.randn(2, 5, widths[0] or 8, dtype=torch.float64)
     value = torch.randn(2, 5, widths[1] or 8, dtype=torch.float64)
-    heads = []
-    for rows in (slice(0, 4), slice(4, 8)):  # head i owns the i-th four rows of each projection
+    heads, size = [], d_k or 4
+    for rows in (slice(0, size), slice(size, 2 * size)):  # head i owns the i-th rows of projections
         q = torch.from_numpy(project(layer.query_projection, query, rows))[:, None]
         k = torch.from_numpy(project(layer.key_projection, key, rows))[:, None]
         v = torch.from_numpy(project(layer.value_projection, value, rows))[:, None]

@@ -30,9 +30,13 @@ def test_every_export_and_its_members_are_listed() -> None:
     assert not [line for line in lines if "._" in line.replace("__", "").partition("(")[0]]
 
 
-BEFORE = ["p.f(x: int) -> int", "p.C: class", "p.C.go(self) -> None", "p.old(x) -> int"]
+BEFORE = [
+    *("p.f(x: int) -> int", "p.C: class", "p.C.go(self) -> None", "p.old(x) -> int"),
+    *("p.E: class", "p.E.__init__(self) -> None"),
+]
 AFTER = [
     *("p.f(x: int, y: int) -> int", "p.C: class", "p.C.go(self, n: int) -> None"),
+    *("p.E: class", "p.E.__init__(self, n: int) -> None"),
     *("p.D: class", "p.D.run(self) -> None"),
 ]
 
@@ -40,10 +44,11 @@ AFTER = [
 @pytest.mark.parametrize(
     ("newest", "missing"),
     [
-        ("", ["p.C.go", "p.D", "p.f", "p.old"]),
-        ("- `f` has an argument y; `old` is gone", ["p.C.go", "p.D"]),
-        ("- `C.go` counts, `D` is new, `f`, `old`", []),
-        ("- f, old, C.go and D, but not as code", ["p.C.go", "p.D", "p.f", "p.old"]),
+        ("", ["p.C.go", "p.D", "p.E.__init__", "p.f", "p.old"]),
+        ("- `f` has an argument y; `old` is gone", ["p.C.go", "p.D", "p.E.__init__"]),
+        ("- `C.go` counts, `D` is new, `E` too, `f`, `old`", []),
+        ("- f, old, C.go, D, E: no code", ["p.C.go", "p.D", "p.E.__init__", "p.f", "p.old"]),
+        ("- `C` and `f`, `D`, `old`", ["p.C.go", "p.E.__init__"]),
     ],
 )
 def test_a_change_must_be_named_in_the_newest_section(newest: str, missing: list[str]) -> None:
@@ -75,12 +80,14 @@ def test_nothing_is_written_while_a_change_is_not_described(
     monkeypatch.setattr(public_api, "FILE", tmp_path / "api.txt")
     monkeypatch.setattr(public_api, "CHANGELOG", tmp_path / "CHANGELOG.md")
     (tmp_path / "api.txt").write_text("".join(f"{line}\n" for line in BEFORE))
-    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 2\n\n- `C.go`, `old` and `D`\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 2\n\n- `C.go`, `old`, `E` and `D`\n")
     monkeypatch.setattr(public_api, "api_lines", lambda: AFTER)
     with pytest.raises(SystemExit, match=r"must name p\.f$"):
         public_api.main()
     assert (tmp_path / "api.txt").read_text().splitlines() == BEFORE
-    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 2\n\n- `C.go`, `old`, `f` and `D`\n")
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## 2\n\n- `C.go`, `old`, `f`, `E` and `D`\n"
+    )
     public_api.main()
     assert (tmp_path / "api.txt").read_text().splitlines() == AFTER
 

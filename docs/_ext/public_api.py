@@ -112,8 +112,8 @@ def undescribed(before: list[str], after: list[str], changelog: str) -> list[str
         changelog: Text of the changelog; its sections begin with ``## ``, the newest is the first.
 
     Returns:
-        The last parts of the names. A member counts as described if its class is named, when the
-        whole class is new or removed.
+        The names. A constructor counts as described if its class is named, and so does any member
+        when the whole class is new or removed.
     """
     newest = "".join(changelog.split("\n## ")[1:2])
     named = set(re.findall(r"`([\w.]+)`", newest))
@@ -125,7 +125,8 @@ def undescribed(before: list[str], after: list[str], changelog: str) -> list[str
             continue
         short = name.rpartition(".")[2]
         owner = name.split(".")[-2]
-        if not {short, f"{owner}.{short}", name} & named:
+        called = owner if short == "__init__" else short  # a constructor is called by its class
+        if not {called, f"{owner}.{short}", name} & named:
             missing.append(name)
     return list(dict.fromkeys(missing))
 

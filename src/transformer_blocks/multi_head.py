@@ -14,8 +14,8 @@ different positions (section 3.2.2):
    head_i &= \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
 
 Each head has only d_k = d_model / H dimensions, so the total cost is similar to that of one head
-with all d_model dimensions. The paper's projections have no biases; here they have biases unless
-``bias=False``, as in ``torch.nn.MultiheadAttention``.
+with all d_model dimensions. Some later models have heads of another size. The paper's projections
+have no biases; here they have biases unless ``bias=False``, as in ``torch.nn.MultiheadAttention``.
 
 Both layers serve the three uses of section 3.2.3. In self-attention, queries, keys and values are
 projections of the same sequence. In cross-attention, the queries come from the decoder, the keys
@@ -206,8 +206,9 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         d_model: Size of the query and output vectors.
-        num_heads: Number of heads H, which divides ``d_model``; each has d_k = d_model / H
-            dimensions.
+        num_heads: Number of heads H.
+        d_k: Size of the queries, keys and values of one head; d_model / H if not given, which H
+            must divide then.
         key_width: Size of the key vectors that :meth:`forward` receives; ``d_model`` if not given.
         value_width: Size of the value vectors that :meth:`forward` receives; ``d_model`` if not
             given.
@@ -225,8 +226,8 @@ class MultiHeadAttention(nn.Module):
     Raises:
         TypeError: If an argument is of the wrong type, for example a size that is not an integer,
             or a class as ``attention_function``.
-        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
-            ``dropout`` is out of range.
+        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model`` and ``d_k``
+            is not given, or ``dropout`` is out of range.
 
     Example:
         >>> attention = MultiHeadAttention(16, num_heads=4)
@@ -248,6 +249,7 @@ class MultiHeadAttention(nn.Module):
         d_model: int,
         num_heads: int,
         *,
+        d_k: int | None = None,
         key_width: int | None = None,
         value_width: int | None = None,
         bias: bool = True,
@@ -263,7 +265,9 @@ class MultiHeadAttention(nn.Module):
         check_dropout(dropout=dropout)
         check_callable(attention_function=attention_function)
         check_flag(bias=bias)
-        if d_model % num_heads:
+        if d_k is not None:
+            check_size(d_k=d_k)
+        elif d_model % num_heads:
             raise ValueError(
                 "d_model must be divisible by num_heads, "
                 f"got d_model={d_model} and num_heads={num_heads}"
@@ -273,14 +277,14 @@ class MultiHeadAttention(nn.Module):
             check_instance(QueryKeyTransform, **{f"transforms[{number}]": transform})
         super().__init__()
         self.num_heads = num_heads
-        self.d_k = d_model // num_heads
+        self.d_k = d_k = d_model // num_heads if d_k is None else d_k
         self.dropout = dropout
         self.attention_function = attention_function
         self._weights_hooks: OrderedDict[int, Callable[[Tensor], None]] = OrderedDict()
-        self.query_projection = nn.Linear(d_model, d_model, bias=bias)
-        self.key_projection = nn.Linear(key_width, d_model, bias=bias)
-        self.value_projection = nn.Linear(value_width, d_model, bias=bias)
-        self.output_projection = nn.Linear(d_model, d_model, bias=bias)
+        self.query_projection = nn.Linear(d_model, num_heads * d_k, bias=bias)
+        self.key_projection = nn.Linear(key_width, num_heads * d_k, bias=bias)
+        self.value_projection = nn.Linear(value_width, num_heads * d_k, bias=bias)
+        self.output_projection = nn.Linear(num_heads * d_k, d_model, bias=bias)
         self.transforms = nn.ModuleList(listed)
         initialise_projections(self)
 
@@ -492,11 +496,11 @@ class MultiHeadAttention(nn.Module):
         return keys
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """Split each vector into heads: (B, L, d_model) to (B, H, L, d_k)."""
+        """Split each vector into heads: (B, L, H * d_k) to (B, H, L, d_k)."""
         return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
 
     def _merge_heads(self, heads: Tensor) -> Tensor:
-        """Concatenate the heads: (B, H, L, d_k) to (B, L, d_model)."""
+        """Concatenate the heads: (B, H, L, d_k) to (B, L, H * d_k)."""
         return heads.transpose(1, 2).flatten(2)
 
     def _check_inputs(

@@ -99,7 +99,7 @@ class Residual(nn.Module):
         raise NotImplementedError
 
     def _apply_sublayer(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Compute a sublayer's output and apply dropout to it.
+        """Compute a sublayer's output.
 
         Raises:
             TypeError: If ``sublayer`` is not callable, or does not return a tensor.
@@ -111,7 +111,7 @@ class Residual(nn.Module):
         check_tensor("the output of sublayer", y)
         if y.shape != x.shape:
             raise ValueError(f"sublayer must keep shape {tuple(x.shape)}, got {tuple(y.shape)}")
-        return self.dropout(y)
+        return y
 
 
 def new_residual(factory: Callable[[], Residual]) -> Residual:
@@ -141,7 +141,7 @@ class PostNorm(Residual):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
         norm = self.norm
         check_vectors("x", x, self.d_model, norm)
-        return norm(x + self._apply_sublayer(sublayer, x))
+        return norm(x + self.dropout(self._apply_sublayer(sublayer, x)))
 
 
 class PreNorm(Residual):
@@ -160,4 +160,4 @@ class PreNorm(Residual):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
         norm = self.norm
         check_vectors("x", x, self.d_model, norm)
-        return x + self._apply_sublayer(sublayer, norm(x))
+        return x + self.dropout(self._apply_sublayer(sublayer, norm(x)))

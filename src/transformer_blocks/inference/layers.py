@@ -53,7 +53,7 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
     def _project_heads(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> Any:
         if not query is key is value:
             return super()._project_heads(query, key, value)
-        projected = self.fused_projection(query)  # (B, L, 3 * d_model)
+        projected = self.fused_projection(query)  # (B, L, 3 * H * d_k)
         return projected.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
 
@@ -122,7 +122,7 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         return any(attention._forward_pre_hooks for attention in attentions)
 
     def _self_attention_heads(self, x: Tensor, cache: KeyValueCache, causal: bool) -> Tensor:
-        """Compute the concatenated heads of the self-attention, of shape (N, 1, d_model)."""
+        """Compute the concatenated heads of the self-attention, of shape (N, 1, H * d_k)."""
         num_heads, d_k = self.self_attention.num_heads, self.self_attention.d_k
         projected = self.fused_projection(x).view(x.shape[0], 3, num_heads, 1, d_k)
         queries, keys, values = projected.unbind(1)  # (N, H, 1, d_k)
@@ -130,12 +130,12 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
             queries, keys, values, cache
         )
         output = self.self_attention.attend(queries, keys, values, causal=causal)
-        return output.reshape(x.shape)
+        return output.reshape(x.shape[0], 1, num_heads * d_k)
 
     def _cross_attention_heads(
         self, x: Tensor, memory: KeyValueCache, mask: Tensor | None
     ) -> Tensor:
-        """Compute the concatenated heads of the cross-attention, of shape (N, 1, d_model).
+        """Compute the concatenated heads of the cross-attention, of shape (N, 1, H * d_k).
 
         The N / B rows that share a memory are the queries of one attention: there is one copy of
         its keys and values.
@@ -146,7 +146,7 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         queries = queries.transpose(1, 2)  # (B, H, N / B, d_k)
         queries = self.cross_attention._transform_queries(queries, keys.shape[2] - queries.shape[2])
         output = self.cross_attention.attend(queries, keys, values, mask=mask)
-        return output.transpose(1, 2).reshape(x.shape)
+        return output.transpose(1, 2).reshape(x.shape[0], 1, num_heads * d_k)
 
 
 class UnpaddedEncoder(InferenceModule, Encoder):

@@ -30,6 +30,7 @@ from transformer_blocks.inference.store import ProgramStore
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
+from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -37,7 +38,7 @@ CONTENT_BASED_ATTENTION = (fused_attention, scaled_dot_product_attention)
 """Attention functions whose weights depend on queries and keys only, not on their positions."""
 
 POSITION_WISE = {
-    *(FeedForward, GatedFeedForward, PreNorm, PostNorm, Dropout),
+    *(FeedForward, GatedFeedForward, PreNorm, PostNorm, SandwichNorm, Dropout),
     *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity),
     *(nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh),
 }

@@ -307,10 +307,9 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
         elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
             features.setdefault("d_ff", module.linear1.out_features)
         elif isinstance(module, MultiHeadAttention):
-            d_model = module.query_projection.in_features
-            features.setdefault("d_model", d_model)
+            features.setdefault("d_model", module.query_projection.in_features)
             features.setdefault("H", module.num_heads)
-            features.setdefault("d_k", d_model // module.num_heads)
+            features.setdefault("d_k", module.d_k)
         elif isinstance(module, FeedForward):
             features.setdefault("d_model", module.up_projection.in_features)
             features.setdefault("d_ff", module.up_projection.out_features)

@@ -89,6 +89,11 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
         names = ", ".join(type(each).__name__ for each in ours.transforms)
         raise TypeError(f"transforms must be empty, as torch's attention has none, got {names}")
     query, key, value = ours.query_projection, ours.key_projection, ours.value_projection
+    if ours.num_heads * ours.d_k != query.in_features:
+        raise ValueError(
+            "d_k must be d_model / num_heads, as in torch, "
+            f"got d_k={ours.d_k}, d_model={query.in_features} and num_heads={ours.num_heads}"
+        )
     projections = query, key, value, ours.output_projection
     for projection in projections:
         check_class("projection", projection, nn.Linear)

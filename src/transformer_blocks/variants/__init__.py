@@ -17,9 +17,10 @@ attention, there are three:
 - **The projections** to keys and values can have fewer heads than the projection to queries:
   :mod:`~transformer_blocks.variants.grouped_query`.
 
-The feed-forward network has a variant too: :mod:`~transformer_blocks.variants.gated_feed_forward`.
-With each of these parts, the mask rule of :mod:`transformer_blocks.masks` holds, and ``causal`` is
-aligned to the bottom right.
+The feed-forward network has a variant too, :mod:`~transformer_blocks.variants.gated_feed_forward`,
+and so has the residual connection, :mod:`~transformer_blocks.variants.sandwich_norm`. With each of
+these parts, the mask rule of :mod:`transformer_blocks.masks` holds, and ``causal`` is aligned to
+the bottom right.
 
 Next: :mod:`transformer_blocks.variants.additive`, attention before the Transformer.
 """

@@ -35,8 +35,10 @@ class GroupedQueryAttention(MultiHeadAttention):
 
     Args:
         d_model: Size of the query and output vectors.
-        num_heads: Number of query heads H, which divides ``d_model``.
+        num_heads: Number of query heads H.
         num_key_value_heads: Number of key and value heads G, which divides ``num_heads``.
+        d_k: Size of the queries, keys and values of one head; d_model / H if not given, which H
+            must divide then.
         key_width: Size of the key vectors that ``forward`` receives; ``d_model`` if not given.
         value_width: Size of the value vectors that ``forward`` receives; ``d_model`` if not
             given.
@@ -49,8 +51,9 @@ class GroupedQueryAttention(MultiHeadAttention):
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``,
-            ``num_key_value_heads`` does not divide ``num_heads``, or ``dropout`` is out of range.
+        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model`` and ``d_k``
+            is not given, ``num_key_value_heads`` does not divide ``num_heads``, or ``dropout`` is
+            out of range.
 
     Example:
         >>> attention = GroupedQueryAttention(16, num_heads=4, num_key_value_heads=2)
@@ -67,6 +70,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         num_heads: int,
         num_key_value_heads: int,
         *,
+        d_k: int | None = None,
         key_width: int | None = None,
         value_width: int | None = None,
         bias: bool = True,
@@ -78,6 +82,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         super().__init__(
             d_model,
             num_heads,
+            d_k=d_k,
             key_width=key_width,
             value_width=value_width,
             bias=bias,

@@ -27,18 +27,30 @@ padded sequence, if the padding is masked (:func:`~transformer_blocks.generation
 
 Values are not rotated: they carry content, not positions.
 
-Next: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
+Which elements form a pair is a convention. The equation, the paper and this class pair neighbours;
+many published models pair element i with element i + d_k / 2. If the rows of the projections to
+queries and keys are reordered accordingly, both give the same scores.
+
+Next: :mod:`transformer_blocks.variants.rotary_scaling`, slower rotations for longer sequences.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_integer, check_number, check_size, check_vectors
+from transformer_blocks._checks import (
+    check_callable,
+    check_integer,
+    check_number,
+    check_size,
+    check_vectors,
+)
 from transformer_blocks.multi_head import QueryKeyTransform
 
 
 class RotaryPositionalEncoding(QueryKeyTransform):
-    """A transform that rotates queries and keys by their positions.
+    r"""A transform that rotates queries and keys by their positions.
 
     It has no parameters and no maximum length; that a trained model is good at lengths beyond those
     of its training does not follow. The last query has the position of the last key, so it works
@@ -49,9 +61,11 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         d_k: Size of the queries and keys of one head; even.
         base: The base of the frequencies, 10000 in the equation above. The larger it is, the slower
             the last pairs of elements rotate.
+        scaling: Function from the frequencies :math:`\theta_i`, of shape (d_k / 2,), to those that
+            are used; for example a :class:`~transformer_blocks.PositionInterpolation`.
 
     Raises:
-        TypeError: If ``base`` is not a number.
+        TypeError: If ``base`` is not a number, or ``scaling`` cannot be called.
         ValueError: If ``d_k`` is not positive and even, or ``base`` is not positive.
 
     Example:
@@ -67,15 +81,23 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         False
     """
 
-    def __init__(self, d_k: int, *, base: float = 10000.0) -> None:
+    def __init__(
+        self,
+        d_k: int,
+        *,
+        base: float = 10000.0,
+        scaling: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         check_size(d_k=d_k)
         check_number(base=base)
+        if scaling is not None:
+            check_callable(scaling=scaling)
         if d_k % 2:
             raise ValueError(f"d_k must be even, got d_k={d_k}")
         if not base > 0.0:
             raise ValueError(f"base must be positive, got base={base}")
         super().__init__()
-        self.d_k, self.base = d_k, base
+        self.d_k, self.base, self.scaling = d_k, base, scaling
 
     def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
         """Rotate queries by their positions.
@@ -123,7 +145,10 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
         position = torch.arange(start, start + x.shape[2], dtype=dtype, device=x.device)
         even = torch.arange(0, self.d_k, 2, dtype=dtype, device=x.device)  # 2i
-        angle = position[:, None] * self.base ** (-even / self.d_k)  # (L, d_k / 2)
+        frequency = self.base ** (-even / self.d_k)  # (d_k / 2,)
+        if self.scaling is not None:
+            frequency = self.scaling(frequency)
+        angle = position[:, None] * frequency  # (L, d_k / 2)
         cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         first, second = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, L, d_k / 2)
         rotated = first * cosine - second * sine, first * sine + second * cosine
@@ -131,4 +156,5 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
-        return f"d_k={self.d_k}, base={self.base}"
+        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
+        return f"d_k={self.d_k}, base={self.base}{scaling}"

@@ -1,0 +1,114 @@
+r"""Scaled rotary frequencies: slower rotations for sequences longer than those of the training.
+
+A model with rotary positional encoding (:mod:`transformer_blocks.variants.rotary`) that was trained
+on sequences of up to L positions has not seen the rotations of larger distances. *Position
+interpolation* ("Extending Context Window of Large Language Models via Positional Interpolation",
+Chen et al. 2023, https://arxiv.org/abs/2306.15595, section 2.3) divides all positions by a factor
+s, so that s L positions fall between those of the training. Dividing a position is the same as
+dividing the frequencies:
+
+.. math:: \theta'_i = \theta_i / s
+
+All rotations are then slower, also the fast ones, by which neighbouring positions are told apart;
+the model is trained a little further to become used to them. Llama 3.1 divides only the slow
+frequencies. A pair with frequency :math:`\theta_i` completes a turn after a wavelength of
+:math:`\lambda_i = 2\pi / \theta_i` positions. With the length L of the first training, pairs that
+make more than h turns within L keep their frequency, those that make fewer than l turns have it
+divided by s, and between the two it is interpolated:
+
+.. math::
+
+   \theta'_i = (1 - g_i)\,\frac{\theta_i}{s} + g_i\,\theta_i, \qquad
+   g_i = \mathrm{clip}\left(\frac{L / \lambda_i - l}{h - l}, 0, 1\right)
+
+("The Llama 3 Herd of Models" reports the longer training, https://arxiv.org/abs/2407.21783, section
+3.4.2, and not the formula; that is in the published code of the models. "YaRN", Peng et al. 2023,
+https://arxiv.org/abs/2309.00071, section 3.2, derives one of this form.)
+
+Next: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
+"""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from transformer_blocks._checks import check_number, check_size
+
+
+@dataclass(frozen=True)
+class PositionInterpolation:
+    """Divide all rotary frequencies by a factor.
+
+    Args:
+        factor: The factor s, at least 1: how many times longer the sequences are.
+
+    Raises:
+        TypeError: If ``factor`` is not a number.
+        ValueError: If ``factor`` is below 1 or infinite.
+
+    Example:
+        >>> rotary = RotaryPositionalEncoding(d_k=8)
+        >>> slower = RotaryPositionalEncoding(d_k=8, scaling=PositionInterpolation(2.0))
+        >>> x = torch.randn(1, 1, 1, 8)
+        >>> torch.allclose(  # position 10 is rotated as position 5 was
+        ...     slower.transform_keys(x, start=10), rotary.transform_keys(x, start=5)
+        ... )
+        True
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+
+    def __call__(self, frequencies: Tensor) -> Tensor:
+        """Scale frequencies, in radians per position, of shape (d_k / 2,)."""
+        return frequencies / self.factor
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Divide the slow rotary frequencies by a factor and keep the fast ones, as Llama 3.1 does.
+
+    Args:
+        factor: The factor s, at least 1, by which the slow frequencies are divided.
+        length: The length L of the first training, in positions.
+        low: Number of turns l within ``length`` up to which a frequency is slow.
+        high: Number of turns h within ``length`` from which a frequency is kept; above ``low``.
+
+    Raises:
+        TypeError: If an argument is not a number, or ``length`` not an integer.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> scaling = Llama3Scaling(8.0, length=100)
+        >>> turns = torch.tensor([0.5, 2.5, 40.0])  # within 100 positions
+        >>> frequencies = 2 * torch.pi * turns / 100
+        >>> frequencies / scaling(frequencies)  # slow: divided by 8; fast: kept
+        tensor([8.0000, 1.7778, 1.0000])
+    """
+
+    factor: float
+    length: int
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+        check_size(length=self.length)
+        check_number(low=self.low, high=self.high)
+        if not 0.0 < self.low < self.high < math.inf:
+            raise ValueError(f"low must be above 0 and below high, got {self.low} and {self.high}")
+
+    def __call__(self, frequencies: Tensor) -> Tensor:
+        """Scale frequencies, in radians per position, of shape (d_k / 2,)."""
+        turns = self.length * frequencies / (2 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        return (1.0 - kept) * frequencies / self.factor + kept * frequencies
+
+
+def _check_factor(factor: float) -> None:
+    check_number(factor=factor)
+    if not 1.0 <= factor < math.inf:
+        raise ValueError(f"factor must be at least 1 and finite, got factor={factor}")

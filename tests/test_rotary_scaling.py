@@ -1,0 +1,99 @@
+"""Scaled rotary frequencies, against their formulas and against transformers."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from transformer_blocks import Llama3Scaling, PositionInterpolation, RotaryPositionalEncoding
+
+FREQUENCIES = 10000.0 ** (-torch.arange(0, 64, 2, dtype=torch.float64) / 64)
+
+
+def of_transformers(parameters: dict[str, Any]) -> torch.Tensor:
+    """Compute the frequencies that the library transformers uses, in float32."""
+    config = transformers.LlamaConfig(
+        head_dim=64, max_position_embeddings=4096, rope_parameters=parameters
+    )
+    frequencies, factor = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu")
+    assert factor == 1.0
+    return frequencies.double()
+
+
+@given(
+    factor=st.floats(1.0, 64.0),
+    length=st.integers(1, 100_000),
+    low=st.floats(0.1, 8.0),
+    more=st.floats(0.5, 60.0),
+)
+def test_slow_frequencies_are_divided_as_by_transformers(
+    factor: float, length: int, low: float, more: float
+) -> None:
+    scaling = Llama3Scaling(factor, length=length, low=low, high=low + more)
+    parameters = {
+        "rope_type": "llama3",
+        "rope_theta": 10000.0,
+        "factor": factor,
+        "original_max_position_embeddings": length,
+        "low_freq_factor": low,
+        "high_freq_factor": low + more,
+    }
+    expected = of_transformers(parameters)
+    torch.testing.assert_close(scaling(FREQUENCIES), expected, rtol=1e-4, atol=0)
+
+
+@given(factor=st.floats(1.0, 64.0))
+def test_all_frequencies_are_divided_as_by_transformers(factor: float) -> None:
+    parameters = {"rope_type": "linear", "rope_theta": 10000.0, "factor": factor}
+    expected = of_transformers(parameters)
+    torch.testing.assert_close(
+        PositionInterpolation(factor)(FREQUENCIES), expected, rtol=1e-5, atol=0
+    )
+
+
+def test_a_frequency_is_kept_divided_or_between_by_its_turns() -> None:
+    scaling = Llama3Scaling(4.0, length=50, low=2.0, high=6.0)
+    turns = torch.linspace(0.1, 12.0, 200, dtype=torch.float64)
+    frequencies = turns * 2 * math.pi / 50
+    ratio = scaling(frequencies) / frequencies
+    torch.testing.assert_close(ratio[turns <= 2.0], torch.full_like(ratio[turns <= 2.0], 0.25))
+    torch.testing.assert_close(ratio[turns >= 6.0], torch.ones_like(ratio[turns >= 6.0]))
+    assert bool((ratio.diff() >= 0).all())
+    assert bool((scaling(frequencies).diff() > 0).all())  # their order remains
+
+
+def test_queries_and_keys_are_rotated_with_the_scaled_frequencies() -> None:
+    rotary = RotaryPositionalEncoding(6, scaling=lambda frequencies: frequencies.flip(0))
+    x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
+    frequencies = 10000.0 ** (-torch.tensor([4.0, 2.0, 0.0], dtype=torch.float64) / 6)
+    angles = (3 + torch.arange(5))[:, None] * frequencies
+    expected = torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.exp(1j * angles)
+    for transform in (rotary.transform_queries, rotary.transform_keys):
+        found = torch.view_as_complex(transform(x, start=3).unflatten(-1, (3, 2)))
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_scaling_is_shown() -> None:
+    rotary = RotaryPositionalEncoding(4, scaling=PositionInterpolation(2.0))
+    assert "scaling=PositionInterpolation(factor=2.0)" in repr(rotary)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"factor": 0.5}, "factor must be at least 1 and finite, got factor=0.5"),
+        ({"factor": math.nan}, "factor must be at least 1 and finite, got factor=nan"),
+        ({"length": 0}, "length"),
+        ({"low": 0.0}, "low must be above 0 and below high, got 0.0 and 4.0"),
+        ({"low": 4.0}, "low must be above 0 and below high, got 4.0 and 4.0"),
+        ({"high": math.inf}, "low must be above 0 and below high, got 1.0 and inf"),
+    ],
+)
+def test_impossible_numbers_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Llama3Scaling(**({"factor": 8.0, "length": 100} | arguments))
