@@ -215,7 +215,7 @@ STACK = {
 }
 SEARCH = {
     "start": ids(B),
-    "end_id": Argument(0, (-1, 10, 10**9, 1.0, "0", True)),
+    "end_id": Argument(0, (-1, 10, 10**9, 1.0, "0", True, [0, 10], [-1], [1.0], b"0")),
     "max_length": size(2),
 }
 CACHED_KEYS = torch.ones(B, H, S, D // H)

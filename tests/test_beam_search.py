@@ -20,7 +20,13 @@ def penalised(found: Generation, alpha: float) -> float:
 
 
 def textbook(
-    first: int, *, beam_size: int, max_length: int, alpha: float, lookahead: int | None = None
+    first: int,
+    *,
+    beam_size: int,
+    ends: tuple[int, ...],
+    max_length: int,
+    alpha: float,
+    lookahead: int | None = None,
 ) -> list[Generation]:
     """Beam search for one sequence, over lists."""
     beams: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
@@ -35,9 +41,9 @@ def textbook(
         ]
         candidates.sort(reverse=True)
         for score, path in candidates[:beam_size]:
-            if path[-1] == END:
+            if path[-1] in ends:
                 finished.append(Generation(list(path[:-1]), score, finished=True))
-        beams = [each for each in candidates if each[1][-1] != END][:beam_size]
+        beams = [each for each in candidates if each[1][-1] not in ends][:beam_size]
         if len(finished) >= beam_size:
             reach = min(length + (lookahead or 0), max_length)
             best_possible = penalised(Generation([END] * reach, beams[0][0], finished=False), alpha)
@@ -64,15 +70,21 @@ def assert_same(found: list[Generation], expected: list[Generation]) -> None:
     st.integers(1, 10),
     st.sampled_from([0.0, 0.6, 3.0]),
     st.sampled_from([None, 0, 2, 99]),
+    st.sampled_from([(END,), (END, 3), (1, 2, 4)]),
 )
 def test_a_batch_finds_what_a_textbook_search_finds_for_each_sequence(
-    starts: list[int], beam_size: int, max_length: int, alpha: float, lookahead: int | None
+    starts: list[int],
+    beam_size: int,
+    max_length: int,
+    alpha: float,
+    lookahead: int | None,
+    ends: tuple[int, ...],
 ) -> None:
     found = beam_search(
         PrefixModel(len(starts)),
         torch.tensor(starts, dtype=torch.int64),
         beam_size=beam_size,
-        end_id=END,
+        end_id=ends[0] if len(ends) == 1 else ends,
         max_length=max_length,
         length_penalty=alpha,
         lookahead=lookahead,
@@ -80,7 +92,12 @@ def test_a_batch_finds_what_a_textbook_search_finds_for_each_sequence(
     )
     for first, best in zip(starts, found, strict=True):
         expected = textbook(
-            first, beam_size=beam_size, max_length=max_length, alpha=alpha, lookahead=lookahead
+            first,
+            beam_size=beam_size,
+            ends=ends,
+            max_length=max_length,
+            alpha=alpha,
+            lookahead=lookahead,
         )
         assert_same(best, expected[:beam_size])
 
@@ -262,7 +279,7 @@ def test_a_search_is_over_as_soon_as_enough_hypotheses_are_finished(
     beam_search(model, torch.tensor([first]), beam_size=beam_size, end_id=END, max_length=12)
 
     def count_finished(steps: int) -> int:
-        found = textbook(first, beam_size=beam_size, max_length=steps, alpha=0.0)
+        found = textbook(first, beam_size=beam_size, ends=(END,), max_length=steps, alpha=0.0)
         return sum(each.finished for each in found)
 
     enough = [steps for steps in range(1, 13) if count_finished(steps) >= beam_size]

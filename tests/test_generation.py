@@ -99,7 +99,21 @@ def test_a_sequence_without_an_end_token_is_cut_at_max_length() -> None:
     assert model.reorderings == []  # the batch did not change
 
 
-@pytest.mark.parametrize("end_id", [None, END])
+@pytest.mark.parametrize("search", [greedy_search, partial(sample, top_k=1)])
+def test_any_of_several_end_tokens_finishes_a_sequence(
+    search: Callable[..., list[Any]],
+) -> None:
+    starts = torch.arange(1, 30)
+    endless = search(PrefixModel(29), starts, end_id=None, max_length=7)
+    ended = search(PrefixModel(29), starts, end_id=[END, 3], max_length=7)
+    for found, whole in zip(ended, endless, strict=True):
+        places = [place for place, token in enumerate(whole.tokens) if token in (END, 3)]
+        assert found.tokens == whole.tokens[: places[0] if places else None]
+        assert found.finished == bool(places)
+    assert {each.finished for each in ended} == {True, False}
+
+
+@pytest.mark.parametrize("end_id", [None, END, [END, 3]])
 @pytest.mark.parametrize(
     "search",
     [
@@ -110,7 +124,7 @@ def test_a_sequence_without_an_end_token_is_cut_at_max_length() -> None:
     ],
 )
 def test_a_sequence_with_its_own_max_length_is_generated_as_if_alone(
-    search: Callable[..., list[Any]], end_id: int | None
+    search: Callable[..., list[Any]], end_id: int | list[int] | None
 ) -> None:
     starts, lengths = [3, 4, 1, 5, 2], [7, 2, 9, 1, 4]
     together = search(PrefixModel(5), torch.tensor(starts), end_id=end_id, max_length=lengths)

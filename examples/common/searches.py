@@ -5,6 +5,7 @@ a model.
 """
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +20,12 @@ class Search(Protocol):
     """A search of ``transformer_blocks`` with its options, which decodes with any step model."""
 
     def __call__(
-        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
+        self,
+        model: StepModel,
+        start: Tensor,
+        *,
+        end_id: int | Collection[int] | None,
+        max_length: list[int],
     ) -> list[list[Generation]]:
         """Return the sequences found for each of ``start``, best first; each has a length limit."""
         ...
@@ -30,7 +36,12 @@ class Greedy:
     """Greedy decoding: the most probable token at each step."""
 
     def __call__(
-        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
+        self,
+        model: StepModel,
+        start: Tensor,
+        *,
+        end_id: int | Collection[int] | None,
+        max_length: list[int],
     ) -> list[list[Generation]]:
         """Return one sequence for each start."""
         found = greedy_search(model, start, end_id=end_id, max_length=max_length)
@@ -52,7 +63,12 @@ class Beam:
     n_best: int = 1
 
     def __call__(
-        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
+        self,
+        model: StepModel,
+        start: Tensor,
+        *,
+        end_id: int | Collection[int] | None,
+        max_length: list[int],
     ) -> list[list[Generation]]:
         """Return the best hypotheses for each start."""
         return beam_search(
@@ -87,7 +103,12 @@ class Sample:
     n_best: int = 1
 
     def __call__(
-        self, model: StepModel, start: Tensor, *, end_id: int | None, max_length: list[int]
+        self,
+        model: StepModel,
+        start: Tensor,
+        *,
+        end_id: int | Collection[int] | None,
+        max_length: list[int],
     ) -> list[list[Generation]]:
         """Return the sequences sampled for each start, most probable first."""
         rows = torch.arange(len(start)).repeat_interleave(self.n_best)

@@ -57,7 +57,7 @@ def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
 ) -> None:
     lengths: list[int] = []
 
-    def endless(*given: Any, end_id: int | None, **options: Any) -> list[list[Generation]]:
+    def endless(*given: Any, end_id: object, **options: Any) -> list[list[Generation]]:
         found = search(*given, end_id=None, **options)
         lengths.extend(len(best.tokens) for best, *_ in found)
         return found

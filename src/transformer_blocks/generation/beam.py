@@ -23,7 +23,7 @@ in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares b
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ def beam_search(
     start: Tensor,
     *,
     beam_size: int,
-    end_id: int | None,
+    end_id: int | Collection[int] | None,
     max_length: int | Sequence[int],
     length_penalty: float | Callable[[int], float] = 0.6,
     lookahead: int | None = None,
@@ -63,7 +63,8 @@ def beam_search(
         start: First token of each sequence, of shape (N,).
         beam_size: K, the number of hypotheses per sequence. With 1 and without ``lookahead``, the
             search is greedy decoding, up to ties between equally probable tokens.
-        end_id: Id of the end token, which finishes a hypothesis; None if there is none.
+        end_id: Id of the end token, which finishes a hypothesis; or several such ids; None if there
+            is none.
         max_length: Maximum number of tokens to generate, including the end token; or a list with
             one such number for each sequence.
         length_penalty: The exponent alpha above, in [0, 10]; larger values favour longer sequences.
@@ -102,7 +103,7 @@ def beam_search(
         >>> beam_search(Garden(), start, beam_size=2, end_id=0, max_length=5)[0][0].tokens
         [2, 3]
     """
-    limits = check_search(model, start, end_id, max_length)
+    limits, ends = check_search(model, start, end_id, max_length)
     check_size(beam_size=beam_size, n_best=n_best)
     if n_best > beam_size:
         raise ValueError(
@@ -115,14 +116,15 @@ def beam_search(
     penalty = _penalty_function(length_penalty)
     searches = [_Search(beam_size, penalty, lookahead, limit) for limit in limits]
     unfinished = searches
-    tokens = start
+    tokens, count = start, (1 + max(1, len(ends))) * beam_size
     for step in range(max(limits, default=0)):
         if not unfinished:
             break
-        # At most K of the best 2 K candidates are finished, one per beam: at least K are not.
+        # A beam has one finished extension for each end token: of 2 K candidates, or more if there
+        # are several end tokens, at least K are not finished.
         rows = [search.scores for search in unfinished]
         scores = torch.tensor(rows, dtype=torch.float64, device="cpu")  # (sequences, beams)
-        best, indices, vocabulary_size = step_top_k(model, tokens, scores, 2 * beam_size, end_id)
+        best, indices, vocabulary_size = step_top_k(model, tokens, scores, count, ends)
         if beam_size > vocabulary_size:
             raise ValueError(
                 f"beam_size must not exceed the vocabulary size, got beam_size={beam_size} "
@@ -132,7 +134,7 @@ def beam_search(
         columns = best.tolist(), parents.tolist(), next_tokens.tolist()
         check_not_nan([row[0] for row in columns[0]], step)  # top_k returns NaN first
         for search, *found in zip(unfinished, *columns, strict=True):
-            search.extend(*found, end_id=end_id)
+            search.extend(*found, ends=ends)
         beams = scores.shape[1]  # 1 in the first step, then K
         order = compact_rows([not search.is_over for search in unfinished])
         origins = [i * beams + parent for i in order for parent in unfinished[i].parents]
@@ -210,7 +212,7 @@ class _Search:
         return max(self.scores) / self.penalty(length) <= self.rank(self.finished[-1])[1]
 
     def extend(
-        self, scores: list[float], parents: list[int], tokens: list[int], *, end_id: int | None
+        self, scores: list[float], parents: list[int], tokens: list[int], *, ends: Set[int]
     ) -> None:
         """Replace the hypotheses by the best candidates, which are given best first.
 
@@ -218,18 +220,18 @@ class _Search:
             scores: The log-probability of each candidate.
             parents: The index of the beam whose hypothesis each candidate extends.
             tokens: The id of the token that each candidate adds.
-            end_id: The id of the end token; None if there is none.
+            ends: The ids of the end tokens.
         """
         candidates = list(zip(scores, parents, tokens, strict=True))
         if scores[-1] == -math.inf:
             candidates = [each for each in candidates if each[0] > -math.inf]
-        if end_id in tokens:
+        if not ends.isdisjoint(tokens):
             for score, parent, token in candidates[: self.beam_size]:
-                if token == end_id:
+                if token in ends:
                     sequence = _backtrack(self.hypotheses[parent])
                     self.finished.append(Generation(sequence, score, finished=True))
             self.finished = sorted(self.finished, key=self.rank, reverse=True)[: self.beam_size]
-            candidates = [each for each in candidates if each[2] != end_id]
+            candidates = [each for each in candidates if each[2] not in ends]
         beams = _assign_beams(candidates[: self.beam_size], self.beam_size) if candidates else []
         self.hypotheses = [(self.hypotheses[parent], token) for _, parent, token in beams]
         self.scores = [score for score, _, _ in beams]

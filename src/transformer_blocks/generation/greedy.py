@@ -1,17 +1,21 @@
 """Greedy decoding: the most probable token at each step."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import generate, step_top_k
+from transformer_blocks.generation.stepping import check_search, generate, step_top_k
 
 
 @torch.inference_mode()
 def greedy_search(
-    model: StepModel, start: Tensor, *, end_id: int | None, max_length: int | Sequence[int]
+    model: StepModel,
+    start: Tensor,
+    *,
+    end_id: int | Collection[int] | None,
+    max_length: int | Sequence[int],
 ) -> list[Generation]:
     """Generate sequences by taking the most probable token at each step.
 
@@ -21,7 +25,8 @@ def greedy_search(
         model: Model that computes the logits of the next token. Its state must hold everything that
             precedes ``start``: the source or the prompt.
         start: First token of each sequence, usually the begin-of-sequence token, of shape (N,).
-        end_id: Id of the end token, which finishes a sequence; None if there is none.
+        end_id: Id of the end token, which finishes a sequence; or several such ids; None if there
+            is none.
         max_length: Maximum number of tokens to generate, including the end token; or a list with
             one such number for each sequence.
 
@@ -45,10 +50,11 @@ def greedy_search(
         [3, 2, 1] True
         [8, 7, 6, 5, 4, 3] False
     """
+    _, ends = check_search(model, start, end_id, max_length)
 
     def choose(tokens: Tensor, unfinished: list[int], step: int) -> tuple[Tensor, Tensor]:
         scores = torch.zeros(len(tokens), 1, dtype=torch.float64, device="cpu")
-        best, next_tokens, _ = step_top_k(model, tokens, scores, 1, end_id)
+        best, next_tokens, _ = step_top_k(model, tokens, scores, 1, ends)
         return next_tokens[:, 0], best[:, 0]
 
     return generate(model, start, choose, end_id=end_id, max_length=max_length)

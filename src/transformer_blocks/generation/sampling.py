@@ -14,7 +14,7 @@ them is drawn now and then. Three parameters make that rarer:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 
 import torch
@@ -35,7 +35,7 @@ def sample(
     model: StepModel,
     start: Tensor,
     *,
-    end_id: int | None,
+    end_id: int | Collection[int] | None,
     max_length: int | Sequence[int],
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -52,7 +52,8 @@ def sample(
         model: Model that computes the logits of the next token. Its state must hold everything that
             precedes ``start``: the source or the prompt.
         start: First token of each sequence, of shape (N,).
-        end_id: Id of the end token, which finishes a sequence; None if there is none.
+        end_id: Id of the end token, which finishes a sequence; or several such ids; None if there
+            is none.
         max_length: Maximum number of tokens to generate, including the end token; or a list with
             one such number for each sequence.
         temperature: T, by which the logits are divided; above 0.
@@ -84,7 +85,7 @@ def sample(
         >>> 550 < drawn.tokens.count(1) < 650
         True
     """
-    limits = check_search(model, start, end_id, max_length)
+    limits, ends = check_search(model, start, end_id, max_length)
     check_number(temperature=temperature)
     if top_p is not None:
         check_number(top_p=top_p)
@@ -98,7 +99,7 @@ def sample(
     uniform = _draw(generator, limits).to(start.device, dtype)  # (longest, N)
 
     def choose(tokens: Tensor, unfinished: list[int], step: int) -> tuple[Tensor, Tensor]:
-        log_probabilities = step_log_probabilities(model, tokens, end_id)  # (M, V)
+        log_probabilities = step_log_probabilities(model, tokens, ends)  # (M, V)
         below_best = log_probabilities - log_probabilities.amax(dim=-1, keepdim=True)
         scaled = below_best.to(dtype) / temperature
         probabilities, order = scaled.softmax(-1).sort(descending=True)  # (M, V)

@@ -1,7 +1,8 @@
 """The loop of greedy decoding and sampling, and the functions that beam search shares with it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ def generate(
     start: Tensor,
     choose: Callable[[Tensor, list[int], int], tuple[Tensor, Tensor]],
     *,
-    end_id: int | None,
+    end_id: int | Collection[int] | None,
     max_length: int | Sequence[int],
 ) -> list[Generation]:
     """Generate sequences token by token; a finished sequence is removed from the batch.
@@ -28,14 +29,14 @@ def generate(
             newest tokens of the M unfinished sequences, of shape (M,), the indices of these
             sequences, and the number of the step, from 0. It returns the next tokens and their
             log-probabilities, both of shape (M,).
-        end_id: Id of the end token; None if there is none.
+        end_id: Id of the end token, or several such ids; None if there is none.
         max_length: Maximum number of tokens to generate, including the end token; or a list with
             one such number for each sequence.
 
     Returns:
         N generated sequences, in the order of ``start``.
     """
-    limits = check_search(model, start, end_id, max_length)
+    limits, ends = check_search(model, start, end_id, max_length)
     tokens = start
     unfinished = list(range(len(start)))  # the sequence in each row of the batch
     sequences: list[list[int]] = [[] for _ in unfinished]
@@ -49,7 +50,7 @@ def generate(
         check_not_nan(chosen, step)
         for sequence, token, score in zip(unfinished, tokens.tolist(), chosen, strict=True):
             scores[sequence] += score
-            if token == end_id:
+            if token in ends:
                 finished[sequence] = True
             else:
                 sequences[sequence].append(token)
@@ -62,23 +63,25 @@ def generate(
     return [Generation(*result) for result in zip(sequences, scores, finished, strict=True)]
 
 
-def step_log_probabilities(model: StepModel, tokens: Tensor, end_id: int | None) -> Tensor:
+def step_log_probabilities(model: StepModel, tokens: Tensor, ends: Set[int]) -> Tensor:
     """Run a step, and return the log-probabilities of the next tokens, of shape (N, V).
+
+    ``ends`` are the ids of the end tokens.
 
     Raises:
         TypeError: If the model returned no tensor.
-        ValueError: If the logits have another shape, or the end token is not in the vocabulary.
+        ValueError: If the logits have another shape, or an end token is not in the vocabulary.
     """
     logits, rows = model.step(tokens), len(tokens)
     check_tensor("logits", logits)
     if logits.dim() != 2 or len(logits) != rows:
         raise ValueError(f"logits must have shape (N, V) = ({rows}, V), got {tuple(logits.shape)}")
-    _check_end_id(end_id, logits.shape[1])
+    _check_ends(ends, logits.shape[1])
     return to_log_probabilities(logits)
 
 
 def step_top_k(
-    model: StepModel, tokens: Tensor, scores: Tensor, count: int, end_id: int | None
+    model: StepModel, tokens: Tensor, scores: Tensor, count: int, ends: Set[int]
 ) -> tuple[Tensor, Tensor, int]:
     """Run a step, and return the most probable extensions of the hypotheses of each sequence.
 
@@ -89,9 +92,9 @@ def step_top_k(
     if hasattr(model, "step_top_k"):
         found = model.step_top_k(tokens, scores, count)
     if found is None:
-        log_probabilities = step_log_probabilities(model, tokens, end_id)
+        log_probabilities = step_log_probabilities(model, tokens, ends)
         found = *best_extensions(log_probabilities, scores, count), log_probabilities.shape[1]
-    _check_end_id(end_id, found[2])
+    _check_ends(ends, found[2])
     return found
 
 
@@ -113,12 +116,15 @@ def best_extensions(log_probabilities: Tensor, scores: Tensor, count: int) -> tu
 
 
 def check_search(
-    model: StepModel, start: Tensor, end_id: int | None, max_length: int | Sequence[int]
-) -> list[int]:
+    model: StepModel,
+    start: Tensor,
+    end_id: int | Collection[int] | None,
+    max_length: int | Sequence[int],
+) -> tuple[list[int], Set[int]]:
     """Raise unless the arguments that all decoding algorithms share are valid.
 
     Returns:
-        The maximum number of tokens of each sequence.
+        The maximum number of tokens of each sequence, and the ids of the end tokens.
 
     Raises:
         TypeError: If an argument is of the wrong type.
@@ -127,10 +133,13 @@ def check_search(
     lengths = max_length if isinstance(max_length, Sequence) else [max_length]
     for length in lengths:
         check_size(max_length=length)
-    if end_id is not None:
-        check_integer(end_id=end_id)
-        if end_id < 0:
-            raise ValueError(f"end_id must be a token id or None, got end_id={end_id}")
+    ends: Collection[Any] = () if end_id is None else [end_id]
+    if isinstance(end_id, Collection) and not isinstance(end_id, str | bytes):
+        ends = end_id
+    for each in ends:
+        check_integer(end_id=each)
+        if each < 0:
+            raise ValueError(f"end_id must be a token id or None, got end_id={each}")
     for method in ("step", "reorder"):
         if isinstance(model, type) or not callable(getattr(model, method, None)):
             raise_type_error("model", f"an object with a method {method}", model)
@@ -140,25 +149,26 @@ def check_search(
     if start.dim() != 1:
         raise ValueError(f"start must have shape (N,), got {tuple(start.shape)}")
     if not isinstance(max_length, Sequence):
-        return [max_length] * len(start)
+        return [max_length] * len(start), frozenset(ends)
     if len(lengths) != len(start):
         raise ValueError(
             f"max_length must be one number, or one for each of the {len(start)} sequences, "
             f"got {len(lengths)}"
         )
-    return list(lengths)
+    return list(lengths), frozenset(ends)
 
 
-def _check_end_id(end_id: int | None, vocabulary_size: int) -> None:
-    """Raise unless the end token is in the model's vocabulary.
+def _check_ends(ends: Set[int], vocabulary_size: int) -> None:
+    """Raise unless the end tokens are in the model's vocabulary.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If one is not.
     """
-    if end_id is not None and end_id >= vocabulary_size:
-        raise ValueError(
-            f"end_id must be below the vocabulary size {vocabulary_size}, got end_id={end_id}"
-        )
+    for end_id in ends:
+        if end_id >= vocabulary_size:
+            raise ValueError(
+                f"end_id must be below the vocabulary size {vocabulary_size}, got end_id={end_id}"
+            )
 
 
 def check_not_nan(scores: Sequence[float], step: int) -> None:
