@@ -102,6 +102,16 @@ def test_a_batch_finds_what_a_textbook_search_finds_for_each_sequence(
         assert_same(best, expected[:beam_size])
 
 
+def test_several_end_tokens_never_leave_fewer_hypotheses_than_beams() -> None:
+    options: dict[str, Any] = {"beam_size": 2, "max_length": 8, "lookahead": 9}
+    starts, ends = torch.arange(1, 40), (1, 2, 4)
+    found = beam_search(
+        PrefixModel(39), starts, **options, end_id=ends, length_penalty=3.0, n_best=2
+    )
+    for first, best in zip(starts.tolist(), found, strict=True):
+        assert_same(best, textbook(first, **options, ends=ends, alpha=3.0)[:2])
+
+
 def test_with_enough_lookahead_no_unfinished_hypothesis_can_still_win() -> None:
     def search(lookahead: int | None) -> list[float]:
         found = beam_search(
