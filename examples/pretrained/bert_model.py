@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrained.loading import WEIGHTS, Config, Origin, load_model
+from pretrained.loading import Config
+from pretrained.weights import Origin, load_model
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
@@ -140,9 +141,7 @@ class Bert(nn.Module):
             eps=config.number("layer_norm_eps", 1e-12),
             padding_id=config.size("pad_token_id", 0, least=0),
         )
-        return load_model(
-            make, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT, dtype=dtype
-        )
+        return load_model(make, folder, origins(num_layers), left_out=LEFT_OUT, dtype=dtype)
 
 
 def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:

@@ -21,8 +21,9 @@ from common.batching import group_by_length
 from common.errors import UserError
 from common.text_files import decode_line, read_lines
 from pretrained.bert_model import Bert
-from pretrained.loading import WEIGHTS, Config, find_folder, shown
+from pretrained.loading import Config, find_folder, shown
 from pretrained.pooling import Pooling, read_modules
+from pretrained.weights import FILES as WEIGHT_FILES
 from pretrained.wordpiece import FILES as TOKENIZER_FILES
 from pretrained.wordpiece import WordPiece
 from transformer_blocks.inference import prepare
@@ -30,7 +31,11 @@ from transformer_blocks.inference import prepare
 PARTS = ("", "[0-9]_*/")  # the model's folder, and the folders of its modules
 FILES = (
     *("modules.json", "config_sentence_transformers.json"),
-    *(f"{part}{name}" for part in PARTS for name in ("config.json", WEIGHTS, *TOKENIZER_FILES)),
+    *(
+        f"{part}{name}"
+        for part in PARTS
+        for name in ("config.json", *WEIGHT_FILES, *TOKENIZER_FILES)
+    ),
     *(f"{part}sentence_bert_config.json" for part in PARTS),
 )
 

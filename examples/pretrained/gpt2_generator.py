@@ -20,11 +20,12 @@ from common.searches import Greedy, Sample, Search
 from pretrained.byte_pairs import END, BytePairs
 from pretrained.byte_pairs import FILES as TOKENIZER_FILES
 from pretrained.gpt2_model import Gpt2, Gpt2Steps
-from pretrained.loading import WEIGHTS, find_folder
+from pretrained.loading import find_folder
+from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
 
-FILES = ("config.json", WEIGHTS, *TOKENIZER_FILES)
+FILES = ("config.json", *WEIGHT_FILES, *TOKENIZER_FILES)
 BATCH_TOKENS = 4096
 """Maximum number of tokens of a batch, with padding and continuations."""
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pretrained.loading import ACTIVATIONS, WEIGHTS, Config, Origin, load_model
+from pretrained.loading import ACTIVATIONS, Config
+from pretrained.weights import Origin, load_model
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
@@ -173,9 +174,7 @@ class Gpt2(nn.Module):
             eps=config.number("layer_norm_epsilon", 1e-5),
             end_id=config.size("eos_token_id", least=0),
         )
-        return load_model(
-            make, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT, dtype=dtype
-        )
+        return load_model(make, folder, origins(num_layers), left_out=LEFT_OUT, dtype=dtype)
 
 
 def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
@@ -184,9 +183,10 @@ def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
     GPT-2's linear layers compute x W instead of torch's x W^T, so their weights are transposed.
     """
 
-    def origin(name: str, **options: int) -> Origin:
+    def origin(name: str, part: int = 0, parts: int = 1) -> Origin:
         is_matrix = name.endswith("weight") and ".ln_" not in name
-        return Origin((name, f"transformer.{name}"), transposed=is_matrix, **options)
+        names = name, f"transformer.{name}"
+        return Origin(names, transposed=is_matrix, part=part, parts=parts)
 
     table = Origin(("wte.weight", "transformer.wte.weight", "lm_head.weight"))
     yield "token_embedding.weight", table

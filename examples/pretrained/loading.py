@@ -1,31 +1,23 @@
 """Loading: read a published model from its folder.
 
-``config.json`` holds the sizes of the model, ``model.safetensors`` its weights. Both were made for
-other code, so they are checked before a model is built: a setting that is not implemented here is
-refused, and so is a file that lacks a tensor, or that has an unknown one, one of another shape, or
-one with NaN in it.
+``config.json`` holds the sizes of the model, ``tokenizer.json`` its tokenizer. Both were made for
+other code, so each value is checked when it is read, and a setting that is not implemented here is
+refused.
 
-Weights are read from safetensors only. The older ``pytorch_model.bin`` is a pickle, which can run
-code when it is opened; ``convert.py`` converts it to safetensors without running any.
-
-Next: ``bert_model.py``, an encoder.
+Next: ``weights.py``, the weights of a model.
 """
 
 import json
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from common.errors import UserError
 
@@ -39,13 +31,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Activation functions by their names in ``config.json``."""
 
-WEIGHTS = "model.safetensors"
-PICKLE = "pytorch_model.bin"
 LARGEST = 2**28
 """Upper limit of every size: beyond any published model; products of two still fit in torch."""
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-Model = TypeVar("Model", bound=nn.Module)
 
 
 def find_folder(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
@@ -66,7 +53,7 @@ def find_folder(name: str, files: Sequence[str], *, revision: str | None = None)
     folder = Path(name) if Path(name).is_dir() else _download(name, files, revision)
     for pattern in files:
         for path in folder.glob(pattern):
-            _check_content(path)
+            check_content(path)
     return folder
 
 
@@ -89,8 +76,12 @@ def _download(name: str, files: Sequence[str], revision: str | None) -> Path:
         ) from error
 
 
-def _check_content(path: Path) -> None:
-    """Raise if a path is no file, or the file is a pointer of git-lfs or a web page."""
+def check_content(path: Path) -> None:
+    """Check that a path is a file, and neither a pointer of git-lfs nor a web page.
+
+    Raises:
+        UserError: If it is not.
+    """
     if not path.is_file():
         raise UserError(f"{path} is not a file")
     try:
@@ -338,132 +329,3 @@ class Config:
                 f"{self.path}: {name} must be one of {', '.join(ACTIVATIONS)}, got {shown(value)}"
             )
         return ACTIVATIONS[value]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The tensor of a published file that a parameter is read from.
-
-    Attributes:
-        names: Names that the tensor may have in the file. A tied tensor may be saved under several
-            of them; then all must be equal.
-        transposed: Whether the published tensor is the transpose of ours.
-        part: Index of the part that is our parameter, if the tensor holds several along dim 0.
-        parts: Number of such parts.
-    """
-
-    names: tuple[str, ...]
-    transposed: bool = False
-    part: int = 0
-    parts: int = 1
-
-    def shape(self, ours: torch.Size) -> tuple[int, ...]:
-        """Return the shape of the published tensor for the shape of our parameter."""
-        shape = (ours[0] * self.parts, *ours[1:])
-        return shape[::-1] if self.transposed else shape
-
-    def read(self, tensor: Tensor) -> Tensor:
-        """Return our parameter, made from the published tensor."""
-        tensor = tensor.t() if self.transposed else tensor
-        return tensor.chunk(self.parts)[self.part]
-
-
-def load_model(
-    make: Callable[[], Model],
-    path: Path,
-    origins: Iterable[tuple[str, Origin]],
-    *,
-    left_out: str,
-    dtype: torch.dtype,
-) -> Model:
-    """Build a model with the weights of a file.
-
-    The names are compared first, then the shapes, and only then are the tensors read. So a
-    ``config.json`` with more or larger layers than the file costs neither time nor memory.
-
-    Args:
-        make: Builds the model. It is called twice: first on torch's device "meta", where tensors
-            have a shape and occupy no memory, to learn the shapes.
-        path: Path of a safetensors file.
-        origins: The name of each parameter with the tensor that it is read from.
-        left_out: Regular expression of the names of tensors that the model does not need.
-        dtype: Data type of the parameters, in which the model computes.
-
-    Returns:
-        The model, in evaluation mode.
-
-    Raises:
-        UserError: If the file cannot be read, or a tensor in it is missing, unknown, of another
-            shape, or NaN or infinite.
-    """
-    with _open_weights(path) as file:
-        unused = set(file.keys())
-        found: dict[str, tuple[Origin, list[str]]] = {}
-        available = frozenset(unused)
-        for ours, origin in origins:
-            names = [name for name in origin.names if name in available]
-            if not names:
-                raise UserError(f"{path} lacks tensor {origin.names[0]!r}")
-            unused.difference_update(names)
-            found[ours] = origin, names
-        for name in sorted(unused):
-            if not re.fullmatch(left_out, name):
-                raise UserError(f"{path} holds tensor {shown(name)}, which the model does not use")
-        with torch.device("meta"):
-            wanted = make().state_dict()
-        for ours, target in wanted.items():
-            origin, names = found[ours]
-            for name in names:
-                _check_shape(path, name, file.get_slice(name).get_shape(), origin, target)
-        weights = {}
-        for ours in wanted:
-            origin, names = found[ours]
-            first, *others = [_read_tensor(file, path, name).to(dtype) for name in names]
-            if not first.isfinite().all():
-                raise UserError(f"{path}: tensor {names[0]!r} holds NaN or infinity")
-            for name, other in zip(names[1:], others, strict=True):
-                if not torch.equal(first, other):
-                    raise UserError(f"{path}: {names[0]!r} and {name!r} must be equal, but differ")
-            weights[ours] = origin.read(first)
-    model = make().to(dtype)
-    model.load_state_dict(weights)
-    return model.eval()
-
-
-def _check_shape(path: Path, name: str, found: list[int], origin: Origin, target: Tensor) -> None:
-    wanted = origin.shape(target.shape)
-    if tuple(found) != wanted:
-        raise UserError(
-            f"{path}: tensor {name!r} must have shape {wanted} by config.json, got {tuple(found)}"
-        )
-
-
-def _read_tensor(file: Any, path: Path, name: str) -> Tensor:
-    tensor: Tensor = file.get_tensor(name)
-    if tensor.dtype not in FLOATS:
-        raise UserError(f"{path}: tensor {name!r} must be floating-point, got {tensor.dtype}")
-    return tensor
-
-
-@contextmanager
-def _open_weights(path: Path) -> Iterator[Any]:
-    """Open a safetensors file; each of its errors becomes a UserError of one line."""
-    if not path.is_file():
-        others = {other.name for other in path.parent.glob("*")}
-        if f"{path.name}.index.json" in others:
-            raise UserError(f"{path} is missing; weights in several files are not supported")
-        reason = "--revision may name a revision on the hub that has one"
-        if PICKLE in others:
-            reason = f"the folder's {PICKLE} is a pickle, which could run code when it is opened"
-        raise UserError(
-            f"{path} is missing; {reason}; examples/pretrained/convert.py converts {PICKLE} "
-            "without running code"
-        )
-    _check_content(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path} cannot be read as safetensors ({error}); download it again"
-        ) from error

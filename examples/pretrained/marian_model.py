@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrained.loading import WEIGHTS, Config, Origin, load_model
+from pretrained.loading import Config
+from pretrained.weights import Origin, load_model
 from transformer_blocks import (
     DecoderCache,
     SinusoidalPositionalEncoding,
@@ -225,9 +226,7 @@ class Marian(nn.Module):
             end_id=config.size("eos_token_id", least=0),
             activation=config.activation("activation_function"),
         )
-        return load_model(
-            make, folder / WEIGHTS, origins(num_layers), left_out=LEFT_OUT, dtype=dtype
-        )
+        return load_model(make, folder, origins(num_layers), left_out=LEFT_OUT, dtype=dtype)
 
 
 def origins(num_layers: tuple[int, int]) -> Iterator[tuple[str, Origin]]:

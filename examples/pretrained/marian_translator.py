@@ -21,14 +21,15 @@ from torch.nn.utils.rnn import pad_sequence
 from common.batching import group_by_length
 from common.errors import UserError
 from common.text_files import decode_line, read_lines
-from pretrained.loading import WEIGHTS, Config, find_folder
+from pretrained.loading import Config, find_folder
 from pretrained.marian_model import Marian, MarianSteps
 from pretrained.sentence_pieces import END, PADDING, SentencePieces
+from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks import beam_search
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import prepare
 
-FILES = ("config.json", "generation_config.json", WEIGHTS, "source.spm", "vocab.json")
+FILES = ("config.json", "generation_config.json", *WEIGHT_FILES, "source.spm", "vocab.json")
 
 log = logging.getLogger(__name__)
 

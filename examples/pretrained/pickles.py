@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.errors import UserError
-from pretrained.loading import PICKLE, WEIGHTS, find_folder, shown
+from pretrained.loading import find_folder, shown
+from pretrained.weights import PICKLE, WEIGHTS
 
 
 def convert(folder: Path) -> Path:

@@ -18,14 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.loading import (
-    WEIGHTS,
-    Config,
-    Origin,
-    load_model,
-    read_json_list,
-    shown,
-)
+from pretrained.loading import Config, read_json_list, shown
+from pretrained.weights import Origin, load_model
 
 
 def first(states: Tensor, real: Tensor) -> Tensor:
@@ -252,5 +246,5 @@ def _load_dense(folder: Path, in_features: int, dtype: torch.dtype) -> tuple[nn.
     make = partial(nn.Linear, in_features, out_features, bias=bias)
     names = ("weight", "bias") if bias else ("weight",)
     origins = [(name, Origin((f"linear.{name}",))) for name in names]
-    linear = load_model(make, folder / WEIGHTS, origins, left_out="", dtype=dtype)
+    linear = load_model(make, folder, origins, left_out="", dtype=dtype)
     return nn.Sequential(linear, DENSE_ACTIVATIONS[activation]()), out_features

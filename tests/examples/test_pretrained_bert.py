@@ -291,7 +291,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "model.safetensors").rename(
             folder / "model.safetensors.index.json"
         ),
-        "weights in several files are not supported",
+        "model.safetensors.index.json is not JSON",
     ),
     "a tensor too few": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.pop(QUERY)),
