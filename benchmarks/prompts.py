@@ -86,7 +86,8 @@ def make(way: str, *, threads: int) -> SetUp:
     import torch
 
     from common.searches import row_generators
-    from pretrained.gpt2_model import Gpt2, Gpt2Steps
+    from pretrained.gpt2_model import Gpt2
+    from pretrained.language_model import LanguageModelSteps
     from text.models import TextSteps, build_today
     from transformer_blocks import beam_search, greedy_search, sample
     from transformer_blocks.generation import left_pad
@@ -114,7 +115,7 @@ def make(way: str, *, threads: int) -> SetUp:
     def generate(case: Case, model: Any, prompts: Sequence[Sequence[int]]) -> Any:
         tokens, lengths = left_pad([prompt[:-1] for prompt in prompts])
         start = torch.tensor([prompt[-1] for prompt in prompts])
-        steps_of = TextSteps if case.model == "stories" else Gpt2Steps
+        steps_of = TextSteps if case.model == "stories" else LanguageModelSteps
         steps = steps_of(model, tokens, lengths=lengths)
         options: dict[str, Any] = {"end_id": None, "max_length": case.length}
         if case.search == "beam":

@@ -87,7 +87,8 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
     import torch
 
     from pretrained.bert_model import Bert
-    from pretrained.gpt2_model import Gpt2, Gpt2Steps
+    from pretrained.gpt2_model import Gpt2
+    from pretrained.language_model import LanguageModelSteps
     from pretrained.marian_model import Marian, MarianSteps
     from transformer_blocks import beam_search, greedy_search
     from transformer_blocks.inference import prepare
@@ -135,7 +136,7 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
         if case.work == "encode":
             return model(tokens)
         if case.work == "generate":
-            steps = Gpt2Steps(model, tokens[:, :-1])
+            steps = LanguageModelSteps(model, tokens[:, :-1])
             return greedy_search(steps, tokens[:, -1], end_id=None, max_length=NEW_TOKENS)
         return beam_search(
             MarianSteps(model, tokens, max_length=NEW_TOKENS + 1),

@@ -342,8 +342,10 @@ print(f"largest difference   {(found - expected).abs().max():.0e}")
 
 # %% [markdown]
 # The difference is rounding. With the real weights, `python
-# examples/pretrained/gpt2.py openai-community/gpt2 "The Transformer is"` continues
-# your text.
+# examples/pretrained/generate.py openai-community/gpt2 "The Transformer is"` continues
+# your text. Beside `gpt2_model.py` are `llama_model.py`, `qwen3_model.py` and
+# `gemma3_model.py`, each a short file that composes a model of today of the parts
+# of this chapter; the same program runs them.
 #
 # ## Broken on purpose
 #

@@ -129,10 +129,14 @@ class BytePairs:
         text.encode()  # or the library would raise a TypeError
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: list[int], after: list[int] | None = None) -> str:
         """Turn token ids into text, without ``<|endoftext|>``.
 
         An incomplete character at an end becomes U+FFFD.
+
+        Args:
+            ids: The token ids.
+            after: The token ids of the text that they continue; here, they change nothing.
 
         Raises:
             IndexError: If an id is not in the vocabulary.

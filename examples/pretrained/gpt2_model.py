@@ -1,25 +1,21 @@
 """GPT-2: the model, and the names of its weights in a published file.
 
 GPT-2 is a decoder-only Transformer ("Language Models are Unsupervised Multitask Learners", Radford
-et al. 2019, https://cdn.openai.com/better-language-models/language_models.pdf, section 2.3).
-Without a source sequence, a decoder layer has no cross-attention. What remains is causal
-self-attention and a feed-forward network, the parts of an encoder layer. So the stack is an
-:class:`~transformer_blocks.Encoder` that is run with ``causal=True``, which is the field's
-decoder-only model. Layer normalisation comes before each sublayer
-(:class:`~transformer_blocks.PreNorm`), the positional embeddings are learned, and the output layer
-shares the weights of the token embedding.
+et al. 2019, https://cdn.openai.com/better-language-models/language_models.pdf, section 2.3). Layer
+normalisation comes before each sublayer (:class:`~transformer_blocks.PreNorm`), the positional
+embeddings are learned, and the output layer shares the weights of the token embedding.
 
-Next: ``byte_pairs.py``, GPT-2's tokenizer, and ``gpt2_generator.py``, generation.
+Next: ``llama_model.py``, a newer decoder-only model.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from pretrained.language_model import LanguageModel
 from pretrained.loading import ACTIVATIONS, Config
 from pretrained.weights import Origin, load_model
 from transformer_blocks import (
@@ -29,9 +25,7 @@ from transformer_blocks import (
     LearnedPositionalEncoding,
     MultiHeadAttention,
     PreNorm,
-    SelfAttentionCache,
 )
-from transformer_blocks.generation import IncrementalDecoder
 
 LAYER = {
     "self_attention_residual.norm": "ln_1",
@@ -47,8 +41,8 @@ LEFT_OUT = r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)"
 """Causal masks, which are computed here."""
 
 
-class Gpt2(nn.Module):
-    """GPT-2: a language model, which predicts the next token of a text.
+class Gpt2(LanguageModel):
+    """GPT-2: a language model with learned positions.
 
     Args:
         vocabulary_size: Number of token ids, V.
@@ -60,17 +54,6 @@ class Gpt2(nn.Module):
         activation: Activation function of the feed-forward networks.
         eps: Constant that the layer normalisations add to the variance.
         end_id: Id of the token that separates texts.
-
-    Example:
-        >>> sizes = {"vocabulary_size": 50, "d_model": 16, "num_layers": 2, "num_heads": 4}
-        >>> model = Gpt2(**sizes, max_length=10, end_id=0).eval()
-        >>> tokens = torch.randint(50, (1, 6))
-        >>> before = model(tokens)
-        >>> tokens[:, -1] += 1  # change the last token ...
-        >>> torch.allclose(
-        ...     before[:, :-1], model(tokens % 50)[:, :-1]
-        ... )  # ... no earlier output changes
-        True
     """
 
     def __init__(
@@ -86,10 +69,6 @@ class Gpt2(nn.Module):
         eps: float = 1e-5,
         end_id: int,
     ) -> None:
-        super().__init__()
-        self.max_length, self.end_id = max_length, end_id
-        self.token_embedding = nn.Embedding(vocabulary_size, d_model)
-        self.positions = LearnedPositionalEncoding(d_model, max_length=max_length)
         layers = [
             EncoderLayer(
                 MultiHeadAttention(d_model, num_heads),
@@ -98,47 +77,25 @@ class Gpt2(nn.Module):
             )
             for _ in range(num_layers)
         ]
-        self.decoder = Encoder(layers, norm=nn.LayerNorm(d_model, eps=eps))
-        self.output = nn.Linear(d_model, vocabulary_size, bias=False)
-        self.output.weight = self.token_embedding.weight
-
-    def hidden(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
-        """Compute the hidden state of each token, from which the next token is predicted.
-
-        Padding at the end of a text needs no mask: the causal mask hides it from the text's tokens.
-        Prompts that are continued are padded at the left, as :class:`Gpt2Steps` explains.
-
-        Args:
-            tokens: Token ids, of shape (B, L).
-            cache: Keys and values of the preceding tokens, from ``decoder.new_cache()``. ``tokens``
-                continue them, and their keys and values are appended.
-
-        Returns:
-            Hidden states, of shape (B, L, d_model).
-        """
-        x = self.embed(tokens, 0 if cache is None else cache.length)
-        return self.decoder(x, causal=True, cache=cache)
+        super().__init__(
+            Encoder(layers, norm=nn.LayerNorm(d_model, eps=eps)),
+            vocabulary_size=vocabulary_size,
+            d_model=d_model,
+            max_length=max_length,
+            end_ids=[end_id],
+        )
+        self.positions = LearnedPositionalEncoding(d_model, max_length=max_length)
 
     def embed(self, tokens: Tensor, offset: int | Tensor) -> Tensor:
-        """Embed tokens, of shape (B, L), the first of them at position ``offset``.
+        """Embed tokens, of shape (B, L), and add the embeddings of their positions.
 
-        If the rows have different positions, ``offset`` has the shape (B,).
+        If the rows have different positions, ``offset``, that of the first token, has the shape
+        (B,).
 
         Returns:
             Vectors with positions, of shape (B, L, d_model).
         """
         return self.positions(self.token_embedding(tokens), offset=offset)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Compute the logits of the token that follows each token of a text.
-
-        Args:
-            tokens: Token ids, of shape (B, L).
-
-        Returns:
-            Logits, of shape (B, L, V).
-        """
-        return self.output(self.hidden(tokens))
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Gpt2":
@@ -202,41 +159,3 @@ def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
             for part, ours in enumerate(("query", "key", "value")):  # side by side in one tensor
                 name = f"{here}.self_attention.{ours}_projection.{kind}"
                 yield name, origin(f"{there}.attn.c_attn.{kind}", part=part, parts=3)
-
-
-class Gpt2Steps(IncrementalDecoder):
-    """Decodes texts with a GPT-2.
-
-    Prompts of unequal length are padded at the left, so that all of them end in the column before
-    the first step. Their padding is masked, and positions are counted from the first token of each
-    prompt, as GPT-2 was trained: with other positions, it would continue a prompt in a batch
-    otherwise than alone (:func:`~transformer_blocks.generation.left_pad`).
-
-    Args:
-        model: The model, in evaluation mode.
-        prompt: Token ids that precede the first step, of shape (N, L); L may be 0.
-        lengths: Number of tokens of each prompt, if ``prompt`` is padded at the left.
-        suppressed: Ids that are never generated: those of the embedding beyond the vocabulary.
-    """
-
-    def __init__(
-        self,
-        model: Gpt2,
-        prompt: Tensor,
-        *,
-        lengths: Sequence[int] | None = None,
-        suppressed: Sequence[int] = (),
-    ) -> None:
-        device = model.token_embedding.weight.device
-        ids = torch.tensor(suppressed, dtype=torch.int64, device=device)
-
-        def suppress(hidden: Tensor) -> Tensor:
-            return model.output(hidden).index_fill_(1, ids, -math.inf)
-
-        super().__init__(
-            model.decoder,
-            model.decoder.new_cache(),
-            embed=model.embed,
-            output=suppress if suppressed else model.output,  # which a compiled step contains
-        )
-        self.prefill(prompt, lengths=lengths)

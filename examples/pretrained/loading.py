@@ -7,6 +7,7 @@ refused.
 Next: ``weights.py``, the weights of a model.
 """
 
+import copy
 import json
 import re
 import reprlib
@@ -164,7 +165,7 @@ def check_vocabulary(vocabulary: object, where: Path) -> dict[str, int]:
     return vocabulary
 
 
-def read_tokenizer(path: Path, kind: str) -> Tokenizer:
+def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Tokenizer:
     """Load a ``tokenizer.json`` with the library ``tokenizers``; nothing in it is executed.
 
     Truncation and padding are switched off. Special tokens within a text are text.
@@ -172,10 +173,12 @@ def read_tokenizer(path: Path, kind: str) -> Tokenizer:
     Args:
         path: The file.
         kind: The tokenizer's model that the file must describe, "WordPiece" or "BPE".
+        added_words: Whether the file may add tokens that are not special tokens, which are found in
+            a text before it is split.
 
     Raises:
         UserError: If the file is missing or damaged, describes another model, or adds tokens that
-            are not special tokens.
+            it may not add.
     """
     content = read_json(path)
     model = content.get("model")
@@ -185,9 +188,9 @@ def read_tokenizer(path: Path, kind: str) -> Tokenizer:
     check_vocabulary(model.get("vocab"), path)
     added = content.get("added_tokens") or []
     for token in added if isinstance(added, list) else [added]:
-        # A special token within a text is text to these programs; another would be split off.
         special = token.get("special") if isinstance(token, dict) else None
-        expect(path, f"special of the added token {shown(token)}", special, True)
+        if not (added_words and special is False):
+            expect(path, f"special of the added token {shown(token)}", special, True)
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library has no class of its own for its errors
@@ -198,7 +201,7 @@ def read_tokenizer(path: Path, kind: str) -> Tokenizer:
     return tokenizer
 
 
-def expect(path: Path, name: str, found: object, wanted: object) -> None:
+def expect(path: Path | str, name: str, found: object, wanted: object) -> None:
     """Raise unless a setting of a published file has the value that is implemented here.
 
     Args:
@@ -231,7 +234,7 @@ class Config:
     """
 
     def __init__(self, path: Path, kind: str | None = None) -> None:
-        self.path = path
+        self.path: Path | str = path
         self.values = read_json(path)
         if kind is not None:
             self.expect(model_type=kind)
@@ -245,15 +248,19 @@ class Config:
         for name, wanted in settings.items():
             expect(self.path, name, self.values.get(name, wanted), wanted)
 
-    def expect_only(self, **settings: object) -> None:
+    def expect_only(self, *known: str, **settings: object) -> None:
         """Raise as :meth:`expect` does, and also if the file has any other setting.
+
+        Args:
+            known: Names of the settings that may have any value.
+            settings: The others, with the values that are implemented.
 
         Raises:
             UserError: If a setting has another value, or is unknown and neither false nor empty.
         """
         self.expect(**settings)
         for name, value in self.values.items():
-            if name not in settings and value not in (None, False, {}, []):
+            if name not in (*known, *settings) and value not in (None, False, {}, []):
                 raise UserError(
                     f"{self.path}: {shown(name)} is not a known setting, got {shown(value)}"
                 )
@@ -281,7 +288,7 @@ class Config:
             )
         return value
 
-    def number(self, name: str, default: float, *, zero: bool = False) -> float:
+    def number(self, name: str, default: float | None = None, *, zero: bool = False) -> float:
         """Read a number above 0.
 
         Args:
@@ -290,15 +297,43 @@ class Config:
             zero: Whether 0 is valid, too.
 
         Raises:
-            UserError: If the value is invalid.
+            UserError: If the value is missing without a default, or invalid.
         """
-        value = self.values.get(name)
+        value: Any = self.values.get(name)
         value = default if value is None else value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= value < 1e9 or (value == 0 and not zero):
             rule = "a number from 0 up" if zero else "a number above 0"
             raise UserError(f"{self.path}: {name} must be {rule}, got {shown(value)}")
         return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Read true or false.
+
+        Args:
+            name: Name of the setting.
+            default: The value if the file has none.
+
+        Raises:
+            UserError: If the value is neither.
+        """
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
+            raise UserError(f"{self.path}: {name} must be true or false, got {shown(value)}")
+        return value
+
+    def nested(self, name: str) -> "Config":
+        """Return the settings of an object within the file; their errors name it too.
+
+        Raises:
+            UserError: If the value is missing or no object.
+        """
+        values = self.values.get(name)
+        if not isinstance(values, dict):
+            raise UserError(f"{self.path}: {name} must be an object, got {shown(values)}")
+        part = copy.copy(self)
+        part.path, part.values = f"{self.path}: {name}", values
+        return part
 
     def heads(self, name: str, d_model: int) -> int:
         """Read a number of attention heads, which must divide the hidden size.
@@ -329,3 +364,25 @@ class Config:
                 f"{self.path}: {name} must be one of {', '.join(ACTIVATIONS)}, got {shown(value)}"
             )
         return ACTIVATIONS[value]
+
+
+def read_end_ids(folder: Path, config: Config) -> tuple[int, ...]:
+    """Read the ids of the tokens that end a text, from ``generation_config.json`` if it has any.
+
+    Args:
+        folder: The model's folder.
+        config: Its ``config.json``.
+
+    Raises:
+        UserError: If they are not token ids.
+    """
+    path = folder / "generation_config.json"
+    generation = Config(path) if path.exists() else config
+    config = config if generation.values.get("eos_token_id") is None else generation
+    found = config.values.get("eos_token_id")
+    ids = [] if found is None else found if isinstance(found, list) else [found]
+    if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in ids):
+        raise UserError(
+            f"{config.path}: eos_token_id must be a token id or a list, got {shown(found)}"
+        )
+    return tuple(ids)

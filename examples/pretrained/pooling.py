@@ -225,12 +225,9 @@ def _is_mode(mode: object) -> bool:
 def _load_dense(folder: Path, in_features: int, dtype: torch.dtype) -> tuple[nn.Module, int]:
     config = Config(folder / "config.json")
     config.expect_only(
+        *("activation_function", "bias", "out_features"),
         in_features=in_features,
         use_residual=False,
-        **{
-            name: config.values.get(name)
-            for name in ("activation_function", "bias", "out_features")
-        },
         **ON_SENTENCES,
     )
     activation = config.values.get("activation_function", "torch.nn.modules.activation.Tanh")
@@ -239,9 +236,7 @@ def _load_dense(folder: Path, in_features: int, dtype: torch.dtype) -> tuple[nn.
             f"{config.path}: activation_function must be one of {', '.join(DENSE_ACTIVATIONS)}, "
             f"got {shown(activation)}"
         )
-    bias = config.values.get("bias", True)
-    if not isinstance(bias, bool):
-        raise UserError(f"{config.path}: bias must be true or false, got {shown(bias)}")
+    bias = config.flag("bias", True)
     out_features = config.size("out_features")
     make = partial(nn.Linear, in_features, out_features, bias=bias)
     names = ("weight", "bias") if bias else ("weight",)

@@ -239,12 +239,14 @@ def _open_shards(index: Path, stack: ExitStack) -> dict[str, tuple[Any, Path]]:
             f"{index}: weight_map must be an object with the file of each tensor, "
             f"got {shown(wanted)}"
         )
-    found: dict[str, tuple[Any, Path]] = {}
-    for name in sorted(set(wanted.values())):
+    names = sorted(set(wanted.values()))
+    for name in names:
         if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
             raise UserError(
                 f"{index}: weight_map must name safetensors files beside it, got {shown(name)}"
             )
+    found: dict[str, tuple[Any, Path]] = {}
+    for name in names:
         path = index.parent / name
         if not path.exists():
             raise UserError(f"{path} is missing, which {index.name} names; download it again")

@@ -100,7 +100,7 @@ def test_the_list_of_programs_is_complete() -> None:
 
 @pytest.mark.parametrize(
     ("program", "package", "lines"),
-    [("pretrained/gpt2.py", "pretrained", 950), ("classify.py", "classification", 4700)],
+    [("pretrained/generate.py", "pretrained", 950), ("classify.py", "classification", 4700)],
 )
 def test_a_program_needs_few_lines_outside_its_package(
     program: str, package: str, lines: int
@@ -112,7 +112,7 @@ def test_a_program_needs_few_lines_outside_its_package(
 
 
 def test_no_program_starts_torch_distributed_or_matplotlib_for_a_published_model() -> None:
-    files = imported_files(EXAMPLES / "pretrained" / "gpt2.py", set())
+    files = imported_files(EXAMPLES / "pretrained" / "generate.py", set())
     names = {name.partition(".")[0] for path in files for name in imports(path)}
     assert "matplotlib" not in names
     assert not {path.stem for path in files} & {"distributed", "plots", "training", "toy"}

@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from common.errors import UserError
-from pretrained import bert, gpt2, marian
+from pretrained import bert, generate, marian
 from pretrained.bert_model import Bert
 from pretrained.bert_sentences import SentenceEncoder
 from pretrained.loading import find_folder
@@ -534,7 +534,7 @@ def test_every_program_finds_its_packages() -> None:
         "    for name in [name for name in sys.modules if name.startswith(('pre', 'trans'))]:\n"
         "        del sys.modules[name]\n"
     )
-    programs = [str(module.__file__) for module in (bert, marian, gpt2)]
+    programs = [str(module.__file__) for module in (bert, marian, generate)]
     programs.append(str(Path(bert.__file__).with_name("convert.py")))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(

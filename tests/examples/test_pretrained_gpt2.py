@@ -21,10 +21,11 @@ from tests.examples.published import TOLERANCE, change_tensors, one_error_line, 
 from torch import Tensor
 
 from common.searches import Beam, Greedy, Sample, Search
-from pretrained import gpt2, gpt2_generator
+from pretrained import generate, generator
 from pretrained.byte_pairs import BYTES, END, BytePairs
-from pretrained.gpt2_generator import TextGenerator
-from pretrained.gpt2_model import Gpt2, Gpt2Steps
+from pretrained.generator import TextGenerator
+from pretrained.gpt2_model import Gpt2
+from pretrained.language_model import LanguageModelSteps
 from transformer_blocks import beam_search, greedy_search
 from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
@@ -96,7 +97,7 @@ def test_logits_equal_those_of_transformers(tmp_path: Path, dtype: torch.dtype) 
     with torch.no_grad():
         expected = theirs(tokens, attention_mask=real.long()).logits
         found = ours(tokens)
-        steps = Gpt2Steps(ours, tokens[:, :20])
+        steps = LanguageModelSteps(ours, tokens[:, :20])
         stepped = [steps.step(column) for column in tokens[:, 20:].unbind(1)]
     torch.testing.assert_close(found[real], expected[real], rtol=0, atol=TOLERANCE[dtype])
     torch.testing.assert_close(
@@ -117,7 +118,7 @@ def test_greedy_and_beam_search_generate_the_tokens_of_transformers(
         for length, beams in ((1, 1), (6, 1), (6, 3)):
             tokens = torch.randint(50, (6, length))
             with torch.no_grad():
-                steps = Gpt2Steps(model, tokens[:, :-1])
+                steps = LanguageModelSteps(model, tokens[:, :-1])
             expected = theirs.generate(
                 tokens,
                 attention_mask=torch.ones_like(tokens),
@@ -233,7 +234,7 @@ def test_tokenizer_json_alone_describes_the_tokenizer(
     for text in (*TRICKY, *TEXT):
         assert found.encode(text) == expected.encode(text)
         assert found.decode(found.encode(text)) == text
-    assert TextGenerator.load(copy).model.end_id == found.vocabulary[END]
+    assert TextGenerator.load(copy).model.end_ids[0] == found.vocabulary[END]
 
 
 def change_model(**values: object) -> Callable[[Path], object]:
@@ -337,10 +338,10 @@ def test_a_tokenizer_of_another_kind_is_refused_by_name(
     damage, message = BAD_TOKENIZERS[bad]
     copy = shutil.copytree(folder, tmp_path / "copy")
     keep_tokenizer_json(copy)
-    assert gpt2.main([str(copy), "the cat", "--length", "1"]) == 0
+    assert generate.main([str(copy), "the cat", "--length", "1"]) == 0
     capsys.readouterr()
     damage(copy)
-    assert gpt2.main([str(copy), "the cat", "--length", "1"]) == 2
+    assert generate.main([str(copy), "the cat", "--length", "1"]) == 2
     assert message in one_error_line(capsys)
 
 
@@ -357,7 +358,7 @@ def test_files_that_contradict_tokenizer_json_are_refused(
     else:
         vocabulary = json.loads(path.read_bytes())
         path.write_text(json.dumps(vocabulary | {"!": vocabulary["?"], "?": vocabulary["!"]}))
-    assert gpt2.main([str(copy), "the cat", "--length", "1"]) == 2
+    assert generate.main([str(copy), "the cat", "--length", "1"]) == 2
     assert "hold another vocabulary or other merges than tokenizer.json" in one_error_line(capsys)
 
 
@@ -369,7 +370,7 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     message = r'^this program needs tokenizers, .* pip install "transformer-blocks\[pretrained\]"$'
     with pytest.raises(ModuleNotFoundError, match=message):
-        importlib.import_module("pretrained.gpt2_generator")
+        importlib.import_module("pretrained.generator")
 
 
 def test_a_model_built_from_its_sizes_equals_a_loaded_one(folder: Path) -> None:
@@ -382,7 +383,7 @@ def test_a_model_built_from_its_sizes_equals_a_loaded_one(folder: Path) -> None:
         d_ff=48,
         max_length=40,
         eps=EPSILON,
-        end_id=loaded.end_id,
+        end_id=loaded.end_ids[0],
     ).eval()
     made.load_state_dict(loaded.state_dict())
     tokens = torch.randint(50, (2, 7))
@@ -405,17 +406,17 @@ def test_parameter_names_of_older_files_are_understood(folder: Path, tmp_path: P
 
 
 def test_an_empty_prompt_begins_a_text(folder: Path) -> None:
-    generator = TextGenerator.load(folder)
-    ((found,),) = generator.generate([""], length=5, search=Greedy())
-    end = torch.tensor([generator.model.end_id])
+    text_generator = TextGenerator.load(folder)
+    ((found,),) = text_generator.generate([""], length=5, search=Greedy())
+    end = torch.tensor([text_generator.model.end_ids[0]])
     with torch.no_grad():
         (expected,) = greedy_search(
-            Gpt2Steps(generator.model, end[None, :0]),
+            LanguageModelSteps(text_generator.model, end[None, :0]),
             end,
-            end_id=generator.model.end_id,
+            end_id=text_generator.model.end_ids[0],
             max_length=5,
         )
-    assert found == generator.tokenizer.decode(expected.tokens)
+    assert found == text_generator.tokenizer.decode(expected.tokens)
     assert found
 
 
@@ -431,7 +432,7 @@ def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: P
         )  # of higher probability
 
     change_tensors(larger, enlarge)
-    generator, wide = TextGenerator.load(folder), TextGenerator.load(larger)
+    text_generator, wide = TextGenerator.load(folder), TextGenerator.load(larger)
     for temperature in (1.0, 5.0):
         expected, found = (
             each.generate(
@@ -439,18 +440,18 @@ def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: P
                 length=5,
                 search=Sample(temperature, None, None, 1, n_best=20),
             )
-            for each in (generator, wide)
+            for each in (text_generator, wide)
         )
         assert found == expected
-    assert wide.generate(["the"], length=9, search=Greedy()) == generator.generate(
+    assert wide.generate(["the"], length=9, search=Greedy()) == text_generator.generate(
         ["the"], length=9, search=Greedy()
     )
 
 
 def test_several_continuations_are_sampled_from_one_prompt(folder: Path) -> None:
-    generator = TextGenerator.load(folder)
+    text_generator = TextGenerator.load(folder)
     samples = [
-        generator.generate(
+        text_generator.generate(
             ["the cat"],
             length=5,
             search=Sample(1.0, None, None, seed, n_best=3),
@@ -464,15 +465,15 @@ def test_several_continuations_are_sampled_from_one_prompt(folder: Path) -> None
 def test_the_program_prints_the_prompt_and_its_continuation(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    generator = TextGenerator.load(folder)
-    ((found,),) = generator.generate(["the cat"], length=6, search=Greedy())
-    assert gpt2.main([str(folder), "the cat", "--length", "6"]) == 0
+    text_generator = TextGenerator.load(folder)
+    ((found,),) = text_generator.generate(["the cat"], length=6, search=Greedy())
+    assert generate.main([str(folder), "the cat", "--length", "6"]) == 0
     assert capsys.readouterr().out == f"the cat{found}\n"
     sample = [str(folder), "the cat", "--length", "6", "--sample", "--seed", "3", "--top-k", "50"]
-    assert gpt2.main(sample) == 0
+    assert generate.main(sample) == 0
     sampled = capsys.readouterr().out
     assert sampled.startswith("the cat")
-    assert gpt2.main([*sample, "--temperature", "1.0", "--top-p", "1.0"]) == 0
+    assert generate.main([*sample, "--temperature", "1.0", "--top-p", "1.0"]) == 0
     assert capsys.readouterr().out == sampled
 
 
@@ -485,14 +486,14 @@ SEARCHES = Greedy(), Sample(1.0, None, None, 3), Sample(2.0, 50, 0.9, 4, n_best=
 def test_many_prompts_are_continued_as_each_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, search: Search, batch_tokens: int
 ) -> None:
-    monkeypatch.setattr(gpt2_generator, "BATCH_TOKENS", batch_tokens)
-    generator = TextGenerator.load(folder)
-    alone = [generator.generate([each], length=12, search=search)[0] for each in PROMPTS]
-    for model in (generator.model, prepare(generator.model)):
-        together = replace(generator, model=model).generate(PROMPTS, length=12, search=search)
+    monkeypatch.setattr(generator, "BATCH_TOKENS", batch_tokens)
+    text_generator = TextGenerator.load(folder)
+    alone = [text_generator.generate([each], length=12, search=search)[0] for each in PROMPTS]
+    for model in (text_generator.model, prepare(text_generator.model)):
+        together = replace(text_generator, model=model).generate(PROMPTS, length=12, search=search)
         assert together == alone
     assert len({*map(tuple, alone)}) == len(PROMPTS) - 1  # one occurs twice
-    assert generator.generate([], length=12, search=search) == []
+    assert text_generator.generate([], length=12, search=search) == []
 
 
 def test_padded_prompts_give_the_tokens_of_transformers(tmp_path: Path) -> None:
@@ -504,7 +505,7 @@ def test_padded_prompts_give_the_tokens_of_transformers(tmp_path: Path) -> None:
     expected = theirs.generate(
         tokens, attention_mask=is_token.long(), do_sample=False, max_new_tokens=20
     )[:, 16:]
-    steps = Gpt2Steps(ours, tokens[:, :-1], lengths=[length - 1 for length in lengths])
+    steps = LanguageModelSteps(ours, tokens[:, :-1], lengths=[length - 1 for length in lengths])
     found = greedy_search(steps, tokens[:, -1], end_id=7, max_length=20)
     for generation, row in zip(found, expected.tolist(), strict=True):
         assert generation.tokens == row[: len(generation.tokens)]
@@ -515,7 +516,7 @@ def test_prompts_of_the_command_line_and_of_a_file_are_continued_in_their_order(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*arguments: str) -> str:
-        assert gpt2.main([str(folder), *arguments]) == 0
+        assert generate.main([str(folder), *arguments]) == 0
         return capsys.readouterr().out
 
     for options in (["--length", "9"], ["--length", "9", "--sample", "--seed", "4"]):
@@ -591,7 +592,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "'transformer.wte.weight' and 'lm_head.weight' must be equal, but differ",
     ),
-    "another model": (update("config.json", model_type="gptj"), "model_type must be 'gpt2'"),
+    "another model": (
+        update("config.json", model_type="gptj"),
+        "model_type must be one of gpt2, llama, qwen3, gemma3_text for",
+    ),
     "another scale": (
         update("config.json", scale_attn_by_inverse_layer_idx=True),
         "scale_attn_by_inverse_layer_idx must be False",
@@ -650,7 +654,7 @@ def test_a_damaged_folder_is_reported_in_one_line(
     change, message = DAMAGES[damage]
     damaged = shutil.copytree(folder, tmp_path / "damaged")
     change(damaged)
-    assert gpt2.main([str(damaged), "the cat", "--length", "3"]) == 2
+    assert generate.main([str(damaged), "the cat", "--length", "3"]) == 2
     assert message in one_error_line(capsys)
 
 
@@ -678,5 +682,5 @@ def test_a_damaged_folder_is_reported_in_one_line(
 def test_an_impossible_option_is_reported_in_one_line(
     arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert gpt2.main([str(folder), "the cat", *arguments]) == 2
+    assert generate.main([str(folder), "the cat", *arguments]) == 2
     assert message in one_error_line(capsys)

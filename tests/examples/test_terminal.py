@@ -35,7 +35,7 @@ from translation.training import TranslationTraining
 
 PROGRAMS = (
     *("translate", "classify", "generate_text", "ablate", "kill_training"),
-    *(f"pretrained.{name}" for name in ("bert", "gpt2", "marian", "convert")),
+    *(f"pretrained.{name}" for name in ("bert", "generate", "marian", "convert")),
 )
 HEAVY = ("torch", "numpy", "matplotlib", "sentencepiece", "sacrebleu", "safetensors", "tqdm")
 
@@ -147,7 +147,7 @@ def test_a_command_line_is_answered_before_torch_is_imported(columns: int) -> No
         f"{name} --no-such-option-at-all-and-a-long-name-that-does-not-fit" for name in PARSERS
     ]
     lines += ["translate", "translate trian", "generate_text generate --greedy --seed 1"]
-    lines += ["pretrained.gpt2 FOLDER --top-k 3", "pretrained.marian FOLDER"]
+    lines += ["pretrained.generate FOLDER --top-k 3", "pretrained.marian FOLDER"]
     lines += ["classify classify --file x a", "translate translate --file x a"]
     output = in_a_terminal("\n".join(lines), columns)
     parts = re.findall(r"^# (.*)\n((?:(?!# ).*\n)*)loaded: (.*)\n", output, re.MULTILINE)
@@ -330,8 +330,8 @@ def test_an_option_of_one_meaning_has_one_name() -> None:
         ("translate translate --file f x", "give sentences or --file, not both"),
         ("classify classify --file f x", "give texts or --file, not both"),
         ("generate_text generate --file f x", "prompts cannot be combined with --file"),
-        ("pretrained.gpt2 m x --file f", "prompts cannot be combined with --file"),
-        ("pretrained.gpt2 m --sample x", "unexpected argument x; write it before the options"),
+        ("pretrained.generate m x --file f", "prompts cannot be combined with --file"),
+        ("pretrained.generate m --sample x", "unexpected argument x; write it before the options"),
     ],
 )
 def test_a_misspelt_name_suggests_the_nearest(

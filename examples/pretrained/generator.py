@@ -1,6 +1,6 @@
-"""Generator: continue texts with GPT-2, several at once.
+"""Generator: continue texts with a published language model, several at once.
 
-Next: ``gpt2.py``, the program.
+Next: ``generate.py``, the program.
 """
 
 import argparse
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
@@ -18,33 +19,48 @@ from common.commands import continue_prompts, read_prompts
 from common.errors import UserError
 from common.searches import Greedy, Sample, Search
 from pretrained.byte_pairs import END, BytePairs
-from pretrained.byte_pairs import FILES as TOKENIZER_FILES
-from pretrained.gpt2_model import Gpt2, Gpt2Steps
-from pretrained.loading import find_folder
+from pretrained.byte_pairs import FILES as BYTE_PAIR_FILES
+from pretrained.gemma3_model import Gemma3
+from pretrained.gpt2_model import Gpt2
+from pretrained.language_model import LanguageModel, LanguageModelSteps
+from pretrained.llama_model import Llama
+from pretrained.loading import Config, find_folder, shown
+from pretrained.qwen3_model import Qwen3
+from pretrained.text_tokenizer import FILES as TOKENIZER_FILES
+from pretrained.text_tokenizer import TextTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
 
-FILES = ("config.json", *WEIGHT_FILES, *TOKENIZER_FILES)
+CONFIGS = ("config.json", "generation_config.json")
+FILES = (*CONFIGS, *WEIGHT_FILES, *BYTE_PAIR_FILES, *TOKENIZER_FILES)
+FAMILIES: dict[str, tuple[type[Any], type[BytePairs] | type[TextTokenizer]]] = {
+    "gpt2": (Gpt2, BytePairs),
+    "llama": (Llama, TextTokenizer),
+    "qwen3": (Qwen3, TextTokenizer),
+    "gemma3_text": (Gemma3, TextTokenizer),
+}
+"""Classes of the model and of its tokenizer, by ``model_type`` in ``config.json``."""
+
 BATCH_TOKENS = 4096
 """Maximum number of tokens of a batch, with padding and continuations."""
 
 
 @dataclass(frozen=True)
 class TextGenerator:
-    """A GPT-2 with its tokenizer.
+    """A language model with its tokenizer.
 
     Attributes:
         model: The language model, in evaluation mode.
         tokenizer: The tokenizer of the prompt and of the generated text.
     """
 
-    model: Gpt2
-    tokenizer: BytePairs
+    model: LanguageModel
+    tokenizer: BytePairs | TextTokenizer
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "TextGenerator":
-        """Load a published GPT-2.
+        """Load a published model of one of the :data:`FAMILIES`.
 
         Args:
             folder: Folder that holds the files of :data:`FILES`.
@@ -53,17 +69,28 @@ class TextGenerator:
         Raises:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
-        tokenizer, model = BytePairs.load(folder), Gpt2.load(folder, dtype=dtype)
-        vocabulary, vocabulary_size = tokenizer.vocabulary, len(model.token_embedding.weight)
-        if vocabulary[END] != model.end_id:
+        config = Config(folder / "config.json")
+        family = config.values.get("model_type")
+        if not isinstance(family, str) or family not in FAMILIES:
             raise UserError(
-                f"{folder}: {END} is {vocabulary[END]} in the vocabulary but {model.end_id} in "
+                f"{config.path}: model_type must be one of {', '.join(FAMILIES)} for this program, "
+                f"got {shown(family)}"
+            )
+        model_class, tokenizer_class = FAMILIES[family]
+        tokenizer, model = tokenizer_class.load(folder), model_class.load(folder, dtype=dtype)
+        vocabulary, vocabulary_size = tokenizer.vocabulary, len(model.token_embedding.weight)
+        if isinstance(tokenizer, BytePairs) and model.end_ids != (vocabulary[END],):
+            raise UserError(
+                f"{folder}: {END} is {vocabulary[END]} in the vocabulary but {model.end_ids[0]} in "
                 "config.json"
             )
-        if max(vocabulary.values()) >= vocabulary_size:
+        for number in model.end_ids:
+            if number not in tokenizer.tokens:
+                raise UserError(f"{folder}: eos_token_id must be in the vocabulary, got {number}")
+        if max(tokenizer.tokens) >= vocabulary_size:
             raise UserError(
                 f"{folder}: the ids of the vocabulary must be below the vocab_size of config.json, "
-                f"got {max(vocabulary.values())} and {vocabulary_size}"
+                f"got {max(tokenizer.tokens)} and {vocabulary_size}"
             )
         return cls(model, tokenizer)
 
@@ -72,8 +99,9 @@ class TextGenerator:
         """Continue texts until the model ends them.
 
         Args:
-            prompts: The texts to continue. An empty one is replaced by the end token, after which a
-                text begins. Those of similar length share a batch.
+            prompts: The texts to continue. If nothing begins a text in the model's tokenizer, an
+                empty one is replaced by the end token, after which a text begins. Those of similar
+                length share a batch.
             length: Maximum number of tokens to generate for each.
             search: The decoding strategy.
 
@@ -81,11 +109,14 @@ class TextGenerator:
             For each prompt, the continuations that the search returns, best first, without it.
 
         Raises:
-            UserError: If a prompt and its continuation exceed the model's maximum length.
+            UserError: If a prompt and its continuation exceed the model's maximum length, or a
+                prompt is empty and nothing begins a text.
         """
         model = self.model
-        encoded = [self.tokenizer.encode(prompt) or [model.end_id] for prompt in prompts]
+        encoded = [self.tokenizer.encode(prompt) or list(model.end_ids[:1]) for prompt in prompts]
         for prompt, ids in zip(prompts, encoded, strict=True):
+            if not ids:
+                raise UserError("the prompt must not be empty, as this model has no end token")
             if len(ids) + length > model.max_length:
                 raise UserError(
                     f"prompt and continuation must not exceed the model's {model.max_length} "
@@ -97,12 +128,16 @@ class TextGenerator:
         continuations: list[list[str]] = [[] for _ in prompts]
         for chosen in group_by_length([len(ids) + length for ids in encoded], BATCH_TOKENS):
             tokens, lengths = left_pad([encoded[i][:-1] for i in chosen])
-            steps = Gpt2Steps(model, tokens.to(table.device), lengths=lengths, suppressed=unused)
+            steps = LanguageModelSteps(
+                model, tokens.to(table.device), lengths=lengths, suppressed=unused
+            )
             start = torch.tensor([encoded[i][-1] for i in chosen], device=table.device)
             limits = [length] * len(chosen)
-            found = search(steps, start, end_id=model.end_id, max_length=limits)
+            found = search(steps, start, end_id=model.end_ids, max_length=limits)
             for i, generations in zip(chosen, found, strict=True):
-                continuations[i] = [self.tokenizer.decode(each.tokens) for each in generations]
+                continuations[i] = [
+                    self.tokenizer.decode(each.tokens, encoded[i]) for each in generations
+                ]
         return continuations
 
 

@@ -1,16 +1,16 @@
-r"""GPT-2: generate text with a decoder-only model.
+r"""Generate text with a published decoder-only model: GPT-2, Llama, Qwen3 or Gemma 3.
 
-    python examples/pretrained/gpt2.py openai-community/gpt2 "The Transformer"
-    python examples/pretrained/gpt2.py FOLDER "Once upon a time" \
+    python examples/pretrained/generate.py openai-community/gpt2 "The cat sat"
+    python examples/pretrained/generate.py Qwen/Qwen3-0.6B-Base "The cat sat" \
         --length 80 --sample --top-p 0.9 --seed 1
-    python examples/pretrained/gpt2.py FOLDER "The cat" "Once upon a time"
-    python examples/pretrained/gpt2.py FOLDER --file prompts.txt
+    python examples/pretrained/generate.py FOLDER "The cat" "Once upon a time"
+    python examples/pretrained/generate.py FOLDER --file prompts.txt
 
 Decoding is greedy, or with ``--sample`` random: tokens are drawn by their probabilities. The model
 reads the prompts in one pass. Each decoding step then reads the newest tokens alone and attends to
 the cached keys and values of all earlier ones. Prompts of different lengths share a batch, which
-takes a fraction of the time, and each is continued as if it were alone. The model is in
-``gpt2_model.py``.
+takes a fraction of the time, and each is continued as if it were alone. The models are in
+``gpt2_model.py``, ``llama_model.py``, ``qwen3_model.py`` and ``gemma3_model.py``.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the program with the options of the command line."""
-    from pretrained.gpt2_generator import print_continuations  # only now: it imports torch
+    from pretrained.generator import print_continuations  # only now: it imports torch
 
     print_continuations(options)
 

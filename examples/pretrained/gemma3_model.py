@@ -1,0 +1,177 @@
+"""Gemma 3: the model, and the names of its weights in published files.
+
+Gemma 3 ("Gemma 3 Technical Report", 2025, https://arxiv.org/abs/2503.19786, section 2), in its form
+for texts alone, has the parts of Qwen3 and differs in these:
+
+- Five of six layers attend to the nearest tokens only, and only their keys and values would have to
+  be kept for long texts. They have a lower rotary base.
+- The input and the output of each sublayer are normalised
+  (:class:`~transformer_blocks.SandwichNorm`).
+- Token embeddings are multiplied by the square root of the hidden size, as in the first
+  Transformer.
+- Scores are divided by the square root of ``query_pre_attn_scalar``, which is not always the size
+  of a head. The quotient of both is multiplied into the gains of the queries here.
+- The files hold the gains of a normalisation minus 1.
+
+Some relatives bound the logits (``final_logit_softcapping``).
+
+Next: ``text_tokenizer.py``, the tokenizer of these models.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from common.errors import UserError
+from pretrained.language_model import LanguageModel
+from pretrained.llama_family import (
+    LEFT_OUT,
+    WHOLE,
+    WINDOW,
+    Sizes,
+    origins,
+    read_rotary,
+    read_windows,
+)
+from pretrained.loading import Config, read_end_ids
+from pretrained.weights import load_model
+from transformer_blocks import (
+    Encoder,
+    EncoderLayer,
+    QueryKeyNorm,
+    RotaryPositionalEncoding,
+    SandwichNorm,
+    SlidingWindowAttention,
+    fused_attention,
+)
+
+NORMS = {
+    "self_attention.transforms.0.query_norm": "self_attn.q_norm",
+    "self_attention.transforms.0.key_norm": "self_attn.k_norm",
+    "self_attention_residual.norm": "input_layernorm",
+    "self_attention_residual.output_norm": "post_attention_layernorm",
+    "feed_forward_residual.norm": "pre_feedforward_layernorm",
+    "feed_forward_residual.output_norm": "post_feedforward_layernorm",
+}
+"""Published names of the normalisations of a layer."""
+
+
+class Gemma3(LanguageModel):
+    """Gemma 3: a language model whose layers have windows, and normalise input and output.
+
+    Args:
+        sizes: The settings of the model.
+        rotary: Function that makes the rotary positions of a layer without a window.
+        window_rotary: Function that makes those of a layer with a window.
+        windows: Window of each layer; None for a layer that attends to the whole text.
+        end_ids: Ids of the tokens that end a text.
+        logit_cap: Bound of the logits; none if ``None``.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        *,
+        rotary: Callable[[], RotaryPositionalEncoding],
+        window_rotary: Callable[[], RotaryPositionalEncoding],
+        windows: list[int | None],
+        end_ids: tuple[int, ...],
+        logit_cap: float | None = None,
+    ) -> None:
+        norm = partial(nn.RMSNorm, eps=sizes.eps)
+        layers = [
+            EncoderLayer(
+                sizes.attention(
+                    transforms=[
+                        QueryKeyNorm(sizes.d_k, norm=norm),
+                        rotary() if window is None else window_rotary(),
+                    ],
+                    attention_function=fused_attention
+                    if window is None
+                    else SlidingWindowAttention(window),
+                ),
+                sizes.feed_forward(),
+                residual=lambda: SandwichNorm(
+                    sizes.d_model, norm=sizes.norm(), output_norm=sizes.norm()
+                ),
+            )
+            for window in windows
+        ]
+        super().__init__(
+            Encoder(layers, norm=sizes.norm()),
+            vocabulary_size=sizes.vocabulary_size,
+            d_model=sizes.d_model,
+            max_length=sizes.max_length,
+            end_ids=end_ids,
+            tied=sizes.tied,
+            embedding_scale=math.sqrt(sizes.d_model),
+            logit_cap=logit_cap,
+        )
+
+    @classmethod
+    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Gemma3":
+        """Load a published Gemma 3.
+
+        Args:
+            folder: Folder that holds ``config.json`` and the weights.
+            dtype: Data type of the parameters, in which the model computes.
+
+        Returns:
+            The model, in evaluation mode.
+
+        Raises:
+            UserError: If a file is missing or damaged, or belongs to another model.
+        """
+        config = Config(folder / "config.json", "gemma3_text")
+        config.expect(
+            attn_logit_softcapping=None, use_bidirectional_attention=False, quantization_config=None
+        )
+        sizes = Sizes.read(config, activation="hidden_activation", tied=True)
+        scale = math.sqrt(sizes.d_k / config.number("query_pre_attn_scalar", 256.0))
+
+        def convert_norm(name: str, published: Tensor) -> Tensor:
+            return (1.0 + published) * (scale if name == "q_norm" else 1.0)
+
+        make = partial(
+            cls,
+            sizes,
+            **_read_rotary(config, sizes.d_k),
+            windows=_read_windows(config, sizes.num_layers),
+            end_ids=read_end_ids(folder, config),
+            logit_cap=None
+            if config.values.get("final_logit_softcapping") is None
+            else config.number("final_logit_softcapping"),
+        )
+        return load_model(
+            make, folder, origins(sizes, NORMS, convert_norm), left_out=LEFT_OUT, dtype=dtype
+        )
+
+
+def _read_rotary(config: Config, d_k: int) -> dict[str, Callable[[], RotaryPositionalEncoding]]:
+    """Read the rotary settings of the layers without and with a window."""
+    local = config.number("rope_local_base_freq", 10000.0)
+    if config.values.get("rope_parameters") is not None:
+        window_rotary = read_rotary(config, d_k, base=local, kind=WINDOW)
+    else:
+        window_rotary = partial(RotaryPositionalEncoding, d_k, base=local)
+    return {
+        "rotary": read_rotary(config, d_k, base=1_000_000.0, kind=WHOLE),
+        "window_rotary": window_rotary,
+    }
+
+
+def _read_windows(config: Config, num_layers: int) -> list[int | None]:
+    """Read the window of each layer; by default, every sixth layer has none."""
+    patterns = [
+        config.size(name)
+        for name in ("sliding_window_pattern", "_sliding_window_pattern")
+        if name in config.values
+    ]
+    if len(set(patterns)) > 1:
+        raise UserError(f"{config.path}: sliding_window_pattern must be one number, got {patterns}")
+    every = patterns[0] if patterns else 6
+    return read_windows(config, [bool((layer + 1) % every) for layer in range(num_layers)])

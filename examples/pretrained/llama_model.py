@@ -1,0 +1,88 @@
+"""Llama: the model, and the names of its weights in published files.
+
+Llama ("LLaMA: Open and Efficient Foundation Language Models", Touvron et al. 2023,
+https://arxiv.org/abs/2302.13971, section 2.2; "The Llama 3 Herd of Models", 2024,
+https://arxiv.org/abs/2407.21783, section 3.2) is GPT-2 with four parts replaced: RMSNorm in place
+of layer normalisation, a gated feed-forward network (SwiGLU), rotary positions in the attention in
+place of learned ones, and, in larger models, several query heads that share keys and values.
+Llama 3.1 also scales the rotary frequencies, for longer texts.
+
+Next: ``qwen3_model.py``, which normalises queries and keys.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from pretrained.language_model import LanguageModel
+from pretrained.llama_family import LEFT_OUT, Sizes, origins, read_rotary
+from pretrained.loading import Config, read_end_ids
+from pretrained.weights import load_model
+from transformer_blocks import Encoder, EncoderLayer, PreNorm, RotaryPositionalEncoding
+
+NORMS = {
+    "self_attention_residual.norm": "input_layernorm",
+    "feed_forward_residual.norm": "post_attention_layernorm",
+}
+"""Published names of the normalisations of a layer."""
+
+
+class Llama(LanguageModel):
+    """Llama: a language model with rotary positions, grouped query heads and SwiGLU.
+
+    Args:
+        sizes: The settings of the model.
+        rotary: Function that makes the rotary positions of a layer.
+        end_ids: Ids of the tokens that end a text.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        *,
+        rotary: Callable[[], RotaryPositionalEncoding],
+        end_ids: tuple[int, ...],
+    ) -> None:
+        layers = [
+            EncoderLayer(
+                sizes.attention(transforms=[rotary()]),
+                sizes.feed_forward(),
+                residual=lambda: PreNorm(sizes.d_model, norm=sizes.norm()),
+            )
+            for _ in range(sizes.num_layers)
+        ]
+        super().__init__(
+            Encoder(layers, norm=sizes.norm()),
+            vocabulary_size=sizes.vocabulary_size,
+            d_model=sizes.d_model,
+            max_length=sizes.max_length,
+            end_ids=end_ids,
+            tied=sizes.tied,
+        )
+
+    @classmethod
+    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Llama":
+        """Load a published Llama.
+
+        Args:
+            folder: Folder that holds ``config.json`` and the weights.
+            dtype: Data type of the parameters, in which the model computes.
+
+        Returns:
+            The model, in evaluation mode.
+
+        Raises:
+            UserError: If a file is missing or damaged, or belongs to another model.
+        """
+        config = Config(folder / "config.json", "llama")
+        config.expect(quantization_config=None)
+        sizes = Sizes.read(config, tied=False)
+        make = partial(
+            cls,
+            sizes,
+            rotary=read_rotary(config, sizes.d_k, base=10000.0),
+            end_ids=read_end_ids(folder, config),
+        )
+        return load_model(make, folder, origins(sizes, NORMS), left_out=LEFT_OUT, dtype=dtype)
