@@ -27,11 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.language_model import LanguageModel
 from pretrained.llama_family import (
     LEFT_OUT,
     WHOLE,
     WINDOW,
+    LlamaFamily,
     Sizes,
     origins,
     read_rotary,
@@ -40,13 +40,10 @@ from pretrained.llama_family import (
 from pretrained.loading import Config, read_end_ids
 from pretrained.weights import load_model
 from transformer_blocks import (
-    Encoder,
     EncoderLayer,
     QueryKeyNorm,
     RotaryPositionalEncoding,
     SandwichNorm,
-    SlidingWindowAttention,
-    fused_attention,
 )
 
 NORMS = {
@@ -60,7 +57,7 @@ NORMS = {
 """Published names of the normalisations of a layer."""
 
 
-class Gemma3(LanguageModel):
+class Gemma3(LlamaFamily):
     """Gemma 3: a language model whose layers have windows, and normalise input and output.
 
     Args:
@@ -83,16 +80,14 @@ class Gemma3(LanguageModel):
         logit_cap: float | None = None,
     ) -> None:
         norm = partial(nn.RMSNorm, eps=sizes.eps)
-        layers = [
+        layers = (
             EncoderLayer(
                 sizes.attention(
-                    transforms=[
+                    [
                         QueryKeyNorm(sizes.d_k, norm=norm),
                         rotary() if window is None else window_rotary(),
                     ],
-                    attention_function=fused_attention
-                    if window is None
-                    else SlidingWindowAttention(window),
+                    window=window,
                 ),
                 sizes.feed_forward(),
                 residual=lambda: SandwichNorm(
@@ -100,14 +95,11 @@ class Gemma3(LanguageModel):
                 ),
             )
             for window in windows
-        ]
+        )
         super().__init__(
-            Encoder(layers, norm=sizes.norm()),
-            vocabulary_size=sizes.vocabulary_size,
-            d_model=sizes.d_model,
-            max_length=sizes.max_length,
+            sizes,
+            layers,
             end_ids=end_ids,
-            tied=sizes.tied,
             embedding_scale=math.sqrt(sizes.d_model),
             logit_cap=logit_cap,
         )

@@ -15,22 +15,27 @@ projections are reordered (:func:`pair_neighbours`), in each head:
 Next: ``llama_model.py``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from torch import Tensor, nn
 
 from common.errors import UserError
+from pretrained.language_model import LanguageModel
 from pretrained.loading import Config, shown
 from pretrained.weights import Origin
 from transformer_blocks import (
+    Encoder,
+    EncoderLayer,
     GatedFeedForward,
     GroupedQueryAttention,
     Llama3Scaling,
     PositionInterpolation,
+    QueryKeyTransform,
     RotaryPositionalEncoding,
+    SlidingWindowAttention,
+    fused_attention,
 )
 
 PROJECTIONS = {
@@ -131,21 +136,57 @@ class Sizes:
         """Make a normalisation of the residual stream."""
         return nn.RMSNorm(self.d_model, eps=self.eps)
 
-    def attention(self, **parts: Any) -> GroupedQueryAttention:
-        """Make the attention of a layer, with these transforms and this attention function."""
+    def attention(
+        self, transforms: Sequence[QueryKeyTransform], *, window: int | None = None
+    ) -> GroupedQueryAttention:
+        """Make the attention of a layer, with a window or without."""
+        function = fused_attention if window is None else SlidingWindowAttention(window)
         return GroupedQueryAttention(
             self.d_model,
             self.num_heads,
             self.num_key_value_heads,
             d_k=self.d_k,
             bias=self.bias,
-            **parts,
+            attention_function=function,
+            transforms=transforms,
         )
 
     def feed_forward(self) -> GatedFeedForward:
         """Make the feed-forward network of a layer."""
         return GatedFeedForward(
             self.d_model, self.d_ff, activation=self.activation, bias=self.feed_forward_bias
+        )
+
+
+class LlamaFamily(LanguageModel):
+    """A language model of this family.
+
+    Args:
+        sizes: The settings of the model.
+        layers: The layers, which differ between the members of the family.
+        end_ids: Ids of the tokens that end a text.
+        embedding_scale: Factor of the token embeddings.
+        logit_cap: Bound of the logits; none if ``None``.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        layers: Iterable[EncoderLayer],
+        *,
+        end_ids: Sequence[int],
+        embedding_scale: float = 1.0,
+        logit_cap: float | None = None,
+    ) -> None:
+        super().__init__(
+            Encoder(layers, norm=sizes.norm()),
+            vocabulary_size=sizes.vocabulary_size,
+            d_model=sizes.d_model,
+            max_length=sizes.max_length,
+            end_ids=end_ids,
+            tied=sizes.tied,
+            embedding_scale=embedding_scale,
+            logit_cap=logit_cap,
         )
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import torch
 
-from pretrained.language_model import LanguageModel
-from pretrained.llama_family import LEFT_OUT, Sizes, origins, read_rotary
+from pretrained.llama_family import LEFT_OUT, LlamaFamily, Sizes, origins, read_rotary
 from pretrained.loading import Config, read_end_ids
 from pretrained.weights import load_model
-from transformer_blocks import Encoder, EncoderLayer, PreNorm, RotaryPositionalEncoding
+from transformer_blocks import EncoderLayer, PreNorm, RotaryPositionalEncoding
 
 NORMS = {
     "self_attention_residual.norm": "input_layernorm",
@@ -29,7 +28,7 @@ NORMS = {
 """Published names of the normalisations of a layer."""
 
 
-class Llama(LanguageModel):
+class Llama(LlamaFamily):
     """Llama: a language model with rotary positions, grouped query heads and SwiGLU.
 
     Args:
@@ -45,22 +44,15 @@ class Llama(LanguageModel):
         rotary: Callable[[], RotaryPositionalEncoding],
         end_ids: tuple[int, ...],
     ) -> None:
-        layers = [
+        layers = (
             EncoderLayer(
-                sizes.attention(transforms=[rotary()]),
+                sizes.attention([rotary()]),
                 sizes.feed_forward(),
                 residual=lambda: PreNorm(sizes.d_model, norm=sizes.norm()),
             )
             for _ in range(sizes.num_layers)
-        ]
-        super().__init__(
-            Encoder(layers, norm=sizes.norm()),
-            vocabulary_size=sizes.vocabulary_size,
-            d_model=sizes.d_model,
-            max_length=sizes.max_length,
-            end_ids=end_ids,
-            tied=sizes.tied,
         )
+        super().__init__(sizes, layers, end_ids=end_ids)
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Llama":

@@ -14,20 +14,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pretrained.language_model import LanguageModel
-from pretrained.llama_family import LEFT_OUT, Sizes, origins, read_rotary, read_windows
+from pretrained.llama_family import LEFT_OUT, LlamaFamily, Sizes, origins, read_rotary, read_windows
 from pretrained.llama_model import NORMS
 from pretrained.loading import Config, read_end_ids
 from pretrained.weights import load_model
-from transformer_blocks import (
-    Encoder,
-    EncoderLayer,
-    PreNorm,
-    QueryKeyNorm,
-    RotaryPositionalEncoding,
-    SlidingWindowAttention,
-    fused_attention,
-)
+from transformer_blocks import EncoderLayer, PreNorm, QueryKeyNorm, RotaryPositionalEncoding
 
 QWEN3_NORMS = NORMS | {
     "self_attention.transforms.0.query_norm": "self_attn.q_norm",
@@ -36,7 +27,7 @@ QWEN3_NORMS = NORMS | {
 """Published names of the normalisations of a layer."""
 
 
-class Qwen3(LanguageModel):
+class Qwen3(LlamaFamily):
     """Qwen3: a Llama that normalises queries and keys.
 
     Args:
@@ -55,27 +46,15 @@ class Qwen3(LanguageModel):
         end_ids: tuple[int, ...],
     ) -> None:
         norm = partial(nn.RMSNorm, eps=sizes.eps)
-        layers = [
+        layers = (
             EncoderLayer(
-                sizes.attention(
-                    transforms=[QueryKeyNorm(sizes.d_k, norm=norm), rotary()],
-                    attention_function=fused_attention
-                    if window is None
-                    else SlidingWindowAttention(window),
-                ),
+                sizes.attention([QueryKeyNorm(sizes.d_k, norm=norm), rotary()], window=window),
                 sizes.feed_forward(),
                 residual=lambda: PreNorm(sizes.d_model, norm=sizes.norm()),
             )
             for window in windows
-        ]
-        super().__init__(
-            Encoder(layers, norm=sizes.norm()),
-            vocabulary_size=sizes.vocabulary_size,
-            d_model=sizes.d_model,
-            max_length=sizes.max_length,
-            end_ids=end_ids,
-            tied=sizes.tied,
         )
+        super().__init__(sizes, layers, end_ids=end_ids)
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Qwen3":
