@@ -8,7 +8,8 @@ query are printed, the highest first. The similarity is the cosine of the angle 
 or their dot product if the model was trained for that. The model is a folder, or a name on the
 Hugging Face hub, as ``sentence-transformers`` publishes it.
 
-BERT (``bert_model.py``) computes a vector for each token. Sentence-BERT (Reimers and Gurevych 2019,
+BERT (``bert_model.py``) computes a vector for each token, and so do its relatives DistilBERT and
+RoBERTa. Sentence-BERT (Reimers and Gurevych 2019,
 https://arxiv.org/abs/1908.10084) pools them into one vector for the sentence, often their mean
 (``pooling.py``), and is trained so that sentences of similar meaning have a high cosine similarity.
 

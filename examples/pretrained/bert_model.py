@@ -5,7 +5,7 @@ four changes: the positional embeddings are learned; the embeddings are normalis
 scaled; a segment embedding distinguishes the first from the second sentence of a pair (here, every
 sequence is a first one); and the activation function is GELU.
 
-Next: ``wordpiece.py``, BERT's tokenizer, and ``bert_sentences.py``, sentence vectors.
+Next: ``distilbert_model.py``, half of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ class Bert(nn.Module):
         num_heads: Number of attention heads of each layer.
         d_ff: Inner size of the feed-forward networks.
         max_length: Maximum number of tokens of a text, for each of which a position is learned.
-        num_segments: Number of segment embeddings.
+        num_segments: Number of segment embeddings; 0 for a model without them.
         activation: Activation function of the feed-forward networks.
         eps: Constant that the layer normalisations add to the variance.
         padding_id: Id of the padding token.
@@ -86,7 +86,7 @@ class Bert(nn.Module):
         self.padding_id = padding_id
         self.token_embedding = nn.Embedding(vocabulary_size, d_model)
         self.positions = LearnedPositionalEncoding(d_model, max_length=max_length)
-        self.segment_embedding = nn.Embedding(num_segments, d_model)
+        self.segment_embedding = nn.Embedding(num_segments, d_model) if num_segments else None
         self.norm = nn.LayerNorm(d_model, eps=eps)
         self.encoder = Encoder(
             EncoderLayer(
@@ -106,7 +106,9 @@ class Bert(nn.Module):
         Returns:
             Hidden states, of shape (B, L, d_model).
         """
-        x = self.positions(self.token_embedding(tokens)) + self.segment_embedding.weight[0]
+        x = self.positions(self.token_embedding(tokens))
+        if self.segment_embedding is not None:
+            x = x + self.segment_embedding.weight[0]
         return self.encoder(self.norm(x), mask=padding_mask(tokens, self.padding_id))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Sentences: their vectors from BERT, and the similarity of two.
+"""Sentences: their vectors from BERT, DistilBERT or RoBERTa, and the similarity of two.
 
 Next: ``bert.py``, the program.
 """
@@ -21,8 +21,11 @@ from common.batching import group_by_length
 from common.errors import UserError
 from common.text_files import decode_line, read_lines
 from pretrained.bert_model import Bert
-from pretrained.loading import Config, find_folder, shown
+from pretrained.distilbert_model import DistilBert
+from pretrained.loading import Config, find_family, find_folder, shown
 from pretrained.pooling import Pooling, read_modules
+from pretrained.roberta_model import Roberta
+from pretrained.sentence_tokenizer import SentenceTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
 from pretrained.wordpiece import FILES as TOKENIZER_FILES
 from pretrained.wordpiece import WordPiece
@@ -38,25 +41,31 @@ FILES = (
     ),
     *(f"{part}sentence_bert_config.json" for part in PARTS),
 )
+FAMILIES: dict[str, tuple[type[Any], type[WordPiece] | type[SentenceTokenizer]]] = {
+    "bert": (Bert, WordPiece),
+    "distilbert": (DistilBert, WordPiece),
+    "roberta": (Roberta, SentenceTokenizer),
+}
+"""Classes of the model and of its tokenizer, by ``model_type`` in ``config.json``."""
 
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """A BERT that encodes a sentence as one vector.
+    """A BERT or one of its relatives that encodes a sentence as one vector.
 
     Attributes:
         model: The encoder, in evaluation mode.
         tokenizer: The tokenizer of the sentences.
         pooling: Computes the vector of a sentence from the hidden states of its tokens.
-        max_length: Maximum number of tokens of a sentence, [CLS] and [SEP] included; a longer
-            sentence is truncated.
+        max_length: Maximum number of tokens of a sentence, with the tokens before and after it; a
+            longer sentence is truncated.
         prompts: The text that precedes each text of a kind, by the kind's name, "query" or
             "document"; under "", the text that precedes all others.
         by_cosine: Whether the similarity of two vectors is their cosine, or else their dot product.
     """
 
     model: Bert
-    tokenizer: WordPiece
+    tokenizer: WordPiece | SentenceTokenizer
     pooling: Pooling
     max_length: int
     prompts: Mapping[str, str] = field(default_factory=dict)
@@ -74,8 +83,8 @@ class SentenceEncoder:
             UserError: If a file is missing or damaged, or a setting is not implemented here.
         """
         encoder = folder / read_modules(folder)[0][1]
-        tokenizer = WordPiece.load(encoder)
-        model = Bert.load(encoder, dtype=dtype)
+        model_class, tokenizer_class = find_family(encoder / "config.json", FAMILIES)
+        tokenizer, model = tokenizer_class.load(encoder), model_class.load(encoder, dtype=dtype)
         vocabulary_size, d_model = model.token_embedding.weight.shape
         if max(tokenizer.vocabulary.values()) >= vocabulary_size:
             raise UserError(
@@ -84,7 +93,7 @@ class SentenceEncoder:
             )
         if tokenizer.padding_id != model.padding_id:
             raise UserError(
-                f"{encoder}: [PAD] is {tokenizer.padding_id} in the vocabulary but "
+                f"{encoder}: the padding token is {tokenizer.padding_id} in the vocabulary but "
                 f"{model.padding_id} in config.json"
             )
         return cls(

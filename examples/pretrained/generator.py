@@ -24,7 +24,7 @@ from pretrained.gemma3_model import Gemma3
 from pretrained.gpt2_model import Gpt2
 from pretrained.language_model import LanguageModel, LanguageModelSteps
 from pretrained.llama_model import Llama
-from pretrained.loading import Config, find_folder, shown
+from pretrained.loading import find_family, find_folder
 from pretrained.qwen3_model import Qwen3
 from pretrained.text_tokenizer import FILES as TOKENIZER_FILES
 from pretrained.text_tokenizer import TextTokenizer
@@ -69,14 +69,7 @@ class TextGenerator:
         Raises:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
-        config = Config(folder / "config.json")
-        family = config.values.get("model_type")
-        if not isinstance(family, str) or family not in FAMILIES:
-            raise UserError(
-                f"{config.path}: model_type must be one of {', '.join(FAMILIES)} for this program, "
-                f"got {shown(family)}"
-            )
-        model_class, tokenizer_class = FAMILIES[family]
+        model_class, tokenizer_class = find_family(folder / "config.json", FAMILIES)
         tokenizer, model = tokenizer_class.load(folder), model_class.load(folder, dtype=dtype)
         vocabulary, vocabulary_size = tokenizer.vocabulary, len(model.token_embedding.weight)
         if isinstance(tokenizer, BytePairs) and model.end_ids != (vocabulary[END],):

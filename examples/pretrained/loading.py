@@ -11,10 +11,10 @@ import copy
 import json
 import re
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.nn.functional as F
 from tokenizers import Tokenizer
@@ -32,6 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Activation functions by their names in ``config.json``."""
 
+Family = TypeVar("Family")
 LARGEST = 2**28
 """Upper limit of every size: beyond any published model; products of two still fit in torch."""
 
@@ -364,6 +365,25 @@ class Config:
                 f"{self.path}: {name} must be one of {', '.join(ACTIVATIONS)}, got {shown(value)}"
             )
         return ACTIVATIONS[value]
+
+
+def find_family(path: Path, families: Mapping[str, Family]) -> Family:
+    """Return what belongs to the ``model_type`` that a ``config.json`` names.
+
+    Args:
+        path: The file.
+        families: What a program has for each ``model_type`` that it knows.
+
+    Raises:
+        UserError: If it knows none of that name.
+    """
+    name = read_json(path).get("model_type")
+    if not isinstance(name, str) or name not in families:
+        raise UserError(
+            f"{path}: model_type must be one of {', '.join(families)} for this program, "
+            f"got {shown(name)}"
+        )
+    return families[name]
 
 
 def read_end_ids(folder: Path, config: Config) -> tuple[int, ...]:

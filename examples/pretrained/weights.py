@@ -48,6 +48,7 @@ class Origin:
         transposed: Whether the published tensor is the transpose of ours.
         part: Index of the part that is our parameter, if the tensor holds several along dim 0.
         parts: Number of such parts.
+        skipped: Number of rows of the tensor before those of our parameter.
         convert: Function from the tensor of the shape of our parameter to the parameter, in the
             dtype of the model; the identity if ``None``.
     """
@@ -56,17 +57,18 @@ class Origin:
     transposed: bool = False
     part: int = 0
     parts: int = 1
+    skipped: int = 0
     convert: Callable[[Tensor], Tensor] | None = None
 
     def shape(self, ours: torch.Size) -> tuple[int, ...]:
         """Return the shape of the published tensor for the shape of our parameter."""
-        shape = (ours[0] * self.parts, *ours[1:])
+        shape = (ours[0] * self.parts + self.skipped, *ours[1:])
         return shape[::-1] if self.transposed else shape
 
     def read(self, tensor: Tensor) -> Tensor:
         """Return our parameter, made from the published tensor."""
         tensor = tensor.t() if self.transposed else tensor
-        tensor = tensor.chunk(self.parts)[self.part]
+        tensor = tensor[self.skipped :].chunk(self.parts)[self.part]
         return tensor if self.convert is None else self.convert(tensor)
 
 

@@ -12,6 +12,8 @@ Voice Search", Schuster and Nakajima 2012):
 
 The library ``tokenizers`` performs the steps. This file configures it from published files, and
 refuses files that describe a tokenizer of another kind.
+
+Next: ``sentence_tokenizer.py``, RoBERTa's.
 """
 
 from pathlib import Path
@@ -31,6 +33,7 @@ MAX_WORD_LENGTH = 100
 
 FILES = ("tokenizer_config.json", "tokenizer.json", "vocab.txt")
 GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # tokenizer.json names the model
+DISTILBERT_CLASSES = ("DistilBertTokenizer", "DistilBertTokenizerFast")  # equal to BERT's
 OPTIONS = {
     "do_lower_case": "lower_case",
     "strip_accents": "strip_accents",
@@ -113,7 +116,7 @@ class WordPiece:
         path, fast, text = (folder / name for name in FILES)
         config = read_json(path) if path.exists() else {}
         found = config.get("tokenizer_class") or "BertTokenizer"
-        known = ("BertTokenizer", "BertTokenizerFast")
+        known = ("BertTokenizer", "BertTokenizerFast", *DISTILBERT_CLASSES)
         if found not in known and not (fast.exists() and found in GENERIC_CLASSES):
             raise UserError(f"{path}: tokenizer_class must be BertTokenizer, got {shown(found)}")
         for name in OPTIONS:

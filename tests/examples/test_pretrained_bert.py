@@ -345,7 +345,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "deep nesting that can be read": (
         rewrite("config.json", b'{"model_type":' + b"[" * 900 + b"]" * 900 + b"}"),
-        "model_type must be 'bert' for this program, got [[[[[[[...]]]]]]]",
+        "model_type must be one of bert, distilbert, roberta for this program, got "
+        "[[[[[[[...]]]]]]]",
     ),
     "a lone surrogate": (
         rewrite("config.json", b'{"model_type": "bert", "\\ud800": 1}'),
@@ -374,7 +375,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     },
     "no JSON": (rewrite("config.json", b"{"), "config.json is not JSON"),
     "a list": (rewrite("config.json", b"[]"), "must hold a JSON object, got a list"),
-    "another model": (set_config(model_type="gpt2"), "model_type must be 'bert' for this program"),
+    "another model": (
+        set_config(model_type="gpt2"),
+        "model_type must be one of bert, distilbert, roberta for this program",
+    ),
     "relative positions": (
         set_config(position_embedding_type="relative_key"),
         "position_embedding_type must be 'absolute' for this program, got 'relative_key'",
@@ -406,7 +410,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "true epsilon": (set_config(layer_norm_eps=True), "layer_norm_eps must be a number above 0"),
     "another padding": (
         set_config(pad_token_id=1),
-        "[PAD] is 0 in the vocabulary but 1 in config.json",
+        "the padding token is 0 in the vocabulary but 1 in config.json",
     ),
     "another pooling": (
         set_config("1_Pooling/config.json", pooling_mode="median"),
