@@ -169,7 +169,10 @@ def an_optimiser_step(device: str) -> Any:
 @case
 def variants(device: str) -> Any:
     torch.manual_seed(0)
-    functions = blocks.AdditiveAttention(4, 4), blocks.ALiBi(4), blocks.SlidingWindowAttention(2)
+    functions = (
+        *(blocks.AdditiveAttention(4, 4), blocks.ALiBi(4), blocks.RelativeBias(4)),
+        blocks.SlidingWindowAttention(2),
+    )
     modules: list[Any] = [
         blocks.MultiHeadAttention(16, 4, attention_function=each) for each in functions
     ]

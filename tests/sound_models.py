@@ -16,6 +16,7 @@ from transformer_blocks import (
     LearnedPositionalEncoding,
     MultiHeadAttention,
     PreNorm,
+    RelativeBias,
     RotaryPositionalEncoding,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
@@ -163,6 +164,14 @@ def our_language_model_rotary() -> Sound:
 def our_language_model_alibi() -> Sound:
     def attention() -> MultiHeadAttention:
         return MultiHeadAttention(D, H, attention_function=ALiBi(H))
+
+    return language_model(OurLanguageModel(attention=attention))
+
+
+@sound
+def our_language_model_relative_bias() -> Sound:
+    def attention() -> MultiHeadAttention:
+        return MultiHeadAttention(D, H, attention_function=RelativeBias(H, bidirectional=False))
 
     return language_model(OurLanguageModel(attention=attention))
 

@@ -38,6 +38,7 @@ LEVELS = {
     "fast.sliding_window": 4,
     "variants.additive": 4,
     "variants.alibi": 4,
+    "variants.relative_bias": 4,
     "multi_head": 4,
     "variants.rotary": 5,
     "variants.rotary_scaling": 1,

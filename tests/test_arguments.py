@@ -41,6 +41,7 @@ from transformer_blocks import (
     PreNorm,
     QueryKeyNorm,
     QueryKeyTransform,
+    RelativeBias,
     Residual,
     RotaryPositionalEncoding,
     SandwichNorm,
@@ -636,6 +637,27 @@ CALLS: dict[str, Call] = {
         lambda **given: SlidingWindowAttention(2).attention_weights(**given), WEIGHTS
     ),
     "alibi_slopes": Call(alibi_slopes, {"num_heads": size(H)}),
+    "RelativeBias": Call(
+        RelativeBias,
+        {
+            "num_heads": size(H),
+            "num_buckets": Argument(32, (*size(32).invalid, 2, 5)),
+            "max_distance": Argument(128, (*size(128).invalid, 8)),
+            "bidirectional": Argument(True, FLAG.invalid),
+            "scale": number(1.0).or_none(),
+        },
+    ),
+    "RelativeBias.buckets": Call(
+        lambda **given: RelativeBias(H).buckets(**given),
+        {
+            "distance": Argument(
+                torch.arange(-3, 4), ([0], 0, None, "x", torch.zeros(2), torch.ones(2).bool())
+            )
+        },
+    ),
+    "RelativeBias.attention_weights": Call(
+        lambda **given: RelativeBias(H).attention_weights(**given), WEIGHTS
+    ),
     "QueryKeyNorm": Call(
         QueryKeyNorm,
         {
@@ -819,7 +841,10 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("AttentionFunction", "StepModel", "TopKStepModel"),  # protocols
     *("Generation", "ExplicitAttention"),
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.
-    *(f"{name}.attention_scores" for name in ("ExplicitAttention", "AdditiveAttention", "ALiBi")),
+    *(
+        f"{name}.attention_scores"
+        for name in ("ExplicitAttention", "AdditiveAttention", "ALiBi", "RelativeBias")
+    ),
     # For subclasses to define; theirs are in the table.
     *("QueryKeyTransform.transform_queries", "QueryKeyTransform.transform_keys"),
     *("QueryKeyTransform", "Residual.forward"),

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformer_blocks import (
     AdditiveAttention,
     ALiBi,
+    RelativeBias,
     attention_weights,
     causal_mask,
     fused_attention,
@@ -273,6 +274,7 @@ def test_the_last_of_two_queries_attends_to_all_of_five_keys() -> None:
         scaled_dot_product_attention,
         fused_attention,
         ALiBi(2),
+        RelativeBias(2),
         AdditiveAttention(4, 2),
     ],
 )

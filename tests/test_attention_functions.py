@@ -25,6 +25,7 @@ from transformer_blocks import (
     PreNorm,
     QueryKeyNorm,
     QueryKeyTransform,
+    RelativeBias,
     RotaryPositionalEncoding,
     SlidingWindowAttention,
     fused_attention,
@@ -39,11 +40,22 @@ from transformer_blocks.interop import to_torch
 
 HEADS, D_K = 4, 4
 D_MODEL = HEADS * D_K
+
+
+def relative_bias(**options: Any) -> RelativeBias:
+    """Make biases as large as the dot products, and buckets that are fewer than the distances."""
+    made = RelativeBias(HEADS, num_buckets=8, max_distance=5, **options)
+    nn.init.normal_(made.weight)
+    return made
+
+
 FUNCTIONS: dict[str, Callable[[], AttentionFunction]] = {
     "fused": lambda: fused_attention,
     "explicit": lambda: scaled_dot_product_attention,
     "additive": lambda: AdditiveAttention(D_K, HEADS),
     "alibi": lambda: ALiBi(HEADS),
+    "relative bias": relative_bias,
+    "relative bias, causal": lambda: relative_bias(bidirectional=False),
     "window": lambda: SlidingWindowAttention(4),
 }
 TRANSFORMS: dict[str, Callable[[], list[QueryKeyTransform]]] = {
@@ -69,6 +81,9 @@ LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
         ),
         "grouped, alibi": lambda: GroupedQueryAttention(
             D_MODEL, HEADS, 2, attention_function=ALiBi(HEADS)
+        ),
+        "grouped, relative bias": lambda: GroupedQueryAttention(
+            D_MODEL, HEADS, 2, attention_function=relative_bias()
         ),
     }
 )

@@ -30,6 +30,7 @@ from transformer_blocks import (
     PreNorm,
     QueryKeyNorm,
     QueryKeyTransform,
+    RelativeBias,
     Residual,
     RotaryPositionalEncoding,
     SandwichNorm,
@@ -145,6 +146,7 @@ CASES = {
     "AdditiveAttention": Case(lambda: Function(AdditiveAttention(WIDTH // HEADS, HEADS))),
     "RotaryPositionalEncoding": Case(lambda: Transforms(RotaryPositionalEncoding(WIDTH // HEADS))),
     "ALiBi": Case(lambda: Function(ALiBi(HEADS))),
+    "RelativeBias": Case(lambda: Function(RelativeBias(HEADS, num_buckets=8, max_distance=6))),
     "SlidingWindowAttention": Case(
         lambda: SelfAttention(
             MultiHeadAttention(WIDTH, HEADS, attention_function=SlidingWindowAttention(2))

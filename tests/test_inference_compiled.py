@@ -245,6 +245,7 @@ def test_a_mask_that_is_not_of_padding_is_obeyed_eagerly(programs: list[Exported
         pytest.param("learned", ["beam", "sample"], marks=pytest.mark.slow),
         pytest.param("rotary", ["greedy", "beam", "sample"], marks=pytest.mark.slow),
         pytest.param("ALiBi", ["greedy", "beam", "sample"], marks=pytest.mark.slow),
+        pytest.param("relative bias", ["greedy", "beam"], marks=pytest.mark.slow),
     ],
 )
 def test_a_batch_of_prompts_generates_with_compiled_steps_what_each_generates_alone(

@@ -17,6 +17,7 @@ from transformer_blocks import (
     MultiHeadAttention,
     PreNorm,
     QueryKeyNorm,
+    RelativeBias,
     RotaryPositionalEncoding,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
@@ -94,6 +95,12 @@ POSITIONS: dict[str, Callable[[], LanguageModel]] = {
     ),
     "ALiBi": lambda: LanguageModel(
         None, lambda: MultiHeadAttention(D, H, attention_function=ALiBi(H))
+    ),
+    "relative bias": lambda: LanguageModel(
+        None,
+        lambda: MultiHeadAttention(
+            D, H, attention_function=RelativeBias(H, num_buckets=6, max_distance=8)
+        ),
     ),
 }
 every_model = pytest.mark.parametrize("positions", POSITIONS)
@@ -449,7 +456,7 @@ def test_a_prefill_that_raises_leaves_the_decoder_as_it_was() -> None:
     assert torch.equal(torch.as_tensor(steps.position), torch.tensor([1, 4]))
 
 
-@pytest.mark.parametrize("positions", ["rotary", "ALiBi"])
+@pytest.mark.parametrize("positions", ["rotary", "ALiBi", "relative bias"])
 @torch.no_grad()
 def test_padding_before_both_changes_no_score_of_relative_positions(positions: str) -> None:
     model = build(positions, dtype=torch.float64)

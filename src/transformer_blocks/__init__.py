@@ -29,17 +29,18 @@ The reading order:
 16. :mod:`~transformer_blocks.variants.rotary`: rotary positional encoding
 17. :mod:`~transformer_blocks.variants.rotary_scaling`: slower rotations for longer sequences
 18. :mod:`~transformer_blocks.variants.alibi`: score biases proportional to the distance
-19. :mod:`~transformer_blocks.variants.query_key_norm`: normalised queries and keys
-20. :mod:`~transformer_blocks.variants.grouped_query`: heads that share keys and values
-21. :mod:`~transformer_blocks.variants.gated_feed_forward`: the feed-forward network with a gate
-22. :mod:`~transformer_blocks.variants.sandwich_norm`: normalisation before and after a sublayer
-23. :mod:`~transformer_blocks.generation`: greedy decoding, sampling and beam search
-24. :mod:`~transformer_blocks.inspection`: attention weights, checks and ablations
-25. :mod:`~transformer_blocks.interop`: conversion from and to torch's modules
-26. :mod:`~transformer_blocks.fast`: faster forms of standard operations
-27. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
-28. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
-29. :mod:`~transformer_blocks.museum`: published faults and the checks that find them
+19. :mod:`~transformer_blocks.variants.relative_bias`: learned biases of the distances
+20. :mod:`~transformer_blocks.variants.query_key_norm`: normalised queries and keys
+21. :mod:`~transformer_blocks.variants.grouped_query`: heads that share keys and values
+22. :mod:`~transformer_blocks.variants.gated_feed_forward`: the feed-forward network with a gate
+23. :mod:`~transformer_blocks.variants.sandwich_norm`: normalisation before and after a sublayer
+24. :mod:`~transformer_blocks.generation`: greedy decoding, sampling and beam search
+25. :mod:`~transformer_blocks.inspection`: attention weights, checks and ablations
+26. :mod:`~transformer_blocks.interop`: conversion from and to torch's modules
+27. :mod:`~transformer_blocks.fast`: faster forms of standard operations
+28. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
+29. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
+30. :mod:`~transformer_blocks.museum`: published faults and the checks that find them
 
 The most frequent names are exported here; tools are imported from their sub-packages, for example
 ``from transformer_blocks.inspection import check_causal``. The examples assume ``import torch``,
@@ -122,6 +123,9 @@ from transformer_blocks.variants.rotary_scaling import (
 from transformer_blocks.variants.alibi import (
     ALiBi as ALiBi,
     alibi_slopes as alibi_slopes,
+)
+from transformer_blocks.variants.relative_bias import (
+    RelativeBias as RelativeBias,
 )
 from transformer_blocks.variants.query_key_norm import (
     QueryKeyNorm as QueryKeyNorm,

@@ -134,8 +134,9 @@ def build_decoder(
 
     The arguments are those of :func:`build_encoder`, and ``cross_attention``, a function without
     arguments that returns the cross-attention of one layer. Transforms and attention functions that
-    depend on the distance between positions, such as rotary positional encoding and ALiBi, belong
-    to the self-attention only: between source and target positions, distance is not defined.
+    depend on the distance between positions, such as rotary positional encoding, ALiBi and
+    relative position biases, belong to the self-attention only: between source and target
+    positions, distance is not defined.
 
     Returns:
         The composed stack.

@@ -8,8 +8,9 @@ attention, there are three:
   ``MultiHeadAttention(attention_function=...)``. It may compute the same output faster, as
   :func:`~transformer_blocks.fused_attention` does, or other attention weights. To compute other
   scores, derive a class from :class:`~transformer_blocks.ExplicitAttention`, which masks the scores
-  and applies the softmax: :mod:`~transformer_blocks.variants.additive` and
-  :mod:`~transformer_blocks.variants.alibi` do so.
+  and applies the softmax: :mod:`~transformer_blocks.variants.additive`,
+  :mod:`~transformer_blocks.variants.alibi` and :mod:`~transformer_blocks.variants.relative_bias` do
+  so.
 - **A transform** is applied to queries and keys, before keys enter the cache and before the
   attention function is called: :mod:`~transformer_blocks.variants.rotary`,
   :mod:`~transformer_blocks.variants.query_key_norm`, or both, one after the other, as

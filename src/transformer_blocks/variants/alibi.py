@@ -21,7 +21,7 @@ that was trained on sequences of 1,024 tokens reaches, on sequences of 2,048 tok
 of a sinusoidal model that was trained on 2,048. We have not measured extrapolation with this
 library.
 
-Next: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
+Next: :mod:`transformer_blocks.variants.relative_bias`, biases that are learned.
 """
 
 import math

@@ -1,0 +1,186 @@
+r"""Relative position bias: a learned bias of the scores for each distance.
+
+ALiBi (:mod:`transformer_blocks.variants.alibi`) prescribes how attention falls with the distance.
+T5 ("Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", Raffel et
+al. 2020, https://arxiv.org/abs/1910.10683, section 2.1) learns it: each head h adds a learned
+number to the score of a query i and a key j, which depends on their signed distance j - i alone,
+
+.. math:: \mathrm{softmax}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_k}} + b_{h,\,B(j - i)}\right)
+
+The function B assigns a *bucket* to each distance, and the distances of a bucket share one number.
+Near distances have a bucket each. Farther ones share buckets whose width grows logarithmically, and
+all distances from ``max_distance`` on are in the last bucket. With n buckets for one direction, of
+which the first e = n // 2 are exact, and the maximum distance M, the bucket of the distance d is
+
+.. math:: B(d) = \begin{cases} d & \text{if } d < e \\
+          \min\left(n - 1,\; e + \left\lfloor \frac{\ln(d / e)}{\ln(M / e)}\,(n - e) \right\rfloor
+          \right) & \text{otherwise} \end{cases}
+
+In an encoder, keys before and after the query have half of the buckets each. In a causal decoder,
+no key comes after its query, so all buckets are for keys before it. Nothing is added to the
+embeddings. A layer cannot distinguish two keys in the last bucket by their positions; several
+layers together can.
+
+In T5, all layers of a stack share one table of biases: one ``RelativeBias`` object is the
+``attention_function`` of every layer. T5 also omits the factor 1 / sqrt(d_k), which is
+``scale=1.0`` here.
+
+Only the biases of distances that occur in training are trained. If ``max_distance`` is below the
+length of the training sequences, a longer sequence has no distance without a trained bias.
+
+Next: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks._checks import (
+    check_flag,
+    check_match,
+    check_number,
+    check_size,
+    check_tensor,
+)
+from transformer_blocks.attention import attention_scores
+from transformer_blocks.variants.explicit import ExplicitAttention
+
+
+class RelativeBias(ExplicitAttention):
+    """Scaled dot-product attention with a learned bias for the distance of query and key.
+
+    The last query has the position of the last key, so it works for self-attention, and for
+    decoding with a cache. Padding at the left of a sequence changes no distance between its tokens,
+    and no score. It does not suit cross-attention, as the distance between positions of two
+    sequences is not defined. It stores the L x S attention weights of every head.
+
+    The parameter ``weight``, of shape (num_buckets, H), has the layout of T5's. Its initial values
+    have a standard deviation of 0.02, so that at first all distances count almost equally.
+
+    Args:
+        num_heads: Number of heads H, each with biases of its own.
+        num_buckets: Number of biases of each head; at least 2, or an even number of at least 4 if
+            ``bidirectional``. The default is T5's.
+        max_distance: Smallest distance at which all distances are in the last bucket of their
+            direction; more than the number of buckets of single distances. The default is T5's.
+        bidirectional: Whether half of the buckets are for keys after the query, as in an encoder.
+            If not, as in a causal decoder, keys after the query have the bucket of the distance 0.
+        scale: Factor of the dot products, where a call gives none; 1 / sqrt(d_k) if not given.
+
+    Raises:
+        TypeError: If ``bidirectional`` is not True or False, or ``scale`` is not a number.
+        ValueError: If a size is not positive, or ``num_buckets`` or ``max_distance`` is too small.
+
+    Example:
+        >>> bias = RelativeBias(num_heads=2)
+        >>> distances = torch.tensor([-500, -128, -100, -40, -2, -1, 0, 1, 2, 40, 500])
+        >>> bias.buckets(distances)  # 16 buckets for each direction
+        tensor([15, 15, 15, 12,  2,  1,  0, 17, 18, 28, 31])
+        >>> attention = MultiHeadAttention(16, num_heads=2, attention_function=bias)
+        >>> x = torch.zeros(1, 4, 16)  # where all tokens are equal ...
+        >>> with torch.no_grad():
+        ...     _ = bias.weight.zero_()[17].fill_(9.0)  # ... and the bias prefers the next one
+        >>> attention.attention_weights(x, x)[0, 0].argmax(dim=-1)[:3]
+        tensor([1, 2, 3])
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        scale: float | None = None,
+    ) -> None:
+        check_size(num_heads=num_heads, num_buckets=num_buckets, max_distance=max_distance)
+        check_flag(bidirectional=bidirectional)
+        if scale is not None:
+            check_number(scale=scale)
+        directions = 2 if bidirectional else 1
+        if num_buckets < 2 * directions or num_buckets % directions:
+            rule = "an even number of at least 4" if bidirectional else "at least 2"
+            raise ValueError(f"num_buckets must be {rule}, got num_buckets={num_buckets}")
+        exact = num_buckets // directions // 2
+        if max_distance <= exact:
+            raise ValueError(
+                f"max_distance must exceed the {exact} buckets of single distances, "
+                f"got max_distance={max_distance}"
+            )
+        super().__init__()
+        self.max_distance, self.bidirectional, self.scale = max_distance, bidirectional, scale
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def buckets(self, distance: Tensor) -> Tensor:
+        """Compute the bucket of each distance.
+
+        Args:
+            distance: Position of the key minus position of the query, int32 or int64, of any shape.
+
+        Returns:
+            Indices of rows of ``weight``, int64, of the same shape.
+
+        Raises:
+            TypeError: If ``distance`` is not a tensor of such a dtype.
+        """
+        check_tensor("distance", distance)
+        if distance.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"distance must be int32 or int64, got dtype={distance.dtype}")
+        if not self.bidirectional:
+            return self._of_one_direction((-distance).clamp_min(0), self.weight.shape[0])
+        half = self.weight.shape[0] // 2
+        return self._of_one_direction(distance.abs(), half) + half * (distance > 0)
+
+    def _of_one_direction(self, distance: Tensor, count: int) -> Tensor:
+        """Compute the buckets of distances that are not negative, of which there are ``count``."""
+        exact = count // 2
+        # The formula of this chapter, solved for the smallest distance of each bucket: a logarithm
+        # of tensors may be rounded to another bucket on another device.
+        ratio, wide = self.max_distance / exact, count - exact
+        first = [exact * ratio ** (number / wide) for number in range(1, wide)]
+        starts = [*range(1, exact + 1), *(math.ceil(round(each, 6)) for each in first)]
+        boundaries = torch.tensor(starts, device="cpu").to(distance.device)
+        return torch.bucketize(distance, boundaries, right=True)
+
+    def attention_scores(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+        """Compute the scores of equation 1 and add the bias.
+
+        Args:
+            query: Query vectors, of shape (B, H, L, d_k).
+            key: Key vectors, of shape (B, H, S, d_k).
+            scale: Factor of the dot products, not of the bias; that of the constructor if None.
+
+        Returns:
+            Scores, of shape (B, H, L, S).
+
+        Raises:
+            TypeError: If ``query`` differs from the weights in dtype.
+            ValueError: If the number of heads does not fit, or there are more queries than keys.
+        """
+        (heads, length), key_length = query.shape[1:3], key.shape[2]
+        if heads != self.weight.shape[1]:
+            raise ValueError(
+                f"query must have shape (B, {self.weight.shape[1]}, L, d_k), "
+                f"got {tuple(query.shape)}"
+            )
+        if length > key_length:
+            raise ValueError(
+                f"there must be no more queries than keys, got L={length} and S={key_length}"
+            )
+        check_match("query", query, self.weight, self)
+        scores = attention_scores(query, key, self.scale if scale is None else scale)
+        positions = torch.arange(key_length, device=scores.device)
+        distance = positions - positions[key_length - length :, None]  # (L, S)
+        bias = F.embedding(self.buckets(distance), self.weight)  # (L, S, H)
+        return scores + bias.permute(2, 0, 1)
+
+    def extra_repr(self) -> str:
+        """Show the arguments when the module is printed."""
+        num_buckets, num_heads = self.weight.shape
+        return (
+            f"num_heads={num_heads}, num_buckets={num_buckets}, max_distance={self.max_distance}, "
+            f"bidirectional={self.bidirectional}, scale={self.scale}"
+        )

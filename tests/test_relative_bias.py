@@ -1,0 +1,250 @@
+"""Relative position biases against a loop and T5, and one table that all layers share."""
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference import Array, attention_loop, to_numpy
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    PreNorm,
+    RelativeBias,
+    build_encoder,
+)
+from transformer_blocks.inference import prepare
+from transformer_blocks.inspection import check_causal
+from transformer_blocks.interop import load_weights
+
+SIZES: dict[str, Any] = {"num_buckets": 8, "max_distance": 7}
+
+
+def with_large_biases(num_heads: int, **options: Any) -> RelativeBias:
+    made = RelativeBias(num_heads, **options)
+    nn.init.normal_(made.weight)
+    return made.double()
+
+
+def bucket_of(distance: int, count: int, max_distance: int) -> int:
+    """Compute the bucket of a distance in one direction, as the equation has it."""
+    exact = count // 2
+    if distance < exact:
+        return distance
+    position = math.log(distance / exact) / math.log(max_distance / exact) * (count - exact)
+    return min(count - 1, exact + math.floor(position + 1e-9))
+
+
+@pytest.mark.parametrize("length", [12, 3, 1])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_equals_the_loop(length: int, bidirectional: bool, causal: bool) -> None:
+    query = torch.randn(2, 3, length, 4, dtype=torch.float64)
+    key, value = torch.randn(2, 2, 3, 12, 4, dtype=torch.float64).unbind()
+    mask = torch.rand(2, 1, length, 12) < 0.3
+    attention_function = with_large_biases(3, **SIZES, bidirectional=bidirectional)
+    output, weights = attention_function(query, key, value, mask=mask, causal=causal)
+    biases = to_numpy(attention_function.weight)
+
+    def with_position(x: Tensor, start: int) -> Tensor:  # as one more element of each vector
+        positions = torch.arange(start, start + x.shape[2], dtype=x.dtype)
+        return torch.cat((x, positions[:, None].expand(*x.shape[:3], 1)), dim=-1)
+
+    def score(query: Array, key: Array, head: int) -> float:
+        distance = round(key[-1] - query[-1])
+        if not bidirectional:
+            bucket = bucket_of(max(-distance, 0), 8, 7)
+        else:
+            bucket = bucket_of(abs(distance), 4, 7) + (4 if distance > 0 else 0)
+        return float(query[:-1] @ key[:-1]) / 2.0 + float(biases[bucket, head])
+
+    expected = attention_loop(
+        *(with_position(query, 12 - length), with_position(key, 0), value),
+        mask=mask,
+        causal=causal,
+        scale=1.0,
+        score=score,
+    )
+    for found, right in zip((output, weights), expected, strict=True):
+        np.testing.assert_allclose(to_numpy(found), right, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize(
+    ("num_buckets", "max_distance"),
+    [
+        (32, 128),
+        (4, 2),
+        (4, 128),
+        (6, 4),
+        (16, 20),
+        (20, 100),
+        (10, 160),
+        (64, 256),
+        (320, 800),
+        (8, 2048),
+    ],
+)
+def test_the_buckets_are_those_of_transformers(
+    num_buckets: int, max_distance: int, bidirectional: bool, dtype: torch.dtype
+) -> None:
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    sizes = {"num_buckets": num_buckets, "max_distance": max_distance}
+    if not bidirectional and max_distance <= num_buckets // 2:
+        sizes["max_distance"] = num_buckets
+    distance = torch.arange(-2500, 2501, dtype=dtype).view(3, -1)
+    found = RelativeBias(1, **sizes, bidirectional=bidirectional).buckets(distance)
+    bucket = t5.T5Attention._relative_position_bucket
+    expected = bucket(distance, bidirectional=bidirectional, **sizes)
+    assert found.dtype == torch.int64
+    assert torch.equal(found, expected.long())
+    assert {*found.unique().tolist()} <= {*range(num_buckets)}
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+@torch.no_grad()
+def test_a_layer_with_the_weights_of_transformers_computes_the_same(is_decoder: bool) -> None:
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    sizes = {"d_model": 16, "d_kv": 4, "num_heads": 4, "dropout_rate": 0.0}
+    config = t5.T5Config(**sizes, is_decoder=is_decoder)
+    config._attn_implementation = "eager"
+    other = t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double().eval()
+    for parameter in other.parameters():
+        nn.init.normal_(parameter)
+    bias = RelativeBias(4, bidirectional=not is_decoder, scale=1.0)
+    mine = MultiHeadAttention(16, 4, bias=False, attention_function=bias).double()
+    mine.load_state_dict(
+        {
+            "attention_function.weight": other.relative_attention_bias.weight,
+            "query_projection.weight": other.q.weight,
+            "key_projection.weight": other.k.weight,
+            "value_projection.weight": other.v.weight,
+            "output_projection.weight": other.o.weight,
+        }
+    )
+    x = torch.randn(2, 150, 16, dtype=torch.float64)
+    mask = torch.zeros(1, 1, 150, 150, dtype=torch.float64)
+    if is_decoder:
+        mask += torch.full_like(mask, -torch.inf).triu(1)
+    expected = other(x, mask=mask)[0]
+    torch.testing.assert_close(mine(x, x, x, causal=is_decoder), expected, rtol=0, atol=1e-11)
+
+
+def test_a_call_s_scale_takes_the_place_of_the_constructor_s() -> None:
+    query, key = torch.randn(2, 1, 2, 5, 4, dtype=torch.float64)
+    plain = RelativeBias(2).double()
+    scaled = RelativeBias(2, scale=3.0).double()
+    scaled.load_state_dict(plain.state_dict())
+    found = scaled.attention_weights(query, key)
+    assert torch.equal(found, plain.attention_weights(query, key, scale=3.0))
+    half = scaled.attention_weights(query, key, scale=0.5)
+    assert torch.equal(half, plain.attention_weights(query, key))
+
+
+def stack_with_one_table(table: RelativeBias) -> Encoder:
+    layers = [
+        EncoderLayer(
+            MultiHeadAttention(16, 4, attention_function=table),
+            FeedForward(16, 24),
+            residual=lambda: PreNorm(16),
+        )
+        for _ in range(3)
+    ]
+    return Encoder(layers, norm=nn.LayerNorm(16)).double().eval()
+
+
+def test_all_layers_of_a_stack_can_share_one_table() -> None:
+    table = with_large_biases(4, **SIZES, bidirectional=False)
+    stack = stack_with_one_table(table)
+    own = [name for name, each in stack.named_parameters() if each is table.weight]
+    assert own == ["layers.0.self_attention.attention_function.weight"]
+    x = torch.randn(2, 10, 16, dtype=torch.float64)
+    separate: Any = copy.deepcopy(stack)
+    for layer in separate.layers:
+        layer.self_attention.attention_function = copy.deepcopy(table)
+    expected = separate(x, causal=True)
+    output = stack(x, causal=True)
+    assert torch.equal(output, expected)
+    output.square().sum().backward()
+    expected.square().sum().backward()
+    tables = [layer.self_attention.attention_function for layer in separate.layers]
+    gradients = [each.weight.grad for each in tables]
+    torch.testing.assert_close(table.weight.grad, sum(gradients))
+    assert check_causal(lambda x: stack(x, causal=True), x)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@torch.no_grad()
+def test_a_shared_table_is_loaded_copied_and_stays_shared(assign: bool) -> None:
+    stack = stack_with_one_table(with_large_biases(4, **SIZES))
+    other = stack_with_one_table(with_large_biases(4, **SIZES))
+    x = torch.randn(2, 10, 16, dtype=torch.float64)
+    state = stack.state_dict()
+    assert sum(name.endswith("attention_function.weight") for name in state) == 3
+    if assign:
+        other.load_state_dict(state, assign=True)
+    else:
+        load_weights(other, state)
+    models: list[Any] = [other, copy.deepcopy(stack)]
+    for each in models:
+        assert len({id(layer.self_attention.attention_function) for layer in each.layers}) == 1
+        assert torch.equal(each(x), stack(x))
+
+
+@torch.no_grad()
+def test_cached_steps_of_a_shared_table_equal_one_full_pass() -> None:
+    stack = stack_with_one_table(with_large_biases(4, **SIZES, bidirectional=False))
+    x = torch.randn(2, 12, 16, dtype=torch.float64)
+    expected = stack(x, causal=True)
+    for model in (stack, prepare(stack)):
+        cache = model.new_cache()
+        steps = [model(part, causal=True, cache=cache) for part in x.split([3, 1, 1, 7], dim=1)]
+        torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-12)
+
+
+def test_a_builder_refuses_a_shared_table() -> None:
+    table = RelativeBias(2)
+    with pytest.raises(ValueError, match="factories must make a new module at each call"):
+        build_encoder(
+            num_layers=2,
+            d_model=8,
+            d_ff=12,
+            attention=lambda: MultiHeadAttention(8, 2, attention_function=table),
+        )
+
+
+def test_it_has_no_maximum_length() -> None:
+    query, key, value = torch.randn(3, 1, 2, 3000, 4).unbind()
+    output, _ = RelativeBias(2)(query[:, :, -1:], key, value)
+    assert output.isfinite().all()
+
+
+def test_sizes_without_a_bucket_for_every_distance_are_refused() -> None:
+    for options, message in (
+        ({"num_heads": 0}, "num_heads must be positive"),
+        ({"num_buckets": 2}, "num_buckets must be an even number of at least 4, got num_buckets=2"),
+        ({"num_buckets": 7}, "num_buckets must be an even number of at least 4, got num_buckets=7"),
+        ({"num_buckets": 1, "bidirectional": False}, "num_buckets must be at least 2, got"),
+        ({"max_distance": 8}, "max_distance must exceed the 8 buckets of single distances, got"),
+        ({"max_distance": 16, "bidirectional": False}, "max_distance must exceed the 16 buckets"),
+    ):
+        arguments: dict[str, Any] = {"num_heads": 2, **options}
+        with pytest.raises(ValueError, match=f"^{message}"):
+            RelativeBias(**arguments)
+
+
+def test_another_number_of_heads_dtype_or_too_many_queries_are_refused() -> None:
+    x = torch.randn(1, 3, 5, 4)
+    with pytest.raises(ValueError, match=r"query must have shape \(B, 2, L, d_k\), got \(1, 3"):
+        RelativeBias(2)(x, x, x)
+    with pytest.raises(ValueError, match="no more queries than keys, got L=5 and S=4"):
+        RelativeBias(3)(x, x[:, :, 1:], x[:, :, 1:])
+    with pytest.raises(TypeError, match="query must have the dtype of the weights"):
+        RelativeBias(3).double()(x, x, x)
