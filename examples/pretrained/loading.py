@@ -173,7 +173,7 @@ def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Token
 
     Args:
         path: The file.
-        kind: The tokenizer's model that the file must describe, "WordPiece" or "BPE".
+        kind: The tokenizer's model that the file must describe: "WordPiece", "BPE" or "Unigram".
         added_words: Whether the file may add tokens that are not special tokens, which are found in
             a text before it is split.
 
@@ -186,7 +186,8 @@ def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Token
     model = model if isinstance(model, dict) else {"type": model}
     found = model.get("type", "BPE" if "merges" in model else "WordPiece")  # older files name none
     expect(path, "model", found, kind)
-    check_vocabulary(model.get("vocab"), path)
+    if kind != "Unigram":  # whose vocabulary is an array, which the library checks
+        check_vocabulary(model.get("vocab"), path)
     added = content.get("added_tokens") or []
     for token in added if isinstance(added, list) else [added]:
         special = token.get("special") if isinstance(token, dict) else None

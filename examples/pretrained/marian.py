@@ -9,7 +9,7 @@ https://aclanthology.org/2020.eamt-1.61) publishes models for a thousand pairs o
 the Transformer of the paper's figure 1, trained with the program Marian (Junczys-Dowmunt et al.
 2018, https://aclanthology.org/P18-4020). The model is in ``marian_model.py``.
 
-Next: ``generate.py``, decoder-only models.
+Next: ``t5.py``, an encoder and a decoder for many tasks.
 """
 
 import argparse

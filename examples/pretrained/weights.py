@@ -168,6 +168,16 @@ def load_model(
     return model.eval()
 
 
+def read_names(folder: Path) -> frozenset[str]:
+    """Return the names of all tensors of a model.
+
+    Raises:
+        UserError: If a file of weights cannot be read.
+    """
+    with _open_weights(folder) as published:
+        return frozenset(published.files)
+
+
 def _allocate(model: nn.Module) -> None:
     """Move a model from the device "meta" to the CPU, with memory that is not initialised.
 

@@ -1,6 +1,7 @@
 """Small models with random weights, saved by the library that published models come from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 
@@ -44,3 +46,36 @@ def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
     assert len(lines) == 1
     assert lines[0].startswith("error: ")
     return lines[0]
+
+
+class InFloat64(TorchFunctionMode):
+    """Makes each conversion to float32 one to float64.
+
+    Normalisation, softmax and rotary angles of transformers are float32 in models of any dtype.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        if function is Tensor.float:
+            return arguments[0].double()
+        arguments = [torch.float64 if each is torch.float32 else each for each in arguments]
+        options = {
+            name: torch.float64 if each is torch.float32 else each
+            for name, each in (options or {}).items()
+        }
+        return function(*arguments, **options)
+
+
+@contextmanager
+def computing_in(dtype: torch.dtype) -> Iterator[None]:
+    """Let transformers compute all of a model in float64, whose models are partly float32."""
+    if dtype == torch.float64:
+        torch.set_default_dtype(dtype)
+        try:
+            with InFloat64():
+                yield
+        finally:
+            torch.set_default_dtype(torch.float32)
+    else:
+        yield

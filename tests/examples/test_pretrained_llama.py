@@ -4,8 +4,7 @@ import json
 import math
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
+from tests.examples.published import TOLERANCE, change_tensors, computing_in, one_error_line, save
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from common.searches import Beam, Greedy, Sample
 from pretrained import generate
@@ -37,39 +35,6 @@ CLASSES: dict[str, tuple[Any, Any]] = {
 }
 VOCABULARY, LENGTH = 60, 24
 every_family = pytest.mark.parametrize("family", CLASSES)
-
-
-class InFloat64(TorchFunctionMode):
-    """Makes each conversion to float32 one to float64.
-
-    Normalisation, softmax and rotary angles of transformers are float32 in models of any dtype.
-    """
-
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: Any = (), options: Any = None
-    ) -> Any:
-        if function is Tensor.float:
-            return arguments[0].double()
-        arguments = [torch.float64 if each is torch.float32 else each for each in arguments]
-        options = {
-            name: torch.float64 if each is torch.float32 else each
-            for name, each in (options or {}).items()
-        }
-        return function(*arguments, **options)
-
-
-@contextmanager
-def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """Let transformers compute all of a model in float64, whose models are partly float32."""
-    if dtype == torch.float64:
-        torch.set_default_dtype(dtype)
-        try:
-            with InFloat64():
-                yield
-        finally:
-            torch.set_default_dtype(torch.float32)
-    else:
-        yield
 
 
 def draw_rotary(rng: random.Random) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from translation.training import TranslationTraining
 
 PROGRAMS = (
     *("translate", "classify", "generate_text", "ablate", "kill_training"),
-    *(f"pretrained.{name}" for name in ("bert", "generate", "marian", "convert")),
+    *(f"pretrained.{name}" for name in ("bert", "generate", "marian", "t5", "convert")),
 )
 HEAVY = ("torch", "numpy", "matplotlib", "sentencepiece", "sacrebleu", "safetensors", "tqdm")
 

@@ -1,0 +1,66 @@
+r"""T5: from a text to a text, such as its translation or summary.
+
+    python examples/pretrained/t5.py google-t5/t5-small \
+        "The cat sleeps." --prefix "translate English to German: "
+    python examples/pretrained/t5.py google/flan-t5-small \
+        --file questions.txt --beam 4
+
+T5 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.4) was trained on many tasks at
+once. All of them are texts: a prefix names the task, and the output is the answer. The model is an
+encoder and a decoder with learned biases for the distance between two tokens; it is in
+``t5_model.py``.
+
+Decoding is greedy, or with ``--beam`` a beam search.
+
+Next: ``generate.py``, decoder-only models.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
+
+from common.errors import UserError
+from common.options import Number, Parser
+from common.program import run_program
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = Parser(description=__doc__)
+    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
+    parser.add_argument("texts", nargs="*", help="texts (default: those of --file)")
+    parser.add_argument("--file", type=Path, help="file of texts, one per line (default: none)")
+    parser.add_argument("--prefix", default="", help="text before each text (default: none)")
+    parser.add_argument(
+        "--length",
+        type=Number(int, "above 0"),
+        default=100,
+        help="maximum number of tokens to generate (default: 100)",
+    )
+    parser.add_argument(
+        "--beam", type=Number(int, "above 0"), default=1, help="beam size (default: 1)"
+    )
+    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
+    options = parser.parse_args(arguments)
+    if bool(options.texts) == bool(options.file):
+        raise UserError("give either texts or --file")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+    return run_program(lambda: run(parse(arguments)))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the program with the options of the command line."""
+    from pretrained.text_to_text import print_outputs  # only now: it imports torch
+
+    print_outputs(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,334 @@
+"""T5: the encoder and the decoder, and the names of their weights in published files.
+
+T5 ("Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", Raffel et
+al. 2020, https://arxiv.org/abs/1910.10683, section 2.1) is the paper's Transformer with these
+changes:
+
+- Positions are learned biases of the attention scores, one for each head and each bucket of
+  distances (:class:`~transformer_blocks.RelativeBias`). All layers of a stack share them.
+- RMSNorm comes before each sublayer, and no layer has biases.
+- Scores are not divided by the square root of the head size. Here, the query projection of the
+  cross-attention is multiplied by it when it is loaded.
+- Later versions have a gated feed-forward network ("GLU Variants Improve Transformer", Shazeer
+  2020, https://arxiv.org/abs/2002.05202), and an output layer of their own. In the first, the
+  hidden states are divided by the square root of the hidden size before the output layer, which
+  is the embedding.
+
+Next: ``unigram.py``, T5's tokenizer.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from common.errors import UserError
+from pretrained.loading import ACTIVATIONS, Config, shown
+from pretrained.weights import Origin, load_model, read_names
+from transformer_blocks import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    MultiHeadAttention,
+    PreNorm,
+    RelativeBias,
+    fused_attention,
+    padding_mask,
+)
+from transformer_blocks.generation import IncrementalDecoder
+
+SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+OUTPUT = "lm_head.weight"
+ATTENTION = {
+    "query_projection": "q",
+    "key_projection": "k",
+    "value_projection": "v",
+    "output_projection": "o",
+}
+LEFT_OUT = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+"""Biases of the cross-attention, which the first files hold and no layer uses."""
+
+
+@dataclass(frozen=True)
+class T5Sizes:
+    """The settings of a T5.
+
+    Attributes:
+        vocabulary_size: Number of token ids, V.
+        d_model: Hidden size.
+        d_k: Size of a head.
+        d_ff: Inner size of the feed-forward networks.
+        num_layers: Number of layers of the encoder, and of the decoder.
+        num_heads: Number of attention heads of each layer.
+        num_buckets: Number of buckets of distances.
+        max_distance: Smallest distance of the last bucket.
+        eps: Constant that the normalisations add to the mean square.
+        activation: Activation function of the feed-forward networks.
+        gated: Whether these have a gate.
+        scaled: Whether the hidden states are divided by the square root of ``d_model`` before the
+            output layer.
+        tied: Whether the output layer shares the weights of the embedding.
+        padding_id: Id of the padding token.
+        start_id: Id of the token with which every output begins.
+        end_id: Id of the token that ends a text.
+    """
+
+    vocabulary_size: int
+    d_model: int
+    d_k: int
+    d_ff: int
+    num_layers: tuple[int, int]
+    num_heads: int
+    num_buckets: int
+    max_distance: int
+    eps: float
+    activation: Callable[[Tensor], Tensor]
+    gated: bool
+    scaled: bool
+    tied: bool
+    padding_id: int
+    start_id: int
+    end_id: int
+
+    @classmethod
+    def read(cls, config: Config, *, tied: bool) -> "T5Sizes":
+        """Read the settings of a ``config.json``.
+
+        Raises:
+            UserError: If a setting is missing, invalid or not implemented.
+        """
+        config.expect(quantization_config=None, is_encoder_decoder=True)
+        num_layers = config.size("num_layers")
+        buckets = config.size("relative_attention_num_buckets", 32)
+        distance = config.size("relative_attention_max_distance", 128)
+        if buckets < 4 or buckets % 2 or distance <= buckets // 2:
+            raise UserError(
+                f"{config.path}: relative_attention_num_buckets must be even, at least 4 and less "
+                "than twice relative_attention_max_distance, "
+                f"got {buckets} and {distance}"
+            )
+        kind = config.values.get("feed_forward_proj", "relu")
+        gate, name = ("gated-", "gelu_new") if kind == "gated-gelu" else ("", kind)
+        if isinstance(name, str) and name.startswith("gated-"):
+            gate, name = "gated-", name.removeprefix("gated-")
+        if not isinstance(name, str) or name not in ACTIVATIONS:
+            raise UserError(
+                f"{config.path}: feed_forward_proj must be one of {', '.join(ACTIVATIONS)}, or one "
+                f"of these after 'gated-', got {shown(kind)}"
+            )
+        padding_id = config.size("pad_token_id", 0, least=0)
+        return cls(
+            vocabulary_size=config.size("vocab_size"),
+            d_model=config.size("d_model"),
+            d_k=config.size("d_kv"),
+            d_ff=config.size("d_ff"),
+            num_layers=(num_layers, config.size("num_decoder_layers", num_layers)),
+            num_heads=config.size("num_heads"),
+            num_buckets=buckets,
+            max_distance=distance,
+            eps=config.number("layer_norm_epsilon", 1e-6),
+            activation=ACTIVATIONS[name],
+            gated=bool(gate),
+            scaled=config.flag(
+                "scale_decoder_outputs", config.flag("tie_word_embeddings", default=True)
+            ),
+            tied=tied,
+            padding_id=padding_id,
+            start_id=config.size("decoder_start_token_id", padding_id, least=0),
+            end_id=config.size("eos_token_id", 1, least=0),
+        )
+
+    def norm(self) -> nn.RMSNorm:
+        """Make a normalisation."""
+        return nn.RMSNorm(self.d_model, eps=self.eps)
+
+    def residual(self) -> PreNorm:
+        """Make a residual connection."""
+        return PreNorm(self.d_model, dropout=0.0, norm=self.norm())
+
+    def bias(self, *, bidirectional: bool) -> RelativeBias:
+        """Make the attention function that all layers of a stack share."""
+        return RelativeBias(
+            self.num_heads,
+            num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
+            bidirectional=bidirectional,
+            scale=1.0,
+        )
+
+    def attention(self, bias: RelativeBias | None = None) -> MultiHeadAttention:
+        """Make a self-attention with this attention function, or a cross-attention without one."""
+        return MultiHeadAttention(
+            self.d_model,
+            self.num_heads,
+            d_k=self.d_k,
+            bias=False,
+            attention_function=bias or fused_attention,
+        )
+
+    def feed_forward(self) -> nn.Module:
+        """Make a feed-forward network."""
+        kind = GatedFeedForward if self.gated else FeedForward
+        return kind(self.d_model, self.d_ff, activation=self.activation, bias=False)
+
+
+class T5(nn.Module):
+    """T5's encoder and decoder.
+
+    Args:
+        sizes: The settings of the model.
+    """
+
+    def __init__(self, sizes: T5Sizes) -> None:
+        super().__init__()
+        self.padding_id, self.start_id = sizes.padding_id, sizes.start_id
+        self.end_id = sizes.end_id
+        self.scale = sizes.d_model**-0.5 if sizes.scaled else 1.0
+        self.embedding = nn.Embedding(sizes.vocabulary_size, sizes.d_model)
+        bias, decoder_bias = (sizes.bias(bidirectional=each) for each in (True, False))
+        self.encoder = Encoder(
+            (
+                EncoderLayer(sizes.attention(bias), sizes.feed_forward(), residual=sizes.residual)
+                for _ in range(sizes.num_layers[0])
+            ),
+            norm=sizes.norm(),
+        )
+        self.decoder = Decoder(
+            (
+                DecoderLayer(
+                    sizes.attention(decoder_bias),
+                    sizes.attention(),
+                    sizes.feed_forward(),
+                    residual=sizes.residual,
+                )
+                for _ in range(sizes.num_layers[1])
+            ),
+            norm=sizes.norm(),
+        )
+        self.output = nn.Linear(sizes.d_model, sizes.vocabulary_size, bias=False)
+        if sizes.tied:
+            self.output.weight = self.embedding.weight
+
+    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode source texts.
+
+        Args:
+            source: Padded token ids, of shape (B, S).
+
+        Returns:
+            The memory, of shape (B, S, d_model), and its padding mask, of shape (B, 1, 1, S).
+        """
+        mask = padding_mask(source, self.padding_id)
+        return self.encoder(self.embedding(source), mask=mask), mask
+
+    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
+        """Embed tokens, of shape (B, L); their positions are seen by the attention alone."""
+        return self.embedding(tokens)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute logits, of shape (..., V), from hidden states, of shape (..., d_model)."""
+        return self.output(hidden if self.scale == 1.0 else hidden * self.scale)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Compute the logits of the token that follows each target token.
+
+        Args:
+            source: Padded token ids, of shape (B, S).
+            target: Token ids, of shape (B, L), which begin with the start token.
+
+        Returns:
+            Logits, of shape (B, L, V).
+        """
+        memory, mask = self.encode(source)
+        return self.logits(self.decoder(self.embed(target), memory, memory_mask=mask))
+
+    @classmethod
+    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "T5":
+        """Load a published T5.
+
+        Args:
+            folder: Folder that holds ``config.json`` and the weights.
+            dtype: Data type of the parameters, in which the model computes.
+
+        Returns:
+            The model, in evaluation mode.
+
+        Raises:
+            UserError: If a file is missing or damaged, or belongs to another model.
+        """
+        config = Config(folder / "config.json", "t5")
+        sizes = T5Sizes.read(config, tied=OUTPUT not in read_names(folder))
+        return load_model(
+            partial(cls, sizes), folder, origins(sizes), left_out=LEFT_OUT, dtype=dtype
+        )
+
+
+def origins(sizes: T5Sizes) -> Iterator[tuple[str, Origin]]:
+    """Yield the name of each parameter and its origin in a published file, layer by layer."""
+    yield "embedding.weight", Origin(SHARED)
+    yield "output.weight", Origin(SHARED if sizes.tied else (OUTPUT,))
+    linear = {"up_projection": "wi", "down_projection": "wo"}
+    if sizes.gated:
+        linear = {"gate_projection": "wi_0", "up_projection": "wi_1", "down_projection": "wo"}
+    sublayers = {
+        "encoder": (("self_attention", "SelfAttention"), ("feed_forward", "DenseReluDense")),
+        "decoder": (
+            ("self_attention", "SelfAttention"),
+            ("cross_attention", "EncDecAttention"),
+            ("feed_forward", "DenseReluDense"),
+        ),
+    }
+
+    def unscale(weight: Tensor) -> Tensor:
+        return weight * math.sqrt(sizes.d_k)
+
+    for (stack, parts), count in zip(sublayers.items(), sizes.num_layers, strict=True):
+        yield f"{stack}.norm.weight", Origin((f"{stack}.final_layer_norm.weight",))
+        shared = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        for layer in range(count):
+            here = f"{stack}.layers.{layer}"
+            yield f"{here}.self_attention.attention_function.weight", Origin((shared,))
+            for number, (ours, theirs) in enumerate(parts):
+                there = f"{stack}.block.{layer}.layer.{number}"
+                yield f"{here}.{ours}_residual.norm.weight", Origin((f"{there}.layer_norm.weight",))
+                modules = linear if ours == "feed_forward" else ATTENTION
+                for module, published in modules.items():
+                    is_query = ours == "cross_attention" and module == "query_projection"
+                    yield (
+                        f"{here}.{ours}.{module}.weight",
+                        Origin(
+                            (f"{there}.{theirs}.{published}.weight",),
+                            convert=unscale if is_query else None,
+                        ),
+                    )
+
+
+class T5Steps(IncrementalDecoder):
+    """Decodes the outputs of a T5.
+
+    Args:
+        model: The model, in evaluation mode.
+        source: Source ids with padding, of shape (N, S).
+        suppressed: Ids that are never generated: those of the embedding beyond the vocabulary.
+    """
+
+    def __init__(self, model: T5, source: Tensor, *, suppressed: Sequence[int] = ()) -> None:
+        memory, memory_mask = model.encode(source)
+        ids = torch.tensor(suppressed, dtype=torch.int64, device=source.device)
+
+        def suppress(hidden: Tensor) -> Tensor:
+            return model.logits(hidden).index_fill_(1, ids, -math.inf)
+
+        super().__init__(
+            model.decoder,
+            model.decoder.new_cache(memory, memory_mask=memory_mask),
+            embed=model.embed,
+            output=suppress if suppressed else model.logits,
+        )
