@@ -155,6 +155,21 @@ def test_the_recorded_single_head_knows_one_friend_and_two_heads_both() -> None:
     assert results["heads_2"]["accuracy_mean"] == 1.0
 
 
+def test_of_the_recorded_models_only_that_with_alibi_gains_from_every_length() -> None:
+    results = results_of("extrapolation")
+    ideal = results.pop("ideal")
+    assert ideal == sorted(ideal, reverse=True)
+    for name, result in results.items():
+        for run in result["runs"]:
+            found = run["perplexity"]
+            assert all(ours > best for ours, best in zip(found, ideal, strict=True))
+            assert (found == sorted(found, reverse=True)) == (name == "ALiBi")
+            if name in ("sinusoidal", "learned"):
+                assert found[1] > 1.7 * found[0]
+            if name in ("rotary", "relative bias"):
+                assert found[1] < found[0] < found[3]
+
+
 def test_floats_have_four_significant_digits() -> None:
     assert experiment.rounded({"a": (0.0171234, 11.1549), 2: 7}) == {"a": [0.01712, 11.15], "2": 7}
 

@@ -145,7 +145,8 @@ def extrapolation() -> Figure:
             if name == "ideal":
                 axes.plot(lengths, result, color=INK, marker="", ls="--", lw=1.2, label=name)
                 continue
-            (line,) = axes.plot(lengths, result["mean"], lw=1.6, label=name)
+            style = ":" if name == "learned" else "-"  # its later rows are not trained
+            (line,) = axes.plot(lengths, result["mean"], lw=1.6, ls=style, label=name)
             found = [run["perplexity"] for run in result["runs"]]
             low, high = ([each(row) for row in zip(*found, strict=True)] for each in (min, max))
             axes.fill_between(lengths, low, high, color=line.get_color(), alpha=0.2, lw=0)
