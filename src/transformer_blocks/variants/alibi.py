@@ -21,8 +21,8 @@ that was trained on sequences of 1,024 tokens reaches, on sequences of 2,048 tok
 of a sinusoidal model that was trained on 2,048. With this library we measured small models, trained
 on sequences of 64 tokens (:doc:`chapter 15 </learn/15_since_2017>`): from 64 to 512 tokens the
 perplexity fell from 3.94 to 3.76 with ALiBi, and rose to 15 with sinusoids. With rotary positional
-encoding it fell at 128 tokens, and rose to 4.9 at 512. An ideal reader of that text
-gained 14 %, ALiBi 5 %: far tokens do not disturb it, and help little.
+encoding it fell at 128 tokens, and rose to 4.9 at 512. An ideal reader of that text gained 14 %,
+ALiBi 5 %: far tokens do not disturb it, and help little.
 
 Next: :mod:`transformer_blocks.variants.relative_bias`, biases that are learned.
 """
