@@ -2,12 +2,14 @@
 
 import ast
 import importlib
+import itertools
 import json
 import re
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,14 +23,16 @@ from translation.corpus import load_corpus
 from two_friends import D_MODEL, ITEMS
 
 EXPERIMENTS = Path(__file__).parents[1] / "docs" / "experiments"
-depth, experiment, head_count, overfitting, reverse = map(
-    importlib.import_module, ("depth", "experiment", "head_count", "overfitting", "reverse")
+depth, experiment, extrapolation, head_count, overfitting, reverse = map(
+    importlib.import_module,
+    ("depth", "experiment", "extrapolation", "head_count", "overfitting", "reverse"),
 )
 TINY = {
     "overfitting": "--pairs 40 --vocabulary 400 --updates 2 --every 2 --runs overfitting all",
     "depth": "--updates 2 --layers 2 --gradient-seeds 1 --d-model 8",
     "reverse": "--updates 2 --every 1 --d-model 8",
     "head_count": "--updates 2",
+    "extrapolation": "--updates 2 --documents 2 --d-model 8 --layers 1",
 }
 FIELDS = {"command", "seeds", "versions", "seconds", "settings", "results"}
 
@@ -101,6 +105,7 @@ def test_a_recorded_result_has_the_settings_and_seeds_of_the_defaults(
         "depth": depth.SIZES,
         "reverse": {"updates": 1000, "d_model": 64},
         "head_count": {"updates": 800},
+        "extrapolation": extrapolation.SIZES,
     }[name]
     assert settings.items() <= record["settings"].items()
     assert set(run(name, tmp_path)["settings"]) == set(record["settings"])
@@ -148,6 +153,21 @@ def test_the_recorded_single_head_knows_one_friend_and_two_heads_both() -> None:
         assert min(run["accuracy_of_each_friend"]) < 0.45
         assert run["accuracy"] < 0.8125
     assert results["heads_2"]["accuracy_mean"] == 1.0
+
+
+def test_of_the_recorded_models_only_that_with_alibi_gains_from_every_length() -> None:
+    results = results_of("extrapolation")
+    ideal = results.pop("ideal")
+    assert ideal == sorted(ideal, reverse=True)
+    for name, result in results.items():
+        for run in result["runs"]:
+            found = run["perplexity"]
+            assert all(ours > best for ours, best in zip(found, ideal, strict=True))
+            assert (found == sorted(found, reverse=True)) == (name == "ALiBi")
+            if name in ("sinusoidal", "learned"):
+                assert found[1] > 1.7 * found[0]
+            if name in ("rotary", "relative bias"):
+                assert found[1] < found[0] < found[3]
 
 
 def test_floats_have_four_significant_digits() -> None:
@@ -260,3 +280,99 @@ def test_the_warm_up_ends_at_the_rate() -> None:
             model = Watched(1, depth.SYMBOLS)
             depth.train(model, updates=5, rate=0.4, warmup=warmup, seed=0)
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4] + 6 * [0.4])
+
+
+def new_documents(count: int, seed: int = 0) -> list[Any]:
+    rng, length = Random(seed), max(extrapolation.LENGTHS) + 1
+    return [extrapolation.new_document(length, rng) for _ in range(count)]
+
+
+def test_the_documents_have_frequent_names_of_their_own() -> None:
+    documents = new_documents(300)
+    repeated, shared, later = [], [], []
+    for document, other in itertools.pairwise(documents):
+        names, others = (
+            [word.text for word in each if word.choices is None] for each in (document, other)
+        )
+        later += [1 - extrapolation.NEW / (n + extrapolation.NEW) for n in range(len(names))]
+        repeated += [name in names[:n] for n, name in enumerate(names)]
+        shared += [name in others[:n] for n, name in enumerate(names)]
+    # A new draw may be of a known name, too.
+    assert sum(later) < sum(repeated) < 1.1 * sum(later)
+    assert sum(shared) < 0.4 * sum(repeated)
+
+
+def test_the_choices_of_a_word_are_those_that_occur_there() -> None:
+    for seed in (0, 1):
+        document = new_documents(40, seed)
+        following: dict[Any, set[str]] = {}
+        for words in document:
+            for start in (n + 1 for n, word in enumerate(words[:-12]) if word.text == "."):
+                sentence = words[start : start + 12]
+                form: list[str] = []
+                for word in sentence[: 1 + [each.text for each in sentence].index(".")]:
+                    if word.choices:
+                        following.setdefault((*form, word.choices), set()).add(word.text)
+                    is_slot = word.choices is None or any(
+                        word.text in each for each in extrapolation.SLOTS.values()
+                    )
+                    form.append("*" if is_slot else word.text)
+        assert all(len(words) == choices for (*_, choices), words in following.items())
+
+
+def test_an_ideal_reader_gains_from_every_doubling_of_the_length() -> None:
+    documents = new_documents(200)
+    found = [
+        extrapolation.ideal_perplexity(documents, length) for length in (32, 64, 128, 256, 512)
+    ]
+    assert found == sorted(found, reverse=True)
+    assert all(longer < 0.99 * shorter for shorter, longer in itertools.pairwise(found))
+
+
+def test_the_ideal_reader_predicts_a_name_from_its_share_of_the_names() -> None:
+    Word = extrapolation.Word  # noqa: N806
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extrapolation, "MEASURED", 1)
+        document = [Word(name, None) for name in ("a", "b", "a", "b", "b")]
+        for length, (count, read) in {4: (2, 4), 3: (2, 3), 1: (1, 1)}.items():
+            expected = (5.0 + read) / (count + 5.0 / len(extrapolation.NAMES))
+            found = extrapolation.ideal_perplexity([document], length)
+            assert found == pytest.approx(expected)
+        found = extrapolation.ideal_perplexity([[*document, Word("red", 10)]], 4)
+        assert found == pytest.approx(10.0)
+
+
+def test_every_length_is_measured_on_the_same_tokens() -> None:
+    class Last(nn.Module):
+        """Predicts from the last token alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(len(extrapolation.IDS), len(extrapolation.IDS))
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.table(tokens)
+
+    tokens, model = extrapolation.to_ids(new_documents(40)), Last()
+    found = {extrapolation.perplexity(model, tokens, each) for each in extrapolation.LENGTHS}
+    last = tokens[:, -extrapolation.MEASURED - 1 :]
+    loss = nn.functional.cross_entropy(model(last[:, :-1]).transpose(1, 2), last[:, 1:])
+    assert max(found) == pytest.approx(min(found)) == pytest.approx(loss.exp().item())
+
+
+def test_a_training_sequence_is_a_piece_of_a_document() -> None:
+    batch = extrapolation.make_batch(Random(0))
+    assert batch.shape == (extrapolation.BATCH, extrapolation.LENGTH + 1)
+    pieces = max(extrapolation.LENGTHS) // extrapolation.LENGTH
+    (document, *_) = extrapolation.to_ids(new_documents(1))
+    whole = torch.cat([batch[0], *(piece[1:] for piece in batch[1:pieces])])
+    assert torch.equal(whole, document)
+
+
+def test_training_changes_no_learned_encoding_of_a_later_position() -> None:
+    positions, attention = extrapolation.learned(8)
+    before = positions.weight.detach().clone()
+    model = extrapolation.LanguageModel(positions, attention, num_layers=1, d_model=8)
+    extrapolation.train(model, updates=2, seed=0)
+    changed = (positions.weight != before).any(dim=1)
+    assert changed.tolist() == [n < extrapolation.LENGTH for n in range(len(changed))]

@@ -199,7 +199,8 @@ def test_the_cases_differ_in_all_that_matters() -> None:
         if seed < 20:
             for found in generate(model, prompts, case):
                 tokens |= set(found[0].tokens)
-    assert len([each for each in seen if isinstance(each, int) and each > 9]) == 16  # models
+    models = [each for each in seen if isinstance(each, int) and each > 9]
+    assert len(models) == len(POSITIONS) * len(DTYPES) * 2  # prepared or not
     assert {"greedy", "beam", "sample", None, END, True, False} <= seen
     assert len(tokens) >= V - 1  # the models do not repeat themselves
 

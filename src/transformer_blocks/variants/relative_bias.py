@@ -26,7 +26,10 @@ In T5, all layers of a stack share one table of biases: one ``RelativeBias`` obj
 ``scale=1.0`` here.
 
 Only the biases of distances that occur in training are trained. If ``max_distance`` is below the
-length of the training sequences, a longer sequence has no distance without a trained bias.
+length of the training sequences, a longer sequence has no distance without a trained bias. That is
+not enough to read much longer sequences: the perplexity of small models that we trained on 64
+tokens fell from 3.91 to 3.79 at 128 tokens, and rose to 6.0 at 512
+(:doc:`chapter 15 </learn/15_since_2017>`).
 
 Next: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
 """

@@ -53,9 +53,11 @@ class RotaryPositionalEncoding(QueryKeyTransform):
     r"""A transform that rotates queries and keys by their positions.
 
     It has no parameters and no maximum length; that a trained model is good at lengths beyond those
-    of its training does not follow. The last query has the position of the last key, so it works
-    for self-attention, and for decoding with a cache, which stores the rotated keys. It does not
-    suit cross-attention, as the offset between positions of two sequences is not defined.
+    of its training does not follow. The perplexity of small models that we trained on 64 tokens
+    fell from 3.87 to 3.74 at 128 tokens, and rose to 4.9 at 512
+    (:doc:`chapter 15 </learn/15_since_2017>`). The last query has the position of the last key, so
+    it works for self-attention, and for decoding with a cache, which stores the rotated keys. It
+    does not suit cross-attention, as the offset between positions of two sequences is not defined.
 
     Args:
         d_k: Size of the queries and keys of one head; even.
