@@ -8,11 +8,13 @@ The models have the sizes of published ones, and random weights:
 - ``encode``: a MiniLM (6 layers, d_model 384) encodes a batch of sequences of 8 to 64 tokens;
 - ``generate``: the small GPT-2 (12 layers, d_model 768) continues a prompt of 16 tokens by 32, with
   greedy decoding;
+- ``qwen3``: the smallest Qwen3 (28 layers, d_model 1024, 16 query heads, 8 key and value heads)
+  does the same; its 600 million weights take 2.4 GB, and three times that when prepared;
 - ``translate``: an OPUS-MT model (6 + 6 layers, d_model 512) encodes 8 to 16 tokens and decodes 32,
   with beam search of 4 beams.
 
-No sequence ends earlier. The implementations are ``transformers``, with ``generate`` for the last
-two; ``ours``, prepared for inference as the programs of ``examples/pretrained`` do; ``ours
+No sequence ends earlier. The implementations are ``transformers``, with ``generate`` for all but
+the first; ``ours``, prepared for inference as the programs of ``examples/pretrained`` do; ``ours
 compiled``, prepared with compiled steps; and ``ours unprepared``.
 """
 
@@ -32,7 +34,7 @@ from marian import build_marian
 THREADS = 2
 NO_PADDING = -1  # not the id of any token
 NEW_TOKENS, PROMPT_LENGTH, BEAMS = 32, 16, 4
-MINILM, GPT2, OPUS = 30522, 50257, 60716
+MINILM, GPT2, QWEN3, OPUS = 30522, 50257, 151936, 60716
 """Vocabulary sizes; the padding id is 0 in MiniLM and the last id in OPUS-MT."""
 
 PACKAGES = ("torch", "transformers", "transformer-blocks")
@@ -42,7 +44,7 @@ class Case(NamedTuple):
     """A task for one batch.
 
     Attributes:
-        work: "encode", "generate" or "translate".
+        work: "encode", "generate", "qwen3" or "translate".
         batch: Batch size.
     """
 
@@ -54,7 +56,7 @@ class Case(NamedTuple):
         return f"{self.work}, batch {self.batch}"
 
 
-WORKS = ("encode", "generate", "translate")
+WORKS = ("encode", "generate", "qwen3", "translate")
 CASES = [Case(work, batch) for work in WORKS for batch in (1, 16)]
 
 
@@ -75,7 +77,7 @@ def batch_of(case: Case) -> Any:
     """Return the inputs of a case."""
     if case.work == "encode":
         return make_tokens(case.batch, shortest=8, longest=64, vocabulary=MINILM, padding=0)
-    if case.work == "generate":
+    if case.work in ("generate", "qwen3"):
         return make_tokens(
             case.batch, shortest=PROMPT_LENGTH, longest=PROMPT_LENGTH, vocabulary=GPT2, padding=0
         )
@@ -89,8 +91,10 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
     from pretrained.bert_model import Bert
     from pretrained.gpt2_model import Gpt2
     from pretrained.language_model import LanguageModelSteps
+    from pretrained.llama_family import Sizes
     from pretrained.marian_model import Marian, MarianSteps
-    from transformer_blocks import beam_search, greedy_search
+    from pretrained.qwen3_model import Qwen3
+    from transformer_blocks import RotaryPositionalEncoding, beam_search, greedy_search
     from transformer_blocks.inference import prepare
 
     torch.set_num_threads(THREADS)
@@ -112,6 +116,27 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
             num_heads=12,
             max_length=1024,
             end_id=GPT2 - 1,
+        ),
+        "qwen3": partial(
+            Qwen3,
+            Sizes(
+                vocabulary_size=QWEN3,
+                d_model=1024,
+                num_layers=28,
+                num_heads=16,
+                num_key_value_heads=8,
+                d_k=128,
+                d_ff=3072,
+                max_length=40960,
+                activation=torch.nn.functional.silu,
+                eps=1e-6,
+                bias=False,
+                feed_forward_bias=False,
+                tied=True,
+            ),
+            rotary=partial(RotaryPositionalEncoding, 128, base=1e6),
+            windows=[None] * 28,
+            end_ids=(),
         ),
         "translate": partial(
             Marian,
@@ -135,7 +160,7 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
     def run(model: Any, tokens: Any, case: Case) -> Any:
         if case.work == "encode":
             return model(tokens)
-        if case.work == "generate":
+        if case.work in ("generate", "qwen3"):
             steps = LanguageModelSteps(model, tokens[:, :-1])
             return greedy_search(steps, tokens[:, -1], end_id=None, max_length=NEW_TOKENS)
         return beam_search(
@@ -174,6 +199,17 @@ def make_transformers() -> SetUp:
             return transformers.BertModel(config, add_pooling_layer=False).eval()
         if work == "generate":
             model: Any = transformers.GPT2LMHeadModel(transformers.GPT2Config())
+        elif work == "qwen3":
+            today = transformers.Qwen3Config(
+                hidden_size=1024,
+                num_hidden_layers=28,
+                num_attention_heads=16,
+                num_key_value_heads=8,
+                intermediate_size=3072,
+                tie_word_embeddings=True,
+                rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+            )
+            model = transformers.Qwen3ForCausalLM(today)
         else:
             model = build_marian(
                 vocabulary=OPUS,
@@ -210,7 +246,7 @@ def make_transformers() -> SetUp:
 
     def set_up(case: Case) -> Callable[[], object]:
         model, tokens = build(case.work), batch_of(case)
-        padding = {"encode": 0, "generate": NO_PADDING, "translate": OPUS - 1}[case.work]
+        padding = {"encode": 0, "translate": OPUS - 1}.get(case.work, NO_PADDING)
         attention_mask = (tokens != padding).long()
         return lambda: run(model, tokens, attention_mask, case)
 
