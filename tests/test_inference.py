@@ -18,6 +18,7 @@ from transformer_blocks import (
     Encoder,
     EncoderLayer,
     FeedForward,
+    GroupedQueryAttention,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
@@ -176,9 +177,19 @@ def test_a_weight_that_is_not_finite_affects_the_same_outputs_of_every_form_of_a
             assert torch.equal(steps[0].isfinite(), steps[1].isfinite())
 
 
+@pytest.mark.parametrize(
+    "attention",
+    [
+        MultiHeadAttention(16, 4, bias=False),
+        GroupedQueryAttention(16, 4, 2, bias=False),
+        GroupedQueryAttention(16, 4, 1, d_k=6),
+    ],
+    ids=["no bias", "grouped", "grouped, large heads"],
+)
 @torch.no_grad()
-def test_the_projections_of_attention_without_bias_are_fused_too() -> None:
-    attention = MultiHeadAttention(16, 4, bias=False)
+def test_the_projections_of_other_attention_layers_are_fused_too(
+    attention: MultiHeadAttention,
+) -> None:
     fused = FusedQKVAttention(attention, linear=PrepackedLinear)
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
     expected = attention(x, x, x)

@@ -121,6 +121,19 @@ MODELS = {
     "decoder, large heads": Case(
         lambda dropout: Decoder([decoder_layer(dropout, partial(attention, d_k=6))]), decode
     ),
+    "decoder, grouped self-attention, steps": Case(
+        lambda dropout: Decoder(
+            [
+                DecoderLayer(
+                    grouped(dropout),
+                    attention(dropout),
+                    FeedForward(16, 24, dropout=dropout),
+                    residual=lambda: PostNorm(16, dropout=dropout),
+                )
+            ]
+        ),
+        decode_in_steps,
+    ),
     "decoder, large heads, steps": Case(
         lambda dropout: Decoder([decoder_layer(dropout, partial(attention, d_k=6))]),
         decode_in_steps,

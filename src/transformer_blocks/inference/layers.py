@@ -23,11 +23,13 @@ MAX_TOKEN_SHARE = 0.9
 class FusedQKVAttention(InferenceModule, MultiHeadAttention):
     """Multi-head self-attention that projects queries, keys and values in one matrix product.
 
-    The output is that of :class:`~transformer_blocks.MultiHeadAttention`, up to rounding. Calls
-    with different queries, keys and values use the three projections one by one.
+    The output is that of the trained layer, up to rounding. Calls with different queries, keys and
+    values use the three projections one by one.
 
     Args:
-        attention: Trained layer to copy; its queries, keys and values have the same input size.
+        attention: Trained layer to copy, a :class:`~transformer_blocks.MultiHeadAttention` or a
+            :class:`~transformer_blocks.GroupedQueryAttention`; its queries, keys and values have
+            the same input size.
         linear: Function that receives a trained ``nn.Linear`` and returns the module that replaces
             it. It is called with the fused projection and with the output projection.
     """
@@ -45,6 +47,8 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
         self.query_projection = attention.query_projection
         self.key_projection = attention.key_projection
         self.value_projection = attention.value_projection
+        groups = self.key_projection.out_features // self.d_k
+        self.head_counts = [self.num_heads, groups, groups]  # of queries, keys and values
         self.fused_projection = linear(
             fuse_linear_layers([self.query_projection, self.key_projection, self.value_projection])
         )
@@ -53,8 +57,8 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
     def _project_heads(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> Any:
         if not query is key is value:
             return super()._project_heads(query, key, value)
-        projected = self.fused_projection(query)  # (B, L, 3 * H * d_k)
-        return projected.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        projected = self._split_heads(self.fused_projection(query))  # (B, H + 2 * G, L, d_k)
+        return projected.split(self.head_counts, dim=1)
 
 
 class InferenceDecoderLayer(InferenceModule, DecoderLayer):
@@ -123,14 +127,12 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
 
     def _self_attention_heads(self, x: Tensor, cache: KeyValueCache, causal: bool) -> Tensor:
         """Compute the concatenated heads of the self-attention, of shape (N, 1, H * d_k)."""
-        num_heads, d_k = self.self_attention.num_heads, self.self_attention.d_k
-        projected = self.fused_projection(x).view(x.shape[0], 3, num_heads, 1, d_k)
-        queries, keys, values = projected.unbind(1)  # (N, H, 1, d_k)
-        queries, keys, values = self.self_attention._transform_and_cache(
-            queries, keys, values, cache
-        )
-        output = self.self_attention.attend(queries, keys, values, causal=causal)
-        return output.reshape(x.shape[0], 1, num_heads * d_k)
+        attention: Any = self.self_attention
+        projected = self.fused_projection(x).view(x.shape[0], -1, 1, attention.d_k)
+        queries, keys, values = projected.split(attention.head_counts, dim=1)
+        queries, keys, values = attention._transform_and_cache(queries, keys, values, cache)
+        output = attention.attend(queries, keys, values, causal=causal)  # (N, H, 1, d_k)
+        return output.reshape(x.shape[0], 1, attention.num_heads * attention.d_k)
 
     def _cross_attention_heads(
         self, x: Tensor, memory: KeyValueCache, mask: Tensor | None

@@ -30,6 +30,7 @@ from transformer_blocks.inference.store import ProgramStore
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
+from transformer_blocks.variants.grouped_query import GroupedQueryAttention
 from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -231,7 +232,10 @@ def _has_hooks(module: nn.Module) -> bool:
 
 def _can_fuse_projections(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
     """Return whether one matrix product computes the same as the three input projections."""
-    if type(attention) is not MultiHeadAttention or any(map(_has_hooks, attention.modules())):
+    if not isinstance(attention, MultiHeadAttention):
+        return False
+    known = type(attention) in (MultiHeadAttention, GroupedQueryAttention)
+    if not known or any(map(_has_hooks, attention.modules())):
         return False
     parts = attention.query_projection, attention.key_projection, attention.value_projection
     return (
