@@ -31,13 +31,14 @@ The reading order:
 18. :mod:`~transformer_blocks.variants.query_key_norm`: normalised queries and keys
 19. :mod:`~transformer_blocks.variants.grouped_query`: heads that share keys and values
 20. :mod:`~transformer_blocks.variants.gated_feed_forward`: the feed-forward network with a gate
-21. :mod:`~transformer_blocks.generation`: greedy decoding, sampling and beam search
-22. :mod:`~transformer_blocks.inspection`: attention weights, checks and ablations
-23. :mod:`~transformer_blocks.interop`: conversion from and to torch's modules
-24. :mod:`~transformer_blocks.fast`: faster forms of standard operations
-25. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
-26. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
-27. :mod:`~transformer_blocks.museum`: published faults and the checks that find them
+21. :mod:`~transformer_blocks.variants.lora`: low-rank adaptation, fine-tuning of few weights
+22. :mod:`~transformer_blocks.generation`: greedy decoding, sampling and beam search
+23. :mod:`~transformer_blocks.inspection`: attention weights, checks and ablations
+24. :mod:`~transformer_blocks.interop`: conversion from and to torch's modules
+25. :mod:`~transformer_blocks.fast`: faster forms of standard operations
+26. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
+27. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
+28. :mod:`~transformer_blocks.museum`: published faults and the checks that find them
 
 The most frequent names are exported here; tools are imported from their sub-packages, for example
 ``from transformer_blocks.inspection import check_causal``. The examples assume ``import torch``,
@@ -125,6 +126,13 @@ from transformer_blocks.variants.grouped_query import (
 )
 from transformer_blocks.variants.gated_feed_forward import (
     GatedFeedForward as GatedFeedForward,
+)
+from transformer_blocks.variants.lora import (
+    LoraLinear as LoraLinear,
+    add_lora as add_lora,
+    load_lora as load_lora,
+    lora_weights as lora_weights,
+    merge_lora as merge_lora,
 )
 from transformer_blocks.generation import (
     beam_search as beam_search,
