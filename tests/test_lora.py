@@ -122,6 +122,7 @@ def test_the_first_gradient_of_a_is_zero_and_that_of_b_is_not() -> None:
     assert layer.lora_b.grad is not None
     assert not layer.lora_a.grad.any()
     assert layer.lora_b.grad.all()
+    assert layer.linear.weight.grad is None
 
 
 @pytest.mark.parametrize(("rank", "most"), [(1, 0.0013), (4, 0.005), (8, 0.01)])
