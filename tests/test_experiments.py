@@ -168,6 +168,19 @@ def test_the_recorded_lora_learns_a_new_domain_with_one_percent_of_the_weights()
             assert run["change_by_merging"]["logits_float64"] < 1e-12
 
 
+def test_the_page_about_lora_shows_the_recorded_figures() -> None:
+    page = (EXPERIMENTS.parent / "howto" / "fine_tune_with_lora.md").read_text("utf-8")
+    results = results_of("fine_tuning")
+    for method in fine_tuning.METHODS:
+        cells = [
+            f"{row['new_domain']['mean']:.3f} ± {row['new_domain']['deviation']:.3f}"
+            for row in results["summary"]
+            if row["method"] == method
+        ]
+        share = results["share_of_lora"] if method == "LoRA" else 1.0
+        assert f"| {method} | {100 * share:.3g} % | {' | '.join(cells)} |" in page
+
+
 def test_floats_have_four_significant_digits() -> None:
     assert experiment.rounded({"a": (0.0171234, 11.1549), 2: 7}) == {"a": [0.01712, 11.15], "2": 7}
 
