@@ -181,6 +181,7 @@ def variants(device: str) -> Any:
         blocks.GroupedQueryAttention(16, 4, 2, transforms=transforms),
         blocks.GatedFeedForward(16, 24),
         blocks.LearnedPositionalEncoding(16, max_length=9),
+        blocks.LoraLinear(blocks.FeedForward(16, 24).up_projection, rank=2),
     ]
     x = torch.randn(2, 5, 16)
     x = x.to(device)

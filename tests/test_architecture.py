@@ -35,6 +35,7 @@ LEVELS = {
     "fast.attention": 3,
     "variants.explicit": 3,
     "variants.gated_feed_forward": 3,
+    "variants.lora": 1,
     "fast.sliding_window": 4,
     "variants.additive": 4,
     "variants.alibi": 4,

@@ -4,6 +4,7 @@ One table lists the arguments of all public names, each with a valid value and i
 name or argument that is not in the table fails the first test.
 """
 
+import copy
 import inspect
 import re
 import traceback
@@ -35,6 +36,7 @@ from transformer_blocks import (
     KeyValueCache,
     LearnedPositionalEncoding,
     Llama3Scaling,
+    LoraLinear,
     MultiHeadAttention,
     PositionInterpolation,
     PostNorm,
@@ -50,6 +52,7 @@ from transformer_blocks import (
     SinusoidalPositionalEncoding,
     SlidingWindowAttention,
     TokenEmbedding,
+    add_lora,
     alibi_slopes,
     attention_weights,
     beam_search,
@@ -61,6 +64,9 @@ from transformer_blocks import (
     fused_attention,
     greedy_search,
     linear_cross_entropy,
+    load_lora,
+    lora_weights,
+    merge_lora,
     noam_rate,
     noam_schedule,
     packed_mask,
@@ -288,6 +294,12 @@ def prefilled_decoder() -> IncrementalDecoder:
     return decoder
 
 
+def adapted() -> MultiHeadAttention:
+    layer = attention()
+    add_lora(layer, rank=2)
+    return layer
+
+
 def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
@@ -344,6 +356,9 @@ SOUNDNESS = {
     "new_step_model": Argument(None, ("steps", 1, [print])),  # a class may be one
     "tolerance": TOLERANCE,
 }
+
+ALPHA = Argument(4, (*number(1.0).invalid, 0, -1.0, float("nan"), float("inf"))).or_none()
+LORA = lora_weights(adapted())
 
 CALLS: dict[str, Call] = {
     "TokenEmbedding": Call(
@@ -678,6 +693,52 @@ CALLS: dict[str, Call] = {
     ),
     "GroupedQueryAttention.forward": Call(
         lambda **given: GroupedQueryAttention(D, H, 1)(**given), {**LAYER_ATTENTION, "cache": CACHE}
+    ),
+    "LoraLinear": Call(
+        lambda linear, **options: LoraLinear(copy.deepcopy(linear), **options),
+        {
+            "linear": made(nn.Linear(D, 4), nn.Linear),
+            "rank": Argument(2, (*size(2).invalid, 5)),
+            "alpha": ALPHA,
+        },
+    ),
+    "LoraLinear.forward": Call(
+        lambda x: LoraLinear(nn.Linear(D, D), rank=2)(x), {"x": vectors(B, L, D, any_rank=True)}
+    ),
+    "LoraLinear.merged": Call(lambda: LoraLinear(nn.Linear(D, D), rank=2).merged(), {}),
+    "add_lora": Call(
+        lambda model, **options: add_lora(copy.deepcopy(model), **options),
+        {
+            "model": Argument(attention(), (MultiHeadAttention, "x", None, 1, adapted())),
+            "rank": Argument(2, (*size(2).invalid, D + 1)),
+            "alpha": ALPHA,
+            "modules": Argument(
+                ["query_projection"],
+                ("query_projection", None, 1, [], ["x"], [1], ["transforms"], [""], nn.Linear),
+            ),
+        },
+    ),
+    "merge_lora": Call(
+        lambda model: merge_lora(copy.deepcopy(model)),
+        {"model": Argument(adapted(), (MultiHeadAttention, "x", None, 1, attention()))},
+    ),
+    "lora_weights": Call(
+        lora_weights,
+        {"model": Argument(adapted(), (MultiHeadAttention, "x", None, 1, attention()))},
+    ),
+    "load_lora": Call(
+        lambda model, weights: load_lora(copy.deepcopy(model), weights),
+        {
+            "model": Argument(attention(), (MultiHeadAttention, "x", None, 1, adapted())),
+            "weights": Argument(
+                LORA,
+                (
+                    *(None, 1, "x", [LORA], list(LORA.items()), {}, {1: torch.ones(2)}),
+                    *({name: each.tolist() for name, each in LORA.items()}, dict),
+                    *({name: each.double() for name, each in LORA.items()},),
+                ),
+            ),
+        },
     ),
     "PrepackedLinear": Call(
         PrepackedLinear, {"linear": made(nn.Linear(D, 12), nn.Linear), "relu": FLAG}

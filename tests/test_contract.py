@@ -25,6 +25,7 @@ from transformer_blocks import (
     GatedFeedForward,
     GroupedQueryAttention,
     LearnedPositionalEncoding,
+    LoraLinear,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
@@ -156,6 +157,7 @@ CASES = {
     "Dropout": Case(lambda: Dropout(0.5)),
     "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),
     "GatedFeedForward": Case(lambda: GatedFeedForward(WIDTH, 12)),
+    "LoraLinear": Case(lambda: LoraLinear(nn.Linear(WIDTH, 12), rank=2, alpha=3)),
     "PostNorm": Case(lambda: AroundTanh(PostNorm(WIDTH))),
     "PreNorm": Case(lambda: AroundTanh(PreNorm(WIDTH))),
     "SandwichNorm": Case(lambda: AroundTanh(SandwichNorm(WIDTH))),
@@ -354,7 +356,7 @@ def test_activation_checkpointing_changes_no_gradient(case: Case) -> None:
     for run in (block, again):
         torch.manual_seed(0)  # for dropout
         given = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
-        wanted = [x for x in given if x.requires_grad] + list(block.parameters())
+        wanted = [x for x in (*given, *block.parameters()) if x.requires_grad]
         gradients.append(torch.autograd.grad(run(*given).square().sum(), wanted))
     assert all(map(torch.equal, *gradients))
 

@@ -23,9 +23,12 @@ from translation.corpus import load_corpus
 from two_friends import D_MODEL, ITEMS
 
 EXPERIMENTS = Path(__file__).parents[1] / "docs" / "experiments"
-depth, experiment, extrapolation, head_count, overfitting, reverse = map(
+depth, experiment, extrapolation, fine_tuning, head_count, overfitting, reverse = map(
     importlib.import_module,
-    ("depth", "experiment", "extrapolation", "head_count", "overfitting", "reverse"),
+    (
+        *("depth", "experiment", "extrapolation", "fine_tuning", "head_count", "overfitting"),
+        "reverse",
+    ),
 )
 TINY = {
     "overfitting": "--pairs 40 --vocabulary 400 --updates 2 --every 2 --runs overfitting all",
@@ -33,6 +36,7 @@ TINY = {
     "reverse": "--updates 2 --every 1 --d-model 8",
     "head_count": "--updates 2",
     "extrapolation": "--updates 2 --documents 2 --d-model 8 --layers 1",
+    "fine_tuning": "--updates 2 --tuning-updates 2 --d-model 8 --rank 1",
 }
 FIELDS = {"command", "seeds", "versions", "seconds", "settings", "results"}
 
@@ -106,6 +110,7 @@ def test_a_recorded_result_has_the_settings_and_seeds_of_the_defaults(
         "reverse": {"updates": 1000, "d_model": 64},
         "head_count": {"updates": 800},
         "extrapolation": extrapolation.SIZES,
+        "fine_tuning": fine_tuning.SIZES,
     }[name]
     assert settings.items() <= record["settings"].items()
     assert set(run(name, tmp_path)["settings"]) == set(record["settings"])
@@ -170,6 +175,34 @@ def test_of_the_recorded_models_only_that_with_alibi_gains_from_every_length() -
                 assert found[1] < found[0] < found[3]
 
 
+def test_the_recorded_lora_learns_a_new_domain_with_one_percent_of_the_weights() -> None:
+    results = results_of("fine_tuning")
+    assert results["share_of_lora"] <= 0.01
+    assert all(run["old_domain"] > 0.99 for run in results["before"])
+    for run in results["runs"]:
+        if run["method"] == "LoRA":
+            margin = {30: 0.2, 300: 0.9}[run["pairs"]]
+            assert run["new_domain"] > margin + max(
+                each["new_domain"] for each in results["before"]
+            )
+            assert run["change_by_merging"]["layers_float32"] < 1e-6
+            assert run["change_by_merging"]["logits_float32"] < 1e-4
+            assert run["change_by_merging"]["logits_float64"] < 1e-12
+
+
+def test_the_page_about_lora_shows_the_recorded_figures() -> None:
+    page = (EXPERIMENTS.parent / "howto" / "fine_tune_with_lora.md").read_text("utf-8")
+    results = results_of("fine_tuning")
+    for method in fine_tuning.METHODS:
+        cells = [
+            f"{row['new_domain']['mean']:.3f} ± {row['new_domain']['deviation']:.3f}"
+            for row in results["summary"]
+            if row["method"] == method
+        ]
+        share = results["share_of_lora"] if method == "LoRA" else 1.0
+        assert f"| {method} | {100 * share:.3g} % | {' | '.join(cells)} |" in page
+
+
 def test_floats_have_four_significant_digits() -> None:
     assert experiment.rounded({"a": (0.0171234, 11.1549), 2: 7}) == {"a": [0.01712, 11.15], "2": 7}
 
@@ -189,6 +222,34 @@ def test_reverse_targets_are_reversed() -> None:
         assert ids == symbols + padding
         assert mirrored == [reverse.BOS, *symbols[::-1], reverse.EOS, *padding]
     assert lengths == set(range(reverse.SHORTEST, reverse.LONGEST + 1))
+
+
+def test_the_new_domain_has_the_order_of_the_source() -> None:
+    (source, mirrored), (same, target) = fine_tuning.make_domains(100, seed=0)
+    assert torch.equal(source, same)
+    for ids, old, new in zip(source.tolist(), mirrored.tolist(), target.tolist(), strict=True):
+        symbols = [each for each in ids if each != reverse.PAD]
+        padding = [reverse.PAD] * (reverse.LONGEST - len(symbols))
+        assert old == [reverse.BOS, *symbols[::-1], reverse.EOS, *padding]
+        assert new == [reverse.BOS, *symbols, reverse.EOS, *padding]
+
+
+def test_every_method_begins_with_its_own_weights() -> None:
+    torch.manual_seed(1)
+    trained = reverse.Reverser(8)
+    sizes = {"d_model": 8, "rank": 1}
+    source, target = reverse.make_batch(4, torch.Generator().manual_seed(0))
+    lora, full, scratch = (
+        fine_tuning.new_model(trained, method, seed=0, **sizes) for method in fine_tuning.METHODS
+    )
+    again = fine_tuning.new_model(trained, "LoRA", seed=0, **sizes)
+    assert all(map(torch.equal, lora.parameters(), again.parameters()))
+    expected = trained(source, target)
+    assert torch.equal(lora(source, target), expected)
+    assert torch.equal(full(source, target), expected)
+    assert not torch.allclose(scratch(source, target), expected)
+    trainable = [sum(each.requires_grad for each in model.parameters()) for model in (lora, full)]
+    assert trainable == [2 * 6, len(list(trained.parameters()))]
 
 
 def test_without_cross_attention_the_source_has_no_effect() -> None:

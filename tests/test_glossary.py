@@ -46,7 +46,7 @@ USED = """
 """
 # Names that Japanese and Korean texts write in Latin letters.
 LATIN = {
-    *("ALiBi", "BLEU", "chrF", "RMSNorm", "SwiGLU", "top-k", "top-p"),
+    *("ALiBi", "BLEU", "chrF", "LoRA", "RMSNorm", "SwiGLU", "top-k", "top-p"),
     *("Scaled Dot-Product Attention", "Source-Target-Attention", "Pre-LN, Post-LN"),
 }
 SPELLINGS = {  # in our sentences; an alias may have any spelling

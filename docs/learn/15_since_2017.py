@@ -624,5 +624,9 @@ def to_neighbours(rows):
 #   same layers as GPT-2 with 175 billion parameters;
 #   [LLaMA](https://arxiv.org/abs/2302.13971), which combines pre-norm with RMSNorm,
 #   rotary positions and SwiGLU.
+# - Fine-tuning: a trained model learns a new domain, all its weights frozen, if each of
+#   some linear layers gets two small matrices to train (low-rank adaptation, LoRA):
+#   {mod}`~transformer_blocks.variants.lora`, and
+#   [how to do it](../howto/fine_tune_with_lora.md).
 # - Your own experiment: train `examples/generate_text.py` on a text of yours, swap
 #   one part, and measure with three seeds.

@@ -34,13 +34,14 @@ The reading order:
 21. :mod:`~transformer_blocks.variants.grouped_query`: heads that share keys and values
 22. :mod:`~transformer_blocks.variants.gated_feed_forward`: the feed-forward network with a gate
 23. :mod:`~transformer_blocks.variants.sandwich_norm`: normalisation before and after a sublayer
-24. :mod:`~transformer_blocks.generation`: greedy decoding, sampling and beam search
-25. :mod:`~transformer_blocks.inspection`: attention weights, checks and ablations
-26. :mod:`~transformer_blocks.interop`: conversion from and to torch's modules
-27. :mod:`~transformer_blocks.fast`: faster forms of standard operations
-28. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
-29. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
-30. :mod:`~transformer_blocks.museum`: published faults and the checks that find them
+24. :mod:`~transformer_blocks.variants.lora`: low-rank adaptation, fine-tuning of few weights
+25. :mod:`~transformer_blocks.generation`: greedy decoding, sampling and beam search
+26. :mod:`~transformer_blocks.inspection`: attention weights, checks and ablations
+27. :mod:`~transformer_blocks.interop`: conversion from and to torch's modules
+28. :mod:`~transformer_blocks.fast`: faster forms of standard operations
+29. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
+30. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
+31. :mod:`~transformer_blocks.museum`: published faults and the checks that find them
 
 The most frequent names are exported here; tools are imported from their sub-packages, for example
 ``from transformer_blocks.inspection import check_causal``. The examples assume ``import torch``,
@@ -138,6 +139,13 @@ from transformer_blocks.variants.gated_feed_forward import (
 )
 from transformer_blocks.variants.sandwich_norm import (
     SandwichNorm as SandwichNorm,
+)
+from transformer_blocks.variants.lora import (
+    LoraLinear as LoraLinear,
+    add_lora as add_lora,
+    load_lora as load_lora,
+    lora_weights as lora_weights,
+    merge_lora as merge_lora,
 )
 from transformer_blocks.generation import (
     beam_search as beam_search,

@@ -31,6 +31,7 @@ from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
 from transformer_blocks.variants.grouped_query import GroupedQueryAttention
+from transformer_blocks.variants.lora import LoraLinear, merge_lora
 from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -60,7 +61,8 @@ def prepare(
     and values in one matrix product; ReLU activations are applied in place; dropout is removed,
     since it does nothing in evaluation mode; the decoding step of a standard decoder layer calls
     its parts directly; and an encoder of standard layers computes nothing for padding positions,
-    where its output is zero. :mod:`transformer_blocks.inference` describes each of them.
+    where its output is zero. :mod:`transformer_blocks.inference` describes each of them. Before,
+    LoRA layers are merged, as :func:`~transformer_blocks.merge_lora` does.
 
     The copy is in evaluation mode and takes twice the memory of the model. It cannot be trained,
     differentiated, moved, converted, given other weights, copied or pickled: each of these raises a
@@ -100,8 +102,8 @@ def prepare(
             ``int8`` is not a boolean, ``programs`` is not a path, or with ``int8`` a linear layer
             is not float32.
         ValueError: If the model, or a part of it, is prepared already, if both ``linear`` and
-            ``int8`` are given, if with ``int8`` a linear layer is not on a CPU, or if ``programs``
-            is given and ``compiled`` is not.
+            ``int8`` are given, if with ``int8`` a linear layer is not on a CPU, if ``programs`` is
+            given and ``compiled`` is not, or if a LoRA layer has hooks.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -126,7 +128,10 @@ def prepare(
         raise ValueError("model must not be prepared already, got a prepared one")
     # The second `eval` is for the new parts: every module is constructed in training mode.
     with torch.inference_mode(False):  # inference tensors could not be used outside that mode
-        prepared: Any = _replace_parts(copy.deepcopy(model).eval(), linear).eval()
+        trained: nn.Module = copy.deepcopy(model).eval()
+        if any(isinstance(part, LoraLinear) for part in trained.modules()):
+            trained = merge_lora(trained)
+        prepared: Any = _replace_parts(trained, linear).eval()
     store = None if programs is None else ProgramStore(Path(programs))
     return as_inference_module(_compile_stacks(prepared, store).eval() if compiled else prepared)
 

@@ -10,7 +10,7 @@ It is called Sandwich-LN by its authors ("CogView", Ding et al. 2021,
 https://arxiv.org/abs/2105.13290, section 2.4). Gemma 2 and Gemma 3 have it, with RMSNorm
 (https://arxiv.org/abs/2503.19786, section 2).
 
-Next: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
+Next: :mod:`transformer_blocks.variants.lora`, which fine-tunes a model by few weights.
 """
 
 from collections.abc import Callable

@@ -1,0 +1,417 @@
+r"""Low-rank adaptation (LoRA): fine-tune a trained model by training few weights.
+
+Fine-tuning trains all weights of a model further on new data, and leaves a copy of all of them for
+each task. "LoRA: Low-Rank Adaptation of Large Language Models" (Hu et al. 2021,
+https://arxiv.org/abs/2106.09685, section 4.1) freezes the trained weight :math:`W` of a linear
+layer and learns what is added to it, as the product of two small matrices:
+
+.. math:: y = W x + b + \frac{\alpha}{r} B A x, \qquad
+          A \in \mathbb{R}^{r \times d_{in}},\quad B \in \mathbb{R}^{d_{out} \times r}
+
+The rank :math:`r` is small, so a layer has :math:`r (d_{in} + d_{out})` weights to train in place
+of :math:`d_{in} d_{out}`. A is random and B zero at first: training begins at the trained model.
+After training, the product can be added to :math:`W`, and the layer is again a plain linear layer,
+with no further cost. The paper adapts the projections to queries and values (sections 4.2 and 7.1).
+
+Adapt a model with :func:`add_lora`, train it, save A and B with :func:`lora_weights`, and merge
+them with :func:`merge_lora`. :func:`load_lora` reads them into another copy of the trained model.
+
+Next: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
+"""
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks._checks import (
+    check_module,
+    check_number,
+    check_size,
+    check_vectors,
+    raise_type_error,
+)
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer, and a trainable product of two small matrices that is added to it.
+
+    A has normally distributed weights with the variance 1 / in_features, so that the elements of
+    A x are of the size of those of x; B is zero. Both have the dtype and the device of the layer's
+    weight.
+
+    Args:
+        linear: The trained layer. It becomes a part of the module, and is frozen.
+        rank: Rank r of the product, at most the smaller size of the layer; often 4 or 8.
+        alpha: The product is multiplied by alpha / r. If not given, alpha is the rank, and the
+            factor is 1. With a constant alpha, other ranks need less tuning (section 4.1).
+
+    Attributes:
+        linear: The frozen layer.
+        lora_a: The matrix A, of shape (rank, in_features).
+        lora_b: The matrix B, of shape (out_features, rank).
+        scale: The factor alpha / r.
+
+    Raises:
+        TypeError: If ``linear`` is not an ``nn.Linear`` (a subclass may compute something else),
+            or another argument is of the wrong type.
+        ValueError: If ``rank`` is not positive or too large, ``alpha`` is not positive and finite,
+            or ``linear`` has hooks.
+
+    Example:
+        >>> linear, x = nn.Linear(64, 64), torch.randn(5, 64)
+        >>> layer = LoraLinear(linear, rank=2)
+        >>> torch.equal(layer(x), linear(x))  # B is zero at first
+        True
+        >>> [name for name, weight in layer.named_parameters() if weight.requires_grad]
+        ['lora_a', 'lora_b']
+        >>> _ = nn.init.normal_(layer.lora_b)  # as if it were trained
+        >>> torch.linalg.matrix_rank(layer.weight - linear.weight).item()
+        2
+    """
+
+    def __init__(self, linear: nn.Linear, *, rank: int, alpha: float | None = None) -> None:
+        _check_options(rank, alpha)
+        if type(linear) is not nn.Linear:
+            raise_type_error("linear", "an instance of nn.Linear", linear)
+        _check_layer(linear, rank)
+        super().__init__()
+        self.linear = linear.requires_grad_(False)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.rank, self.scale = rank, 1.0 if alpha is None else alpha / rank
+        self.lora_a = nn.Parameter(linear.weight.new_empty(rank, linear.in_features))
+        self.lora_b = nn.Parameter(linear.weight.new_zeros(linear.out_features, rank))
+        nn.init.normal_(self.lora_a, std=linear.in_features**-0.5)
+        self.train(linear.training)
+
+    @property
+    def weight(self) -> Tensor:
+        """The merged weight W + (alpha / r) B A, of shape (out_features, in_features).
+
+        It is computed at each access, with gradients to A and B; a change of it has no effect.
+        """
+        return self.linear.weight + self.scale * (self.lora_b @ self.lora_a)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias of the layer, of shape (out_features,), or None."""
+        return self.linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute W x + b + (alpha / r) B A x.
+
+        Args:
+            x: Input vectors, of shape (..., in_features).
+
+        Returns:
+            Output vectors, of shape (..., out_features).
+
+        Raises:
+            TypeError: If ``x`` is not a tensor, or differs from the weights in dtype.
+            ValueError: If the last dimension of ``x`` is not in_features.
+        """
+        check_vectors("x", x, self.in_features, self.linear, leading=None)
+        update = F.linear(F.linear(x, self.lora_a), self.lora_b)  # (..., out_features)
+        return self.linear(x) + self.scale * update
+
+    def merged(self) -> nn.Linear:
+        """Compute the plain linear layer with the merged weight.
+
+        Returns:
+            A new, frozen layer with the dtype, the device and the training mode of the trained one.
+
+        Raises:
+            ValueError: If the module or its layer has hooks: the plain layer has no equal place
+                for them.
+        """
+        for part in (self, self.linear):
+            _check_no_hooks(part)
+        merged = copy.deepcopy(self.linear)
+        with torch.no_grad():
+            merged.weight.copy_(self.weight)
+        return merged
+
+    def extra_repr(self) -> str:
+        """Show the rank and the factor when the module is printed."""
+        return f"rank={self.rank}, scale={self.scale:g}"
+
+
+def add_lora(
+    model: nn.Module,
+    *,
+    rank: int,
+    alpha: float | None = None,
+    modules: Collection[str] = ("query_projection", "value_projection"),
+) -> None:
+    """Replace linear layers of a trained model by :class:`LoraLinear`, and freeze all else.
+
+    The model computes the same as before, and only the matrices A and B are trainable. To train
+    another part too, such as a new output layer, call its ``requires_grad_()`` afterwards; it is
+    not among the :func:`lora_weights`. The names of the replaced weights change: load the trained
+    weights before. On an error, the model is as it was.
+
+    A layer that occurs in several places is replaced in all of them, with one A and one B. A layer
+    whose weight another module shares is refused, for example an output layer with tied embeddings.
+
+    Args:
+        model: The trained model; it is changed.
+        rank: Rank r of each product; see :class:`LoraLinear`.
+        alpha: The products are multiplied by alpha / r; the rank if not given.
+        modules: Names of linear layers, as in ``model.named_modules()``, or the ends of such names
+            after a dot: ``"query_projection"`` chooses every one of the model,
+            ``"layers.0.self_attention.query_projection"`` a single one. The default is the paper's
+            choice.
+
+    Raises:
+        TypeError: If an argument is of the wrong type, or ``modules`` chooses a module of another
+            class than ``nn.Linear``.
+        ValueError: If one of ``modules`` is not in the model, a chosen layer has hooks, shares a
+            weight or is smaller than ``rank``, or the model has LoRA layers already or is prepared
+            for inference.
+
+    Example:
+        >>> model = build_encoder(num_layers=2, d_model=512, num_heads=8, d_ff=2048)
+        >>> add_lora(model, rank=8)
+        >>> trainable = sum(each.numel() for each in model.parameters() if each.requires_grad)
+        >>> trainable == 2 * 2 * 8 * (512 + 512)  # layers, projections, r (d_in + d_out)
+        True
+        >>> trainable / sum(each.numel() for each in model.parameters()) < 0.01
+        True
+    """
+    check_module(model=model)
+    _check_options(rank, alpha)
+    if isinstance(modules, str) or not isinstance(modules, Collection):
+        raise_type_error("modules", "a collection of module names", modules)
+    if not modules:
+        raise ValueError("modules must name a linear layer, got no name")
+    names = [name for name, _ in model.named_modules(remove_duplicate=False)]
+    chosen: list[str] = []
+    for module in modules:
+        if not isinstance(module, str):
+            raise_type_error("modules", "a collection of module names", module)
+        found = [name for name in names if f".{name}".endswith(f".{module}")]
+        if not found:
+            raise ValueError(f"modules must name parts of the model, got {module!r}")
+        chosen += found
+    layers = _find_layers("modules", model, dict.fromkeys(chosen, rank))
+    _insert(model, dict.fromkeys(layers.values(), rank), alpha)
+
+
+def merge_lora(model: nn.Module) -> nn.Module:
+    """Replace each :class:`LoraLinear` of a model by the linear layer that computes the same.
+
+    The model then has its former structure, and the names of its weights. All of its parameters
+    stay frozen; ``model.requires_grad_()`` makes them trainable.
+
+    Args:
+        model: A model with LoRA layers; it is changed.
+
+    Returns:
+        The model itself; or, if it is a :class:`LoraLinear`, the plain layer.
+
+    Raises:
+        TypeError: If ``model`` is not a module.
+        ValueError: If it has no LoRA layer, or one of them has hooks.
+
+    Example:
+        >>> model = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> add_lora(model, rank=2)
+        >>> for layer in model.layers:  # as if they were trained
+        ...     _ = nn.init.normal_(layer.self_attention.query_projection.lora_b)
+        >>> x = torch.randn(2, 5, 16)
+        >>> expected = model(x)
+        >>> torch.allclose(merge_lora(model)(x), expected, atol=1e-5)
+        True
+        >>> type(model.layers[0].self_attention.query_projection).__name__
+        'Linear'
+    """
+    merged: dict[nn.Module, nn.Module] = {
+        layer: layer.merged() for layer in _lora_layers(model).values()
+    }
+    _replace_layers(model, merged)
+    return merged.get(model, model)
+
+
+def lora_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Copy the matrices A and B of a model, all that :func:`load_lora` needs.
+
+    B is multiplied by alpha / r, so that neither alpha nor the rank is needed to load them. To
+    resume a training, save ``model.state_dict()`` instead.
+
+    Args:
+        model: A model with LoRA layers.
+
+    Returns:
+        Two tensors for each layer, ``NAME.lora_a`` and ``NAME.lora_b``, for example for
+        ``safetensors.torch.save_file``.
+
+    Raises:
+        TypeError: If ``model`` is not a module.
+        ValueError: If it has no LoRA layer.
+
+    Example:
+        >>> model = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32)
+        >>> add_lora(model, rank=2, modules=["query_projection"])
+        >>> for name, tensor in lora_weights(model).items():
+        ...     print(name, tuple(tensor.shape))
+        layers.0.self_attention.query_projection.lora_a (2, 16)
+        layers.0.self_attention.query_projection.lora_b (16, 2)
+    """
+    weights = {}
+    for name, layer in _lora_layers(model).items():
+        weights[f"{name}.lora_a"] = layer.lora_a.detach().clone()
+        weights[f"{name}.lora_b"] = layer.scale * layer.lora_b.detach()
+    return weights
+
+
+def load_lora(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Add LoRA layers with trained matrices to a model that has none.
+
+    The layers and their ranks are those of the weights; see :func:`add_lora`. If any of the weights
+    does not fit, the model is left untouched.
+
+    Args:
+        model: The trained model for which the matrices were trained; it is changed.
+        weights: What :func:`lora_weights` returned.
+
+    Raises:
+        TypeError: If ``model`` is not a module, ``weights`` is not a dictionary of tensors, or one
+            of them belongs to a module of another class than ``nn.Linear``.
+        ValueError: If a tensor is missing, unknown, of another shape, dtype or on the meta device,
+            or holds NaN or infinity; or for a reason that :func:`add_lora` names.
+
+    Example:
+        >>> trained = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> tuned, x = copy.deepcopy(trained), torch.randn(2, 5, 16)
+        >>> add_lora(tuned, rank=2, alpha=8)
+        >>> _ = nn.init.normal_(tuned.layers[0].self_attention.value_projection.lora_b)
+        >>> load_lora(trained, lora_weights(tuned))
+        >>> torch.allclose(trained(x), tuned(x), atol=1e-6)
+        True
+    """
+    check_module(model=model)
+    if not isinstance(weights, Mapping):
+        raise_type_error("weights", "a dictionary of tensors", weights)
+    ranks: dict[str, int] = {}
+    for key, tensor in weights.items():
+        name, _, part = str(key).rpartition(".")
+        other = {"lora_a": "lora_b", "lora_b": "lora_a"}.get(part)
+        if f"{name}.{other}" not in weights:
+            raise ValueError(
+                f"weights must hold lora_a and lora_b of each layer, got {key!r} alone"
+            )
+        if not isinstance(tensor, Tensor):
+            raise_type_error("weights", "a dictionary of tensors", tensor)
+        if part == "lora_a":
+            ranks[name] = len(tensor) if tensor.dim() else 0
+    if not ranks:
+        raise ValueError("weights must hold lora_a and lora_b of each layer, got none")
+    layers = _find_layers("weights", model, ranks)
+    for name, layer in layers.items():
+        shapes = {
+            "lora_a": (ranks[name], layer.in_features),
+            "lora_b": (layer.out_features, ranks[name]),
+        }
+        for part, shape in shapes.items():
+            _check_weight(f"{name}.{part}", weights[f"{name}.{part}"], layer.weight.dtype, shape)
+    if len(set(layers.values())) < len(layers):
+        raise ValueError("weights must name each layer once, got several names of a shared one")
+    added = _insert(model, {layers[name]: ranks[name] for name in ranks}, None)
+    with torch.no_grad():
+        for name, layer in layers.items():
+            added[layer].lora_a.copy_(weights[f"{name}.lora_a"])
+            added[layer].lora_b.copy_(weights[f"{name}.lora_b"])
+
+
+def _check_options(rank: int, alpha: float | None) -> None:
+    """Raise unless rank and alpha are valid numbers; whether the rank fits depends on the layer."""
+    check_size(rank=rank)
+    if alpha is not None:
+        check_number(alpha=alpha)
+        if not 0.0 < alpha < math.inf:
+            raise ValueError(f"alpha must be positive and finite, got alpha={alpha}")
+
+
+def _check_layer(linear: nn.Linear, rank: int) -> None:
+    """Raise unless a layer has a place for matrices of this rank, and no hooks."""
+    size = min(linear.in_features, linear.out_features)
+    if rank > size:
+        raise ValueError(f"rank must be at most {size}, the size of the layer, got rank={rank}")
+    _check_no_hooks(linear)
+
+
+def _check_no_hooks(module: nn.Module) -> None:
+    """Raise if a module has hooks: they would be called with the output of another layer."""
+    if any(getattr(module, hooks) for hooks in HOOKS):
+        raise ValueError(f"hooks must be removed first, got some on a {type(module).__name__}")
+
+
+def _check_weight(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """Raise unless a loaded matrix has this dtype and shape, and finite numbers."""
+    if tensor.dtype != dtype or tensor.shape != shape:
+        raise ValueError(
+            f"weights must have {name!r} as {dtype} of shape {shape}, "
+            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
+    if tensor.is_meta or not tensor.isfinite().all():
+        raise ValueError(f"weights must hold finite numbers, got others in {name!r}")
+
+
+def _find_layers(argument: str, model: nn.Module, ranks: Mapping[str, int]) -> dict[str, nn.Linear]:
+    """Find the linear layers of these names; raise unless all of them can be replaced."""
+    parts = dict(model.named_modules(remove_duplicate=False))
+    if any(isinstance(part, LoraLinear) for part in parts.values()):
+        raise ValueError("model must have no LoRA layers yet, got some; merge_lora merges them")
+    if any(getattr(part, "is_prepared_for_inference", False) for part in parts.values()):
+        raise ValueError("model must not be prepared for inference; adapt the trained model")
+    owners = Counter(weight for part in model.modules() for weight in part._parameters.values())
+    found = {}
+    for name, rank in ranks.items():
+        layer = parts.get(name)
+        if layer is None or layer is model:
+            raise ValueError(f"{argument} must name parts of the model, got {name!r}")
+        if type(layer) is not nn.Linear:
+            kind = type(layer).__name__
+            raise TypeError(f"{argument} must name instances of nn.Linear, got {name!r}, a {kind}")
+        if any(owners[weight] > 1 for weight in layer.parameters()):
+            raise ValueError(
+                f"{argument} must name layers with weights of their own, got {name!r}, which "
+                "shares one with another module"
+            )
+        _check_layer(layer, rank)
+        found[name] = layer
+    return found
+
+
+def _insert(
+    model: nn.Module, ranks: Mapping[nn.Linear, int], alpha: float | None
+) -> dict[nn.Linear, LoraLinear]:
+    """Freeze a model and replace some of its layers; return what replaces each."""
+    model.requires_grad_(False)
+    added = {layer: LoraLinear(layer, rank=rank, alpha=alpha) for layer, rank in ranks.items()}
+    _replace_layers(model, added)
+    return added
+
+
+def _replace_layers(model: nn.Module, replacements: Mapping[Any, nn.Module]) -> None:
+    """Replace parts of a model, in all places where they occur."""
+    for parent in list(model.modules()):
+        for name, part in parent._modules.items():
+            if part in replacements:
+                parent._modules[name] = replacements[part]
+
+
+def _lora_layers(model: nn.Module) -> dict[str, LoraLinear]:
+    """List the LoRA layers of a model by name; there must be at least one."""
+    check_module(model=model)
+    found = {name: part for name, part in model.named_modules() if isinstance(part, LoraLinear)}
+    if not found:
+        raise ValueError(f"model must have LoRA layers, got none in {type(model).__name__}")
+    return found

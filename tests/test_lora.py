@@ -1,0 +1,504 @@
+"""Low-rank adaptation: its equation, what it trains, and how it is merged, saved and loaded."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.reference import to_numpy
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    Encoder,
+    LoraLinear,
+    MultiHeadAttention,
+    TokenEmbedding,
+    add_lora,
+    build_decoder,
+    build_encoder,
+    linear_cross_entropy,
+    load_lora,
+    lora_weights,
+    merge_lora,
+    record_attention,
+)
+from transformer_blocks.inference import Int8Linear, PrepackedLinear, prepare
+from transformer_blocks.inspection import assert_sound, record_projections
+from transformer_blocks.interop import load_weights, to_torch
+
+ATTENTION = ("query_projection", "key_projection", "value_projection", "output_projection")
+ALL = (*ATTENTION, "up_projection", "down_projection")
+
+
+def encoder(dtype: torch.dtype = torch.float32) -> Encoder:
+    return build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).to(dtype).eval()
+
+
+def adapted(dtype: torch.dtype = torch.float32, **options: Any) -> Encoder:
+    """Build an encoder whose matrices B are not zero, as if they were trained."""
+    model = encoder(dtype)
+    add_lora(model, **{"rank": 2} | options)
+    for part in model.modules():
+        if isinstance(part, LoraLinear):
+            nn.init.normal_(part.lora_b, std=0.3)
+    return model
+
+
+def state_of(model: nn.Module) -> list[tuple[str, type, bool, bool, Tensor]]:
+    """List all that a refused call must not change."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    return [
+        (name, type(part), part.training, weight.requires_grad, weight.detach().clone())
+        for name, part in modules.items()
+        for weight in part.parameters()
+    ]
+
+
+def assert_unchanged(model: nn.Module, before: list[tuple[str, type, bool, bool, Tensor]]) -> None:
+    after = state_of(model)
+    assert [each[:4] for each in after] == [each[:4] for each in before]
+    assert all(torch.equal(a[4], b[4]) for a, b in zip(after, before, strict=True))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("alpha", "factor"), [(None, 1.0), (8, 8 / 3), (0.5, 0.5 / 3)])
+def test_the_output_is_that_of_the_equation_of_the_paper(
+    bias: bool, alpha: float | None, factor: float
+) -> None:
+    linear = nn.Linear(5, 7, bias=bias, dtype=torch.float64)
+    layer = LoraLinear(linear, rank=3, alpha=alpha)
+    nn.init.normal_(layer.lora_b)
+    x = torch.randn(2, 4, 5, dtype=torch.float64)
+    a, b, w = (to_numpy(each) for each in (layer.lora_a, layer.lora_b, linear.weight))
+    assert (a.shape, b.shape) == ((3, 5), (7, 3))
+    expected = to_numpy(x) @ w.T + factor * (to_numpy(x) @ a.T) @ b.T
+    if linear.bias is not None:
+        expected = expected + to_numpy(linear.bias)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, rtol=0, atol=1e-12)
+
+
+def test_a_keeps_the_variance_of_its_input() -> None:
+    layer = LoraLinear(nn.Linear(400, 300), rank=200)
+    assert torch.nn.functional.linear(torch.randn(200, 400), layer.lora_a).var().item() == (
+        pytest.approx(1.0, abs=0.05)
+    )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_computes_the_same_before_training(training: bool) -> None:
+    model, x = encoder().train(training), torch.randn(2, 5, 16)
+    plain = copy.deepcopy(model)
+    add_lora(model, rank=2, alpha=16, modules=ALL)
+    assert all(part.training == training for part in model.modules())
+    outputs = []
+    for each in (model, plain):
+        torch.manual_seed(0)  # for dropout
+        outputs.append(each(x))
+    assert torch.equal(*outputs)
+
+
+def test_only_a_and_b_receive_gradients_and_the_trained_weights_stay() -> None:
+    model = adapted(modules=ALL)
+    before = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    x = torch.randn(2, 5, 16)
+    (model(x) - x).square().mean().backward()
+    optimizer.step()
+    for name, weight in model.named_parameters():
+        is_lora = name.endswith((".lora_a", ".lora_b"))
+        assert weight.requires_grad == is_lora
+        assert (weight.grad is not None) == is_lora
+        assert torch.equal(weight, before[name]) != is_lora, name
+    assert len(before) > 24 == len([name for name in before if ".lora_" in name])
+
+
+def test_the_first_gradient_of_a_is_zero_and_that_of_b_is_not() -> None:
+    layer = LoraLinear(nn.Linear(8, 8), rank=2)
+    layer(torch.randn(3, 8)).square().sum().backward()
+    assert layer.lora_a.grad is not None
+    assert layer.lora_b.grad is not None
+    assert not layer.lora_a.grad.any()
+    assert layer.lora_b.grad.all()
+    assert layer.linear.weight.grad is None
+
+
+@pytest.mark.parametrize(("rank", "most"), [(1, 0.0013), (4, 0.005), (8, 0.01)])
+def test_the_share_of_trained_weights_follows_the_formula(rank: int, most: float) -> None:
+    layers, d_model = 12, 768
+    with torch.device("meta"):
+        model = build_encoder(num_layers=layers, d_model=d_model, num_heads=12, d_ff=3072)
+    count = sum(weight.numel() for weight in model.parameters())
+    add_lora(model, rank=rank)
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    assert trained == layers * 2 * rank * (d_model + d_model)
+    assert sum(weight.numel() for weight in model.parameters()) == count + trained
+    assert trained / count < most
+
+
+@pytest.mark.parametrize(
+    ("modules", "count"),
+    [
+        (["self_attention.query_projection"], 2),
+        (["query_projection", "cross_attention.value_projection"], 6),
+        (["layers.1.cross_attention.key_projection"], 1),
+        ({"up_projection", "layers.0.feed_forward.up_projection"}, 2),
+    ],
+)
+def test_modules_are_chosen_by_their_names_or_the_ends_of_these(modules: Any, count: int) -> None:
+    decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
+    add_lora(decoder, rank=1, modules=modules)
+    names = [name for name, part in decoder.named_modules() if isinstance(part, LoraLinear)]
+    assert len(names) == count
+    assert all(f".{name}".endswith(tuple(f".{each}" for each in modules)) for name in names)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+@pytest.mark.parametrize("shape", [(64, 64), (64, 256), (256, 64)])
+def test_a_merged_layer_equals_the_unmerged_one(
+    dtype: torch.dtype, limit: float, shape: tuple[int, int]
+) -> None:
+    layer = LoraLinear(nn.Linear(*shape, dtype=dtype), rank=4, alpha=8)
+    nn.init.normal_(layer.lora_b, std=0.1)
+    x = torch.randn(100, shape[0], dtype=dtype)
+    x = x / x.norm(dim=-1, keepdim=True)
+    assert (layer(x) - layer.linear(x)).abs().max() > 0.1
+    torch.testing.assert_close(layer.merged()(x), layer(x), rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
+def test_a_merged_model_is_the_plain_one_and_computes_the_same(
+    dtype: torch.dtype, limit: float
+) -> None:
+    model, plain = adapted(dtype, modules=ALL), encoder(dtype)
+    x = torch.randn(2, 5, 16, dtype=dtype)
+    expected = model(x)
+    merged = merge_lora(model)
+    assert merged is model
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=limit)
+    assert [(name, type(part)) for name, part in model.named_modules()] == [
+        (name, type(part)) for name, part in plain.named_modules()
+    ]
+    assert not any(part.training for part in model.modules())
+    assert not any(weight.requires_grad for weight in model.parameters())
+    load_weights(plain, model.state_dict())
+    assert torch.equal(plain(x), model(x))
+
+
+def test_merging_changes_no_weight_of_the_layer_that_was_replaced() -> None:
+    linear = nn.Linear(8, 8)
+    layer, before = LoraLinear(linear, rank=2), linear.weight.detach().clone()
+    nn.init.normal_(layer.lora_b)
+    merged = merge_lora(layer)
+    assert type(merged) is nn.Linear
+    assert torch.equal(linear.weight, before)
+    assert torch.equal(merged.weight, layer.weight)
+    assert not torch.equal(merged.weight, before)
+
+
+def test_the_merged_weight_carries_gradients_to_a_and_b() -> None:
+    layer = LoraLinear(nn.Linear(8, 20, bias=False), rank=2).double()
+    nn.init.normal_(layer.lora_b)
+    hidden, target = torch.randn(6, 8, dtype=torch.float64), torch.randint(1, 20, (6,))
+    losses = (
+        torch.nn.functional.cross_entropy(layer(hidden), target),
+        linear_cross_entropy(hidden, layer.weight, target),
+    )
+    gradients = [torch.autograd.grad(loss, [layer.lora_a, layer.lora_b]) for loss in losses]
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("alpha", [None, 7.0])
+def test_the_saved_matrices_are_all_that_a_fresh_model_needs(
+    tmp_path: Any, alpha: float | None
+) -> None:
+    model = adapted(alpha=alpha, rank=3, modules=["query_projection", "up_projection"])
+    fresh, x = encoder(), torch.randn(2, 5, 16)
+    trained = {name.replace(".linear.", "."): each for name, each in model.state_dict().items()}
+    load_weights(fresh, {name: each for name, each in trained.items() if ".lora_" not in name})
+    save_file(lora_weights(model), tmp_path / "lora.safetensors")
+    weights = load_file(tmp_path / "lora.safetensors")
+    assert sum(each.numel() for each in weights.values()) == 2 * 3 * (16 + 16 + 16 + 32)
+    load_lora(fresh, weights)
+    torch.testing.assert_close(fresh(x), model(x), rtol=0, atol=1e-5)
+    assert {name for name, weight in fresh.named_parameters() if weight.requires_grad} == {
+        name for name, weight in model.named_parameters() if weight.requires_grad
+    }
+    again = lora_weights(fresh)
+    assert again.keys() == weights.keys()
+    assert all(torch.equal(again[name], weights[name]) for name in weights)
+
+
+def test_saved_matrices_are_copies() -> None:
+    model = adapted()
+    weights = lora_weights(model)
+    before = copy.deepcopy(weights)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(1.0)
+    assert all(torch.equal(weights[name], before[name]) for name in weights)
+
+
+def test_a_whole_state_and_a_copy_compute_the_same() -> None:
+    model, x = adapted(alpha=5), torch.randn(2, 5, 16)
+    again = encoder()
+    add_lora(again, rank=2, alpha=5)
+    again.load_state_dict(model.state_dict())
+    for other in (again, copy.deepcopy(model)):
+        assert torch.equal(other(x), model(x))
+        assert [each.requires_grad for each in other.parameters()] == [
+            each.requires_grad for each in model.parameters()
+        ]
+
+
+class Shared(nn.Module):
+    """A linear layer in two places, and one whose weight is that of the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(10, 8)
+        self.first = self.second = nn.Linear(8, 8)
+        self.output = nn.Linear(8, 10, bias=False)
+        self.output.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.output(self.second(torch.tanh(self.first(self.embedding(tokens)))))
+
+
+@pytest.mark.parametrize("modules", [["first"], ["second"], ["first", "second"]])
+def test_a_layer_in_two_places_has_one_a_and_b_in_both(modules: list[str]) -> None:
+    model, tokens = Shared().eval(), torch.tensor([[1, 2, 3]])
+    trained = copy.deepcopy(model)
+    add_lora(model, rank=2, modules=modules)
+    assert isinstance(model.first, LoraLinear)
+    assert model.first is model.second
+    nn.init.normal_(model.first.lora_b)
+    weights = lora_weights(model)
+    assert weights.keys() == {"first.lora_a", "first.lora_b"}
+    load_lora(trained, weights)
+    assert torch.equal(trained(tokens), model(tokens))
+    expected = model(tokens)
+    merge_lora(model)
+    assert model.first is model.second
+    torch.testing.assert_close(model(tokens), expected)
+    assert model.output.weight is model.embedding.weight
+
+
+def test_matrices_for_two_places_of_one_layer_are_refused() -> None:
+    model = Shared()
+    weights = {f"{name}.lora_{part}": torch.ones(*shape)
+               for name in ("first", "second")
+               for part, shape in (("a", (2, 8)), ("b", (8, 2)))}  # fmt: skip
+    before = state_of(model)
+    with pytest.raises(ValueError, match=r"^weights must name each layer once"):
+        load_lora(model, weights)
+    assert_unchanged(model, before)
+
+
+def hooked() -> Encoder:
+    model = encoder()
+    model.get_submodule(FIRST).register_forward_hook(lambda *_: None)
+    return model
+
+
+def without(name: str) -> dict[str, Tensor]:
+    return {key: each for key, each in lora_weights(adapted()).items() if key != name}
+
+
+FIRST = "layers.0.self_attention.query_projection"
+WRONG: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
+    "no such module": (encoder, {"modules": ["query_projection", "q_proj"]}, "modules .*'q_proj'"),
+    "part of a name": (encoder, {"modules": ["projection"]}, "modules must name parts"),
+    "no name": (encoder, {"modules": []}, "modules must name"),
+    "the model itself": (lambda: nn.Linear(8, 8), {"modules": [""]}, "modules must name parts"),
+    "no linear layer": (encoder, {"modules": ["norm"]}, "modules must name instances of nn.Linear"),
+    "a subclass": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 16),
+        {"modules": ["linear1", "out_proj"]},
+        "modules must .* got 'self_attn.out_proj', a NonDynamicallyQuantizableLinear",
+    ),
+    "a tied weight": (Shared, {"modules": ["first", "output"]}, "modules must .* got 'output'"),
+    "a large rank": (encoder, {"rank": 17}, r"rank must be at most 16, .* got rank=17"),
+    "a large rank for one": (
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)),
+        {"rank": 5, "modules": ["0", "1"]},
+        r"rank must be at most 4, .* got rank=5",
+    ),
+    "hooks": (hooked, {}, "hooks must be removed"),
+    "LoRA layers already": (adapted, {}, "model must have no LoRA layers yet"),
+    "the layer in a LoRA layer": (adapted, {"modules": ["linear"]}, "model must have no LoRA"),
+    "a prepared model": (
+        lambda: prepare(encoder()),
+        {},
+        "model must not be prepared for inference",
+    ),
+    "alpha 0": (encoder, {"alpha": 0.0}, "alpha must be positive and finite, got alpha=0.0"),
+    "alpha NaN": (encoder, {"alpha": float("nan")}, "alpha must be positive and finite"),
+}
+
+
+@pytest.mark.parametrize(("build", "options", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_adapted_is_refused_and_the_model_is_as_it_was(
+    build: Callable[[], nn.Module], options: dict[str, Any], message: str
+) -> None:
+    model = build()
+    before = state_of(model)
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        add_lora(model, **{"rank": 2} | options)
+    assert_unchanged(model, before)
+
+
+A, B = f"{FIRST}.lora_a", f"{FIRST}.lora_b"
+UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
+    "A alone": (lambda: without(B), "weights must hold lora_a and lora_b"),
+    "B alone": (lambda: without(A), "weights must hold lora_a and lora_b"),
+    "nothing": (dict, "weights must hold lora_a and lora_b"),
+    "other weights": (lambda: encoder().state_dict(), "weights must hold lora_a and lora_b"),
+    "one weight more": (lambda: lora_weights(adapted()) | {"x.weight": torch.ones(2)}, "weights"),
+    "an unknown module": (
+        lambda: lora_weights(adapted()) | {"x.lora_a": torch.ones(2), "x.lora_b": torch.ones(2)},
+        "weights must name parts of the model, got 'x'",
+    ),
+    "ranks that differ": (lambda: without(A) | {A: torch.ones(3, 16)}, "weights must have"),
+    "a scalar": (lambda: without(A) | {A: torch.tensor(1.0)}, "weights must have"),
+    "another size": (lambda: without(A) | {A: torch.ones(2, 15)}, "weights must have"),
+    "a large rank": (
+        lambda: without(A) | {A: torch.ones(17, 16), B: torch.ones(16, 17)},
+        "rank must be at most 16",
+    ),
+    "another dtype": (lambda: without(B) | {B: torch.ones(16, 2).double()}, "weights must have"),
+    "NaN": (lambda: without(B) | {B: torch.full((16, 2), torch.nan)}, "weights must hold finite"),
+    "on meta": (lambda: without(B) | {B: torch.ones(16, 2, device="meta")}, "weights must hold"),
+    "an array": (lambda: without(B) | {B: np.ones((16, 2))}, "weights must be a dictionary of"),
+    "a list": (lambda: [1], "weights must be a dictionary of"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), UNFIT.values(), ids=UNFIT)
+def test_matrices_that_do_not_fit_are_refused_and_the_model_is_as_it_was(
+    make: Callable[[], Any], message: str
+) -> None:
+    model = encoder()
+    before, weights = state_of(model), make()
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        load_lora(model, weights)
+    assert_unchanged(model, before)
+
+
+def test_matrices_are_not_loaded_into_a_model_that_has_some() -> None:
+    model = adapted()
+    with pytest.raises(ValueError, match=r"^model must have no LoRA layers yet"):
+        load_lora(model, lora_weights(model))
+
+
+@pytest.mark.parametrize("function", [merge_lora, lora_weights])
+def test_a_model_without_lora_layers_is_refused(function: Callable[[nn.Module], Any]) -> None:
+    with pytest.raises(ValueError, match=r"^model must have LoRA layers, got none in Encoder"):
+        function(encoder())
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_a_layer_with_hooks_is_not_merged(inner: bool) -> None:
+    model = adapted()
+    layer: Any = model.get_submodule(FIRST)
+    (layer.linear if inner else layer).register_forward_hook(lambda *_: None)
+    before = state_of(model)
+    with pytest.raises(ValueError, match=r"^hooks must be removed first"):
+        merge_lora(model)
+    assert_unchanged(model, before)
+
+
+@pytest.mark.parametrize(
+    ("linear", "message"),
+    [
+        (nn.Linear(8, 4).register_forward_hook, "linear must be an instance of nn.Linear"),
+        (LoraLinear(nn.Linear(8, 4), rank=1), "linear must be an instance of nn.Linear"),
+        (nn.utils.parametrizations.spectral_norm(nn.Linear(8, 4)), "linear must be an instance of"),
+        (PrepackedLinear(nn.Linear(8, 4)), "linear must be an instance of nn.Linear"),
+    ],
+)
+def test_only_a_plain_linear_layer_is_wrapped(linear: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}"):
+        LoraLinear(linear, rank=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_and_b_have_the_dtype_and_the_device_of_the_layer(dtype: torch.dtype) -> None:
+    for device in ("cpu", "meta"):
+        layer = LoraLinear(nn.Linear(8, 4, dtype=dtype, device=device), rank=1)
+        for weight in (layer.lora_a, layer.lora_b, layer.weight, layer.merged().weight):
+            assert (weight.dtype, weight.device.type) == (dtype, device)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_prepared_model_computes_what_the_adapted_one_does(compiled: bool) -> None:
+    model, x = adapted(modules=ALL), torch.randn(2, 5, 16)
+    with torch.no_grad():
+        fast = prepare(model, compiled=compiled)
+        torch.testing.assert_close(fast(x), model(x), rtol=0, atol=1e-5)
+    assert not any(isinstance(part, LoraLinear) for part in fast.modules())
+    plain = merge_lora(copy.deepcopy(model))
+    assert [type(each) for each in fast.modules()] == [
+        type(each) for each in prepare(plain, compiled=compiled).modules()
+    ]
+    assert any(isinstance(part, LoraLinear) for part in model.modules())  # and is not changed
+
+
+def test_a_lora_layer_alone_is_prepared_too() -> None:
+    layer, x = LoraLinear(nn.Linear(8, 8), rank=2), torch.randn(3, 8)
+    nn.init.normal_(layer.lora_b)
+    with torch.no_grad():
+        torch.testing.assert_close(prepare(layer)(x), layer(x))
+
+
+@pytest.mark.parametrize("kind", [PrepackedLinear, Int8Linear])
+def test_a_prepared_layer_never_ignores_the_adapter(kind: Any) -> None:
+    with pytest.raises(TypeError, match=r"^linear must be an instance of Linear, got LoraLinear"):
+        kind(LoraLinear(nn.Linear(8, 8), rank=2))
+
+
+def test_torch_has_no_equal_part_before_merging() -> None:
+    model, x = adapted(), torch.randn(2, 5, 16)
+    with pytest.raises(TypeError, match="projection must be a Linear, got LoraLinear"):
+        to_torch(model)
+    expected = model(x)
+    merge_lora(model)
+    torch.testing.assert_close(to_torch(model)(x), expected, rtol=0, atol=1e-5)
+
+
+def test_torch_s_fast_path_never_ignores_the_adapter() -> None:
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    x = torch.randn(2, 5, 8)
+    add_lora(model, rank=2, modules=["linear1", "linear2"])
+    nn.init.normal_(model.get_parameter("linear1.lora_b"))
+    expected = model(x)  # with gradients, which the fast path has not
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected.detach())
+
+
+def test_a_model_with_lora_layers_passes_the_checks_and_is_observed() -> None:
+    model, x = adapted(modules=ALL), torch.randn(2, 5, 16)
+    assert_sound(model, x)
+    merged = merge_lora(copy.deepcopy(model))
+    found = []
+    for each in (model, merged):
+        with (
+            torch.no_grad(),
+            record_attention(each) as weights,
+            record_projections(each) as vectors,
+        ):
+            each(x)
+        name = "layers.0.self_attention"
+        found.append((weights[name], vectors[name][0].query))
+    torch.testing.assert_close(*found)
+
+
+def test_a_wrong_dtype_is_refused_before_torch_multiplies() -> None:
+    attention = MultiHeadAttention(8, 2)
+    add_lora(attention, rank=1, modules=ATTENTION)
+    x = torch.randn(1, 3, 8).double()
+    with pytest.raises(TypeError, match=r"^x must have the dtype of the weights, torch.float32"):
+        attention(x, x, x)
