@@ -38,6 +38,7 @@ import explorer_page  # noqa: E402
 import readme_picture  # noqa: E402
 import style  # noqa: E402
 from common import plots  # noqa: E402
+from pretrain_encoder import draw as draw_pretraining  # noqa: E402
 from transformer_blocks.explorer import plot_heads  # noqa: E402
 from transformer_blocks.explorer.panels import Panel  # noqa: E402
 from transformer_blocks.explorer.plots import new_figure  # noqa: E402
@@ -46,6 +47,7 @@ from translation.pictures import (  # noqa: E402
     loss_figure,
     side_by_side_figure,
 )
+from vision_transformer import draw as draw_vision  # noqa: E402
 
 IMAGES = HERE.parent / "images"
 DATA = IMAGES / "data"
@@ -249,9 +251,32 @@ LENGTH_LINES = (
 )
 """The contestants of ``benchmarks/lengths.py`` that the picture shows."""
 
+
+def pretrain_encoder(data: Any) -> Figure:
+    """Draw the predictions of a pretrained encoder, its loss, and what few labels suffice for."""
+    figure: Figure = draw_pretraining(data)
+    return figure
+
+
+def vision_transformer(data: Any) -> Figure:
+    """Draw the patches of an image, the attention to them, and the encodings of their positions."""
+    figure: Figure = draw_vision(data)
+    return figure
+
+
+DATA_FIGURES = (
+    attention,
+    attention_compared,
+    compare,
+    lengths,
+    loss,
+    pretrain_encoder,
+    vision_transformer,
+)
+
 PICTURES: list[Picture] = [
     *map(BookFigure, draw.load()),
-    *map(DataFigure, (attention, attention_compared, compare, lengths, loss)),
+    *map(DataFigure, DATA_FIGURES),
     ReadmePicture(),
 ]
 

@@ -37,6 +37,8 @@ PROGRAMS = {
     "classify": {"common", "classification"},
     "generate_text": {"common", "text"},
     "train_minimal": set[str](),
+    "pretrain_encoder": set[str](),
+    "vision_transformer": set[str](),
 }
 """What each program may import, besides the library."""
 FILES = sorted(path for package in PACKAGES for path in (EXAMPLES / package).glob("*.py"))

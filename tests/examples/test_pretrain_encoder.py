@@ -1,0 +1,285 @@
+"""The pretraining of an encoder, in one file that users copy."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import pretrain_encoder
+from pretrain_encoder import (
+    FIRST_WORD,
+    HABITATS,
+    LENGTH,
+    MASK,
+    PAD,
+    TEMPLATES,
+    VOCABULARY,
+    Classifier,
+    MaskedLanguageModel,
+    corrupt,
+    encode,
+    main,
+    masked_loss,
+    predict_in_contexts,
+    sample_texts,
+)
+
+
+def words(row: Tensor) -> list[str]:
+    return [VOCABULARY[token] for token in row.tolist() if token != PAD]
+
+
+def test_a_text_has_a_word_of_its_template_at_each_position() -> None:
+    texts, habitats, possible = sample_texts(200, random.Random(0))
+    for text, habitat, counts in zip(texts, habitats.tolist(), possible.tolist(), strict=True):
+        found = words(text)
+        fitting = [
+            slots
+            for label, slots in TEMPLATES
+            if label == habitat
+            and len(slots) == len(found)
+            and all(word in slot for word, slot in zip(found, slots, strict=True))
+        ]
+        assert [len(slot) for slot in fitting[0]] == counts[: len(found)]
+        assert counts[len(found) :] == [1] * (LENGTH - len(found))
+
+
+def test_determiner_noun_and_pronoun_agree_in_number() -> None:
+    texts, _, _ = sample_texts(200, random.Random(0))
+    singular = {animal for animals, *_ in HABITATS.values() for animal in animals.split()}
+    for text in texts:
+        found = words(text)
+        is_plural = bool({"two", "three", "many"} & {*found})
+        assert bool(singular & {*found}) != is_plural
+        assert ("they" if not is_plural else "it") not in found
+
+
+def test_every_template_occurs_and_the_same_seed_gives_the_same_texts() -> None:
+    assert len(TEMPLATES) == 16 * len(HABITATS)
+    first, again, other = (sample_texts(50, random.Random(seed))[0] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_the_rates_are_those_of_the_paper() -> None:
+    torch.manual_seed(0)
+    tokens, _, _ = sample_texts(10_000, random.Random(0))
+    corrupted, chosen = corrupt(tokens)
+    was = tokens[chosen]
+    now = corrupted[chosen]
+    share = chosen.sum() / (tokens != PAD).sum()
+    assert share.item() == pytest.approx(0.15, abs=0.005)
+    assert (now == MASK).float().mean().item() == pytest.approx(0.8, abs=0.015)
+    # a random word is the original one in one of so many cases
+    same = 0.1 + 0.1 / (len(VOCABULARY) - FIRST_WORD)
+    assert (now == was).float().mean().item() == pytest.approx(same, abs=0.01)
+    replaced = now[(now != MASK) & (now != was)]
+    assert set(replaced.tolist()) == set(range(FIRST_WORD, len(VOCABULARY)))
+
+
+def test_only_chosen_tokens_change_and_padding_is_never_chosen() -> None:
+    torch.manual_seed(0)
+    tokens, _, _ = sample_texts(500, random.Random(0))
+    before = tokens.clone()
+    corrupted, chosen = corrupt(tokens)
+    assert torch.equal(tokens, before)
+    assert torch.equal(corrupted[~chosen], tokens[~chosen])
+    assert not (chosen & (tokens == PAD)).any()
+    assert torch.equal(corrupted == PAD, tokens == PAD)
+
+
+def test_the_loss_ignores_positions_that_are_not_chosen() -> None:
+    torch.manual_seed(0)
+    tokens, _, _ = sample_texts(8, random.Random(0))
+    _, chosen = corrupt(tokens)
+    logits = torch.randn(*tokens.shape, len(VOCABULARY), requires_grad=True)
+    masked_loss(logits, tokens, chosen).backward()
+    assert logits.grad is not None
+    assert torch.equal(logits.grad.ne(0).any(-1), chosen)
+
+
+def test_the_training_uses_the_loss_at_the_chosen_positions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[Tensor, Tensor, Tensor]] = []
+    corruptions: list[tuple[Tensor, Tensor]] = []
+    loss, change = pretrain_encoder.masked_loss, pretrain_encoder.corrupt
+
+    def record(logits: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
+        calls.append((logits, tokens, chosen))
+        return loss(logits, tokens, chosen)
+
+    def record_change(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        corruptions.append((tokens, change(tokens)[1]))
+        return torch.where(corruptions[-1][1], MASK, tokens), corruptions[-1][1]
+
+    monkeypatch.setattr(pretrain_encoder, "masked_loss", record)
+    monkeypatch.setattr(pretrain_encoder, "corrupt", record_change)
+    tokens, _, _ = sample_texts(20, random.Random(0))
+    held_out = tokens.clone()
+    held_out[:, 1] = MASK
+    losses = pretrain_encoder.pretrain(
+        MaskedLanguageModel(d_model=8), (held_out, tokens), steps=2, seed=0
+    )
+    assert [*losses] == [2]
+    for (_, original, chosen), (before, places) in zip(calls[:2], corruptions, strict=True):
+        assert torch.equal(original, before)
+        assert torch.equal(chosen, places)
+    assert torch.equal(calls[2][2], held_out == MASK)  # the bound is that of [MASK]
+    assert not torch.equal(calls[0][1], calls[1][1])  # new texts in each update
+
+
+def test_padding_changes_neither_predictions_nor_classes() -> None:
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(d_model=8).eval()
+    padded = encode([["one", "crab", "swam", "near", "the", "reef", "."]])
+    alone = padded[:, :7]
+    assert padded.shape[1] == LENGTH > 7
+    torch.testing.assert_close(model(padded)[:, :7], model(alone))
+    classifier = Classifier(model).eval()
+    torch.testing.assert_close(classifier(padded), classifier(alone))
+
+
+def test_a_prediction_depends_on_both_sides() -> None:
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(d_model=8).eval()
+    text = ["two", "old", "[MASK]", "swam", "near", "the", "reef", "."]
+    first = model(encode([text]))[0, 2]
+    for place, word in ((0, "one"), (6, "barn")):
+        changed = [*text]
+        changed[place] = word
+        assert not torch.allclose(model(encode([changed]))[0, 2], first)
+
+
+def test_a_classifier_begins_with_the_pretrained_weights_and_leaves_them_as_they_are() -> None:
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(d_model=8)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    classifier = Classifier(model)
+    for name, weight in classifier.model.state_dict().items():
+        assert torch.equal(weight, before[name])
+    texts, habitats, _ = sample_texts(8, random.Random(0))
+    pretrain_encoder.fine_tune(classifier, texts, habitats, rate=0.01)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    encoder = classifier.model.embedding.weight
+    assert not torch.equal(encoder, before["embedding.weight"])  # fine-tuned, too
+
+
+def test_a_context_is_hidden_by_mask_tokens_and_its_table_names_the_kinds_of_nouns() -> None:
+    seen: list[Tensor] = []
+
+    class Scripted(MaskedLanguageModel):
+        def forward(self, tokens: Tensor) -> Tensor:
+            seen.append(tokens)
+            logits = torch.full((*tokens.shape, len(VOCABULARY)), -1e4)
+            for row, word in enumerate(("cows", "whale", "whales")):
+                logits[row, :, VOCABULARY.index(word)] = 0.0
+            return logits
+
+    tables = predict_in_contexts(Scripted(d_model=8))
+    assert tables == [
+        [[0.0, 0.0], [0.0, 1.0]],
+        [[1.0, 0.0], [0.0, 0.0]],
+        [[0.0, 0.0], [1.0, 0.0]],
+    ]
+    mask = "[MASK]"
+    assert [words(row) for row in seen[0]] == [
+        ["two", "old", mask, mask, mask, mask, mask, mask],
+        [mask, mask, mask, "swam", "near", "the", "reef", "."],
+        ["two", "old", mask, "swam", "near", "the", "reef", "."],
+    ]
+
+
+def test_the_bound_is_the_loss_of_a_model_that_knows_the_template() -> None:
+    table = torch.zeros(len(TEMPLATES), LENGTH, len(VOCABULARY))
+    for row, (_, slots) in zip(table, TEMPLATES, strict=True):
+        for position, slot in zip(row, slots, strict=False):
+            position[[VOCABULARY.index(word) for word in slot]] = 1 / len(slot)
+
+    class EachInTurn(random.Random):
+        def choices(self, population: Any, *_: Any, k: int = 1, **__: Any) -> Any:
+            return [population[number % len(population)] for number in range(k)]
+
+    tokens, _, possible = sample_texts(5 * len(TEMPLATES), EachInTurn(0))
+    torch.manual_seed(0)
+    corrupted, _ = corrupt(tokens)
+    places = corrupted == MASK
+    loss = masked_loss(table.repeat(5, 1, 1).log(), tokens, places)
+    torch.testing.assert_close(loss, possible[places].log().mean())
+
+
+def test_a_short_run_writes_the_picture_and_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pretrain_encoder, "LABELS", (1, 2))
+    folder = tmp_path / "new" / "folder"
+    options = ["--steps", "2", "--seeds", "0", "--device", "cpu", "--output", str(folder)]
+    main(options)
+    first = (folder / "pretrain_encoder.json").read_text("utf-8")
+    assert {file.suffix for file in folder.iterdir()} == {".json", ".png"}
+    content = json.loads(first)
+    (run,) = content["runs"]
+    assert content["command"] == "python examples/pretrain_encoder.py"
+    assert all(len(values) == 2 for values in run["accuracies"].values())
+    assert capsys.readouterr().out.endswith("pretrain_encoder.png\n")
+    main(options)
+    assert (folder / "pretrain_encoder.json").read_text("utf-8") == first
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--steps", "0"], "error: argument --steps: must be a whole number from 1, got '0'"),
+        (["--seeds", "-1"], "error: argument --seeds: must be a whole number from 0, got '-1'"),
+        (["--seeds", "x"], "error: argument --seeds: must be a whole number from 0, got 'x'"),
+        (["--color"], "error: unrecognized arguments: --color"),
+    ],
+)
+def test_a_bad_option_is_one_line(
+    options: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(options)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"{error}\n"
+
+
+def test_what_cannot_be_done_is_said_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pretrain_encoder, "run", lambda *_, **__: pytest.fail("it was trained"))
+    file = tmp_path / "file"
+    file.write_text("mine", "utf-8")
+    with pytest.raises(SystemExit) as stop:
+        main(["--output", str(file)])
+    assert stop.value.code == 2
+    assert "File exists" in capsys.readouterr().err
+    assert file.read_text("utf-8") == "mine"
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit):
+            main(["--device", "cuda"])
+        assert "torch finds no CUDA device here" in capsys.readouterr().err
+    monkeypatch.setattr("transformer_blocks.explorer.packages.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        main(["--output", str(tmp_path / "new")])
+    assert 'pip install "transformer-blocks[plot]"' in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.slow
+def test_pretraining_approaches_the_bound_and_replaces_labels(tmp_path: Path) -> None:
+    main(["--seeds", "5", "--device", "cpu", "--output", str(tmp_path)])
+    content = json.loads((tmp_path / "pretrain_encoder.json").read_text("utf-8"))
+    (run,) = content["runs"]
+    last = [*run["losses"].values()][-1]
+    assert content["bound"] < last < content["bound"] + 0.2
+    pretrained, fresh, counts = run["accuracies"].values()
+    assert pretrained[2] > 0.9 > 0.8 > max(fresh[2], counts[2])  # four labels of each habitat
+    left, right, both = run["contexts"]
+    assert left[1][0] + left[1][1] > 0.9  # plural
+    assert right[0][0] + right[1][0] > 0.9  # of the sea
+    assert both[1][0] > 0.9
