@@ -272,12 +272,13 @@ class MultiHeadAttention(nn.Module):
                 "d_model must be divisible by num_heads, "
                 f"got d_model={d_model} and num_heads={num_heads}"
             )
+        d_k = d_model // num_heads if d_k is None else d_k
         listed = check_modules("transforms", transforms)
         for number, transform in enumerate(listed):
             check_instance(QueryKeyTransform, **{f"transforms[{number}]": transform})
         super().__init__()
         self.num_heads = num_heads
-        self.d_k = d_k = d_model // num_heads if d_k is None else d_k
+        self.d_k = d_k
         self.dropout = dropout
         self.attention_function = attention_function
         self._weights_hooks: OrderedDict[int, Callable[[Tensor], None]] = OrderedDict()
