@@ -240,6 +240,13 @@ def test_every_chapter_names_the_next_one(chapter: str) -> None:
         assert re.fullmatch(rf"Next: :mod:`transformer_blocks\.{name}`, [^.]+\.", end)
 
 
+def test_every_page_of_the_reference_is_in_the_list_of_its_folder() -> None:
+    for index in (ROOT.parents[1] / "docs" / "reference").rglob("*/index.md"):
+        listed = re.findall(r"^[\w.]+$", index.read_text("utf-8").partition("{toctree}")[2], re.M)
+        pages = {path.stem for path in index.parent.glob("*.md")} - {"index"}
+        assert pages == set(listed), index.parent.name
+
+
 def test_help_on_the_package_is_a_page() -> None:
     page = pydoc.render_doc(transformer_blocks, renderer=pydoc.TextDoc())
     assert len(page) < 20_000
