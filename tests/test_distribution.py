@@ -1,6 +1,7 @@
 """The distributions that users install: what they hold, and that they work alone."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import venv
 import zipfile
 from email import message_from_string
 from pathlib import Path, PurePosixPath
+from runpy import run_path
 
 import pytest
 
@@ -65,6 +67,37 @@ def test_the_wheel_holds_the_library_alone_and_needs_torch_alone(distributions: 
     assert header["Version"] == transformer_blocks.__version__
     required = [each for each in header.get_all("Requires-Dist") or [] if "extra ==" not in each]
     assert [each.split(">")[0] for each in required] == ["torch"]
+
+
+def links(text: str) -> list[tuple[str, str, str]]:
+    """Return the links and pictures: "!" for a picture, the label, and the address."""
+    return re.findall(r"(!?)\[([^\]]*)\]\(([^)]*)\)", text)
+
+
+def test_an_index_page_has_the_readme_without_links_that_lead_nowhere(distributions: Path) -> None:
+    (path,) = distributions.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        shown = message_from_string(archive.read(metadata).decode())
+    assert shown["Description-Content-Type"] == "text/markdown"
+    expected = (ROOT / "README.md").read_text("utf-8")
+    for picture, label, address in links(expected):
+        if not address.startswith("http"):
+            shorter = "" if picture else label
+            expected = expected.replace(f"{picture}[{label}]({address})", shorter)
+    assert str(shown.get_payload()).strip() == expected.strip()
+
+
+def test_with_a_home_each_link_of_the_readme_leads_to_a_file_there() -> None:
+    home = "https://host/owner/name"
+    page = run_path(str(ROOT / "setup.py"))["description"](home)
+    before = links((ROOT / "README.md").read_text("utf-8"))
+    assert len(before) == len(links(page))
+    for (picture, label, address), found in zip(before, links(page), strict=True):
+        if not address.startswith("http"):
+            kind = "raw" if picture else "blob"
+            assert found == (picture, label, f"{home}/{kind}/HEAD/{address}")
+            assert (ROOT / address).exists()
 
 
 @pytest.mark.slow
