@@ -106,6 +106,9 @@ class _Output(io.TextIOBase):
         with self._errors_named():
             self.stream.flush()
 
+    def close(self) -> None:
+        """Leave the stream as it is: its owner flushes and closes it."""
+
     def fileno(self) -> int:
         return self.stream.fileno()
 

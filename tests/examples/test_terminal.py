@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import io
+import logging
 import os
 import re
 import shutil
@@ -23,6 +25,7 @@ import translate
 from classification.commands import new_config as new_classifier
 from common.files import FolderLock
 from common.options import Parser
+from common.program import run_program
 from common.tables import format_table
 from common.terminal import cells, colour, fit, width, wrap
 from text.commands import new_config as new_text
@@ -210,6 +213,19 @@ def test_colours_are_for_terminals_that_show_them(monkeypatch: pytest.MonkeyPatc
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             assert colour("loss", "red", Terminal()) == "loss"
+
+
+def test_a_program_leaves_standard_output_to_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging, "basicConfig", lambda **settings: None)
+    owned, seen = io.StringIO(), []
+    monkeypatch.setattr(sys, "stdout", owned)
+    assert run_program(lambda: seen.append(sys.stdout)) == 0
+    assert seen[0] is not owned
+    seen[0].close()  # as Python does when it deletes the object
+    print("still open")
+    assert owned.getvalue() == "still open\n"
+    owned.close()
+    seen[0].close()
 
 
 def test_a_table_that_is_too_wide_is_continued_below() -> None:
