@@ -10,17 +10,19 @@ import io
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from tests.examples.tiny_run import SETTINGS, begin
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import transformer_blocks as blocks
-from transformer_blocks import explorer, generation, inspection, interop
+from transformer_blocks import explorer, generation, inference, inspection, interop
 
 NAME = "singles"
 DEVICE_STRING = f"{NAME}:0"
@@ -58,6 +60,16 @@ class OnDevice(Tensor):
 
     def tolist(self) -> Any:
         return self.on_cpu.tolist()
+
+    def data_ptr(self) -> int:
+        return self.on_cpu.data_ptr()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if id(self) not in memo:  # PyTorch would read where data_ptr() points
+            copied: Tensor = self.detach().clone()
+            is_parameter = isinstance(self, nn.Parameter)
+            memo[id(self)] = nn.Parameter(copied, self.requires_grad) if is_parameter else copied
+        return memo[id(self)]
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -251,6 +263,39 @@ def an_explorer(device: str) -> Any:
 
 
 @case
+@torch.no_grad()
+def loaded_weights(device: str) -> Any:
+    model, others, tokens = translator(device), translator("cpu"), TOKENS.to(device)
+    interop.load_weights(model, {name: -each for name, each in others.state_dict().items()})
+    found = [model(tokens, tokens)]
+    blocks.add_lora(others, rank=2)
+    weights = {name: each.cos() for name, each in blocks.lora_weights(others).items()}
+    blocks.load_lora(model, weights)
+    found.append(model(tokens, tokens))
+    blocks.merge_lora(model)
+    return [*found, model(tokens, tokens)]
+
+
+@case
+@torch.no_grad()
+def a_prepared_model(device: str) -> Any:
+    model, tokens = inference.prepare(translator(device)), TOKENS.to(device)
+    return model(tokens, tokens)
+
+
+@case
+def a_training_that_is_resumed(device: str) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        for epochs in (1, 2):
+            settings = replace(SETTINGS, epochs=epochs, dropout=0.0)
+            training = begin(Path(folder), settings, device=torch.device(device))
+            training.resume()
+            training.fit()
+    kept = ("epoch", "step", "train_loss", "validation_loss", "validation_bleu")
+    return [[torch.tensor(each[name]) for name in kept] for each in training.metrics]
+
+
+@case
 def conversion(device: str) -> Any:
     layer = nn.TransformerEncoderLayer(16, 4, 24, 0.0, batch_first=True).to(device)
     ours = interop.from_torch(layer)
@@ -270,6 +315,10 @@ def compare(found: Any, expected: Any) -> None:
 def main() -> None:
     """Compute every case on both devices, and print a line for each."""
     _setup_privateuseone_for_python_backend(NAME)
+    getattr(torch, NAME).get_amp_supported_dtype = lambda: [torch.bfloat16]
+    # A device of tensors of another class: `to` must exchange a shared parameter only once.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()):
         expected = {name: function("cpu") for name, function in CASES.items()}
     factories: Any = Factories

@@ -65,4 +65,5 @@ def begin(folder: Path, config: Config = SETTINGS, **options: Any) -> Translatio
             hashes[name] = file_hash(path)
         config = replace(config, corpus="files", data_hash=corpus.fingerprint, tokenizers=hashes)
         run.write_config(config)
-    return TranslationTraining(run, config, corpus, device=torch.device("cpu"), **options)
+    options = {"device": torch.device("cpu")} | options
+    return TranslationTraining(run, config, corpus, **options)

@@ -57,13 +57,13 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
         if tensor.is_meta or target.is_meta:
             raise ValueError(f"tensor {name!r} must hold numbers, and is on the meta device")
         # A constant of the module may be infinite, as an additive mask is.
-        if not tensor.isfinite().logical_or(tensor == target).all():
+        if not tensor.isfinite().logical_or(tensor == target.to(tensor.device)).all():
             raise ValueError(f"tensor {name!r} holds NaN or infinity")
     first_names: dict[object, str] = {}
     for name, target in wanted.items():
         storage = (target.data_ptr(), target.shape, target.stride()) if target.numel() else name
         first = first_names.setdefault(storage, name)
-        if not weights[name].equal(weights[first]):
+        if not weights[name].to(weights[first].device).equal(weights[first]):
             raise ValueError(f"{first!r} and {name!r} are tied in the module but differ in weights")
     # Copy first: the weights that were passed may be views of the module's own.
     module.load_state_dict({name: tensor.detach().clone() for name, tensor in weights.items()})
