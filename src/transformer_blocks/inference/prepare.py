@@ -10,7 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_blocks._checks import check_factory, check_flag, check_module, raise_type_error
+from transformer_blocks._checks import (
+    check_factory,
+    check_flag,
+    check_module,
+    has_hooks,
+    raise_type_error,
+)
 from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -141,7 +147,7 @@ def _compile_stacks(module: nn.Module, store: ProgramStore | None) -> Any:
     for name, part in list(module._modules.items()):
         if part is not None:
             setattr(module, name, _compile_stacks(part, store))
-    if _has_hooks(module):
+    if has_hooks(module):
         return module
     if type(module) in (Encoder, UnpaddedEncoder):
         return CompiledEncoder(cast(Encoder, module), store)
@@ -150,13 +156,12 @@ def _compile_stacks(module: nn.Module, store: ProgramStore | None) -> Any:
 
 def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
     """Return the faster equivalent of a module, or the module itself with faster parts."""
-    has_hooks = _has_hooks(module)
-    if type(module) is nn.Linear and not has_hooks:
+    if type(module) is nn.Linear and not has_hooks(module):
         return linear(module)
-    if type(module) in (Dropout, nn.Dropout) and not has_hooks:
+    if type(module) in (Dropout, nn.Dropout) and not has_hooks(module):
         return nn.Identity()
     # Both are determined before any part is replaced.
-    any_hooks = any(map(_has_hooks, module.modules()))
+    any_hooks = any(map(has_hooks, module.modules()))
     can_remove_padding = _is_encoder_of_standard_layers(module)
     if linear is PrepackedLinear and _is_relu_feed_forward(module) and not any_hooks:
         return PrepackedFeedForward(module)
@@ -229,18 +234,12 @@ def _is_position_wise(part: nn.Module) -> bool:
     return type(part) in POSITION_WISE
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    """Return whether forward or backward hooks are registered on a module itself."""
-    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
-    return any(getattr(module, name) for name in hooks)
-
-
 def _can_fuse_projections(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
     """Return whether one matrix product computes the same as the three input projections."""
     if not isinstance(attention, MultiHeadAttention):
         return False
     known = type(attention) in (MultiHeadAttention, GroupedQueryAttention)
-    if not known or any(map(_has_hooks, attention.modules())):
+    if not known or any(map(has_hooks, attention.modules())):
         return False
     parts = attention.query_projection, attention.key_projection, attention.value_projection
     return (
