@@ -67,8 +67,8 @@ def prepare(
     and values in one matrix product; ReLU activations are applied in place; dropout is removed,
     since it does nothing in evaluation mode; the decoding step of a standard decoder layer calls
     its parts directly; and an encoder of standard layers computes nothing for padding positions,
-    where its output is zero. :mod:`transformer_blocks.inference` describes each of them. Before,
-    LoRA layers are merged, as :func:`~transformer_blocks.merge_lora` does.
+    where its output is zero. :mod:`transformer_blocks.inference` describes each of them. LoRA
+    layers are merged first, as :func:`~transformer_blocks.merge_lora` does.
 
     The copy is in evaluation mode and takes twice the memory of the model. It cannot be trained,
     differentiated, moved, converted, given other weights, copied or pickled: each of these raises a
@@ -82,17 +82,16 @@ def prepare(
         compiled: Whether to compile the decoding steps of encoders and decoders on a CPU, which
             needs a C++ compiler. The second step of each signature (one row, up to eight rows, or
             more; beam size; with a mask or not) is then delayed by a compilation of about half a
-            minute, longer for a deep model. Every later step takes, whatever its length, about a
-            third of the eager time for one row, half for up to eight rows, and 0.7 to 0.8 for more.
-            A server calls :func:`compile_steps` before its first request, so that no request is
+            minute, longer for a deep model. In the :doc:`benchmarks </benchmarks>`, decoding then
+            takes 0.4 to 0.5 of the eager time with up to eight rows, and 0.6 to 1.0 with more. A
+            server calls :func:`compile_steps` before its first request, so that no request is
             delayed. Compiled steps contain the modules as they were at compilation and do not call
             hooks, but :func:`~transformer_blocks.record_attention` and the other tools of
             :mod:`transformer_blocks.inspection` observe every step. A step that cannot be compiled,
             for example without a C++ compiler, is executed eagerly; one warning is logged.
-        int8: Whether linear layers multiply int8 integers, as
-            :class:`Int8Linear` does, instead of float32 numbers.
-            Outputs then differ by about a hundredth of their size. The model must have float32
-            weights on a CPU.
+        int8: Whether linear layers multiply int8 integers, as :class:`Int8Linear` does, instead of
+            float32 numbers. Outputs then differ by about a hundredth of their size. The model must
+            have float32 weights on a CPU.
         programs: Folder in which compiled programs are kept, so that another process loads each of
             them in less than a second; None to keep none. The folder holds up to 16 programs, each
             as large as the weights or larger. A program is loaded only if this user kept it on this
