@@ -59,7 +59,7 @@ class TextTokenizer:
         return found
 
     def encode(self, text: str) -> list[int]:
-        """Turn a text into token ids; those that begin a text precede them.
+        """Turn a text into token ids, after those that the tokenizer puts before a text.
 
         Raises:
             UnicodeEncodeError: If the text holds a lone surrogate.
