@@ -5,8 +5,8 @@
 One file to copy and change, on torch and the library alone; the picture needs matplotlib. The idea
 is BERT's (Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1): 15 % of the tokens of
 a text are chosen, most of them are replaced by the token [MASK], and an encoder predicts what they
-were. It attends to both sides of a token, while a language model attends to the left side only.
-This training needs no labels, and a classifier that begins with its weights needs few.
+were. It attends to both sides of a token, while a causal language model attends to the left side
+only. This training needs no labels, and a classifier that begins with its weights needs few.
 
 A small grammar makes the texts, each about one of six habitats, which is its label:
 
@@ -14,8 +14,8 @@ A small grammar makes the texts, each about one of six habitats, which is its la
 
 Each text has a template, which lists the possible words of each position. All of them are equally
 probable, whatever the other words are. A model that knew the template would therefore have the loss
-ln(n) at a [MASK] with n possible words; no model can have a lower mean. To pretrain on other texts,
-replace ``sample_texts``; the bound is then unknown.
+ln(n) at a [MASK] with n possible words, and no model can have a lower mean loss. To pretrain on
+other texts, replace ``sample_texts``; the bound is then unknown.
 """
 
 import argparse
@@ -68,7 +68,7 @@ HELD_OUT, TEST, LABELLED = 1_000_000, 2_000_000, 3_000_000  # seeds of texts
 
 
 def make_templates() -> list[tuple[int, list[list[str]]]]:
-    """List the templates: a habitat, and the words of which one, at random, is at each position."""
+    """List the templates: a habitat, and for each position the words that are possible there."""
     templates = []
     for habitat, (animals, verbs, places, foods) in enumerate(HABITATS.values()):
         for plural, described, place_first, continued in product((0, 1), repeat=4):
@@ -106,8 +106,9 @@ def sample_texts(count: int, generator: random.Random) -> tuple[Tensor, Tensor, 
 def corrupt(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Choose 15 % of the tokens; replace 80 % of them by [MASK], and 10 % by random words.
 
-    The other 10 % remain. Texts without [MASK], which the classifier gets, thus occur in training,
-    too, and the encoder cannot know which of the words that it is given are the true ones.
+    The other 10 % remain. The encoder cannot know which of the given words are the true ones, so it
+    learns to predict every token from its context. It needs this later: the texts of the classifier
+    contain no [MASK].
 
     Args:
         tokens: Token ids, of shape (B, L).
@@ -124,7 +125,7 @@ def corrupt(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class MaskedLanguageModel(nn.Module):
-    """BERT: embeddings with learned positions, an encoder, and an output layer."""
+    """A small BERT: embeddings with learned positions, an encoder, and an output layer."""
 
     def __init__(self, *, d_model: int = 64) -> None:
         super().__init__()
@@ -152,7 +153,8 @@ class MaskedLanguageModel(nn.Module):
 class Classifier(nn.Module):
     """A linear layer on the mean of an encoder's vectors.
 
-    BERT takes the vector of a first token [CLS] instead, which its second task trains.
+    BERT takes the vector of a first token [CLS] instead, which is trained by BERT's second task,
+    next-sentence prediction.
     """
 
     def __init__(self, model: MaskedLanguageModel) -> None:
@@ -238,8 +240,8 @@ def predict_in_contexts(model: MaskedLanguageModel) -> list[list[list[float]]]:
     """Predict the [MASK] of EXAMPLE from its left context alone, its right one alone, and both.
 
     Returns:
-        For each context a table of probabilities: of singular nouns (first row) and plural ones, of
-        animals of the sea (first column) and of others.
+        For each context a table of probabilities. Its rows are singular and plural nouns, its
+        columns are animals of the sea and others.
     """
     place, length = EXAMPLE.split().index("[MASK]"), len(EXAMPLE.split())
     tokens = encode([EXAMPLE.split()] * 3)

@@ -4,19 +4,21 @@
     python examples/vision_transformer.py
 
 The model is that of Dosovitskiy et al. 2020 (https://arxiv.org/abs/2010.11929, section 3.1): an
-image is cut into patches, a linear layer turns the pixels of each into a vector, a class token is
-put before them, learned positional encodings are added, and an encoder follows. The last vector of
-the class token is classified. What an encoder does with words, it does with patches.
+image is cut into patches, a linear layer projects the pixels of each to a vector, a class token is
+put before them, learned positional encodings are added, and an encoder follows. A linear layer
+classifies the encoder's output for the class token. The encoder is that of a text: its tokens are
+patches.
 
-The images are the 1,797 digits of 8 x 8 pixels that scikit-learn carries (``load_digits``). They
-are split in their order: 1,097 to train with, 300 to choose sizes and rates with, the last 400 to
-test, once for each run. Do not shuffle them first. Similar images are neighbours in the file, as
-the digits of one person would be: the nearest image of most is among the 130 before and after it.
-After a random split, the same persons would be in training and test; the accuracy is then higher.
+The images are the 1,797 digits of 8 x 8 pixels that scikit-learn contains (``load_digits``). They
+are split in the order of the file: 1,097 to train with, 300 to choose sizes and rates with, the
+last 400 to test, once for each run. Do not shuffle them first. Similar images are close to each
+other in the file, as the digits of one person would be: for most images, the nearest other image is
+at most 130 places away. After a random split, the same persons would probably be in the training
+and the test images, and the accuracy is higher.
 
-Two other models show what the parts are worth: the same model without positional encodings, for
-which an image is a bag of patches, and a linear layer on the pixels (logistic regression). To train
-on other images, replace ``load_images``.
+Two other models are trained for comparison: the same model without positional encodings, for which
+an image is a bag of patches, and a linear layer on the pixels (logistic regression). To train on
+other images, replace ``load_images``.
 """
 
 import argparse
@@ -111,10 +113,13 @@ def unchanged(images: Tensor) -> Tensor:
 
 
 def make_models() -> dict[str, tuple[nn.Module, Callable[[Tensor], Tensor], float]]:
-    """Make the models to compare, with the changes of their images and their learning rates.
+    """Make the models to compare, each with its data augmentation and its maximum learning rate.
 
-    A training changes its images so, and reaches this rate. Of the few changes and rates that were
-    tried, these had the highest validation accuracy.
+    Of the few augmentations and rates that were tried, these had the highest validation accuracy.
+
+    Returns:
+        For the name of each model the model, the function that changes its training images, and the
+        maximum of its learning rate.
     """
     positions = LearnedPositionalEncoding(D_MODEL, max_length=1 + (SIZE // PATCH) ** 2)
     linear = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES))
@@ -134,7 +139,7 @@ def train(
     rate: float,
     steps: int,
 ) -> None:
-    """Train a model with batches of 64 images, which ``change`` changes first."""
+    """Train a model with batches of 64 images, each of which ``change`` augments first."""
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rate, total_steps=steps)
     for _ in range(steps):

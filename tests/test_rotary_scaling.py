@@ -89,9 +89,12 @@ def test_the_scaling_is_shown() -> None:
         ({"factor": 0.5}, "factor must be at least 1 and finite, got factor=0.5"),
         ({"factor": math.nan}, "factor must be at least 1 and finite, got factor=nan"),
         ({"length": 0}, "length"),
-        ({"low": 0.0}, "low must be above 0 and below high, got 0.0 and 4.0"),
-        ({"low": 4.0}, "low must be above 0 and below high, got 4.0 and 4.0"),
-        ({"high": math.inf}, "low must be above 0 and below high, got 1.0 and inf"),
+        ({"low": 0.0}, "low must be above 0 and below a finite high, got low=0.0 and high=4.0"),
+        ({"low": 4.0}, "low must be above 0 and below a finite high, got low=4.0 and high=4.0"),
+        (
+            {"high": math.inf},
+            "low must be above 0 and below a finite high, got low=1.0 and high=inf",
+        ),
     ],
 )
 def test_impossible_numbers_are_refused(arguments: dict[str, Any], message: str) -> None:

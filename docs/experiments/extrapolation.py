@@ -1,4 +1,4 @@
-"""Extrapolation: language models that were trained short, and tested on longer sequences.
+"""Extrapolation: language models trained on short sequences, and tested on longer ones.
 
     python docs/experiments/extrapolation.py
 
@@ -8,10 +8,9 @@ tested on sequences of 64, 128, 256 and 512 tokens.
 The *text* is generated, and its words depend on the whole document before them. A sentence has one
 of three forms, with names, a place, or a thing and its colour. A name that occurred before occurs
 again with a probability that grows with the number of its occurrences: after n names, the next one
-is one of these, drawn at random, with the probability n / (n + 5), and otherwise any of 60 names.
-Each document so has frequent names of its own. The more of it a model reads, the better it can
-predict the names, up to the 512 tokens and beyond. A training sequence is a piece of such a
-document.
+is drawn from these n with the probability n / (n + 5), and otherwise from a list of 60 names. So
+each document has frequent names of its own. The more of it a model reads, the better it can predict
+the names, up to the 512 tokens and beyond. A training sequence is a piece of such a document.
 
 The *measurement* compares the lengths on the same tokens: the last 32 of each test document. The
 model reads the 64, 128, 256 or 512 tokens that end there. Each of the measured tokens has at least
@@ -24,7 +23,8 @@ reader is (c + 5 / 60) / (n + 5), if c of the n names that it has read are this 
 
 A learned positional encoding has no trained rows for later positions. Here, its table has 512 rows,
 of which those from 64 on keep their random initial values. The relative position bias has 16
-buckets, the last of which begins at a quarter of the training length, as in T5 (128 of 512).
+buckets and a maximum distance of a quarter of the training length, as in T5 (128 of 512). Its last
+bucket begins at the distance 15.
 
 Sizes and rate were chosen with other documents and seeds than those of the results, for rotary
 positions alone.
@@ -189,7 +189,7 @@ def alibi(d_model: int) -> tuple[nn.Module, Callable[[], MultiHeadAttention]]:
 
 
 def relative_bias(d_model: int) -> tuple[nn.Module, Callable[[], MultiHeadAttention]]:
-    """Add a learned bias, whose last bucket begins at a quarter of the length, as T5's does."""
+    """Add a learned bias, whose maximum distance is a quarter of the length, as in T5."""
 
     def attention() -> MultiHeadAttention:
         bias = RelativeBias(HEADS, num_buckets=16, max_distance=LENGTH // 4, bidirectional=False)
@@ -245,7 +245,7 @@ def train(model: nn.Module, *, updates: int, seed: int) -> float:
 
 @torch.no_grad()
 def perplexity(model: nn.Module, tokens: Tensor, length: int) -> float:
-    """Compute the perplexity of the last tokens of documents, of which ``length`` are read."""
+    """Compute the perplexity of the last tokens of documents, given sequences of ``length``."""
     losses = []
     for part in tokens[:, -length - 1 :].split(32):
         logits = model(part[:, :-1])[:, -MEASURED:]

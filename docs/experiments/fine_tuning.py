@@ -40,7 +40,7 @@ from transformer_blocks import LoraLinear, add_lora, merge_lora
 COMMAND = "python docs/experiments/fine_tuning.py"
 SIZES = {"updates": 1000, "tuning_updates": 300, "d_model": 128, "rank": 2}
 RATE, RATES = 3e-3, (1e-3, 3e-3, 1e-2, 3e-2)
-PAIRS = (30, 300)
+BATCH, PAIRS = 64, (30, 300)
 METHODS = ("LoRA", "full fine-tuning", "from scratch")
 Pairs = tuple[Tensor, Tensor]
 
@@ -65,7 +65,7 @@ def train(model: Reverser, pairs: Pairs, *, updates: int, rate: float, seed: int
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=updates + 1)
     model.train()
     for _ in range(updates):
-        rows = torch.randint(len(pairs[0]), (64,), generator=generator)
+        rows = torch.randint(len(pairs[0]), (BATCH,), generator=generator)
         source, target = (each[rows] for each in pairs)
         logits = model(source, target[:, :-1]).flatten(0, 1)
         loss = F.cross_entropy(logits, target[:, 1:].flatten(), ignore_index=PAD)
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "summary": summary(runs),
     }
     path = experiment.write(
-        "fine_tuning", {**settings, "batch": 64, "rates": RATES, "pairs": PAIRS}, results
+        "fine_tuning", {**settings, "batch": BATCH, "rates": RATES, "pairs": PAIRS}, results
     )
     print(path)
 

@@ -167,18 +167,18 @@ for m, n in ((5, 3), (105, 103), (3, 5), (4, 4)):
 # each distance, and far distances share one.
 #
 # The title of ALiBi's paper is its claim: *train short, test long*. We train small
-# language models on sequences of 64 tokens, one model for each kind of positions, and
+# language models on sequences of 64 tokens, with six ways to encode positions, and
 # test them on sequences of 64 to 512 tokens. Two questions need care.
 #
-# *Is there anything to gain?* The text is generated, and each document prefers names
-# of its own. A reader who knows the rules and remembers 512 tokens of a document
-# predicts its next name better than one who remembers 64. The perplexity of this ideal
-# reader is known exactly, and falls from 3.60 to 3.11.
+# *Is there anything to gain?* The text is generated, and each document has frequent
+# names of its own. An ideal reader, who knows the rules of the generator, predicts the
+# next name of a document better from 512 tokens than from 64. The perplexity of this
+# reader can be computed, and falls from 3.60 to 3.11.
 #
 # *Are the lengths compared fairly?* All of them are measured on the same tokens, the
 # last 32 of 256 new documents. Only the number of tokens that precede them differs.
-# Each has at least 32 before it, so that no token is counted that has hardly any
-# context.
+# Each measured token has at least 32 before it, so that none is counted that has hardly
+# any context.
 #
 # A table of learned positions ends where training ended. Here, it is simply made
 # longer, and its later rows keep their random initial values.
@@ -219,9 +219,10 @@ for name, found in results.items():
 #   falls there, too, and that of rotary positions is lowest of all, 3.74. It rises
 #   later: at 8 times the length, it is 4.9 and 6.0.
 # - **A trained bias for every distance is not enough.** In the model with relative
-#   biases, all distances from 16 on share one number, which was trained. Its perplexity
-#   rises nevertheless. A probable reason, which we did not measure: a longer sequence has
-#   more keys with this bias, and together they get more weight than in training.
+#   biases, all distances from 15 on share one number in each head, which was trained. Its
+#   perplexity rises nevertheless. A probable reason, which we did not measure: a longer
+#   sequence has more keys with this bias, and together they get more weight than in
+#   training.
 # - **Without any positions** the model does not become worse at twice the length,
 #   either: the causal mask is there ([chapter 7](07_positions.py)).
 # - **ALiBi does not lose, but it gains little.** From 64 to 512 tokens, the ideal reader
@@ -229,9 +230,15 @@ for name, found in results.items():
 #   heads subtract 128, 32, 8 and 2 from the score. Tokens with so little weight do not
 #   disturb, and hardly help.
 #
-# This is one text and one size, and the training sequences are short. The order of
-# rotary positions and relative biases may be another elsewhere. That a position is
-# *defined* beyond the training length says little; a measurement decides.
+# This is one kind of text and one size, and the training sequences are short. Elsewhere,
+# relative biases may be better than rotary positions. That a position is *defined* beyond
+# the training length says little; a measurement decides.
+#
+# Many published models with rotary positions got their long context by further training
+# on longer sequences, with slower rotations, so that the angles stay in the range of the
+# first training. *Position interpolation* ([Chen et al.
+# 2023](https://arxiv.org/abs/2306.15595)) slows all rotations, Llama 3.1 only the slow
+# ones. Both are in {mod}`~transformer_blocks.variants.rotary_scaling`.
 #
 # ## Grouped-query attention
 #
@@ -378,8 +385,8 @@ for name, replaced in models.items():
 # embedding, as in the paper. It has biases, LayerNorm, and one head of keys and
 # values for each query head.
 #
-# `examples/pretrained/gpt2_model.py` composes it of our blocks. If every part is
-# right, the published weights give the published outputs. Here we make a small
+# `examples/pretrained/gpt2_model.py` composes it from our blocks. If every part is
+# right, the published weights give the outputs of the published model. Here we make a small
 # GPT-2 with random weights with the library `transformers`, which needs no
 # download, save it, and load it into our blocks.
 
@@ -422,8 +429,8 @@ print(f"largest difference   {(found - expected).abs().max():.0e}")
 # The difference is rounding. With the real weights, `python
 # examples/pretrained/generate.py openai-community/gpt2 "The Transformer is"` continues
 # your text. Beside `gpt2_model.py` are `llama_model.py`, `qwen3_model.py` and
-# `gemma3_model.py`, each a short file that composes a model of today of the parts
-# of this chapter; the same program runs them.
+# `gemma3_model.py`, each a short file that composes a model of today from parts like
+# those of this chapter; the same program runs them.
 #
 # ## Broken on purpose
 #
@@ -624,9 +631,9 @@ def to_neighbours(rows):
 #   same layers as GPT-2 with 175 billion parameters;
 #   [LLaMA](https://arxiv.org/abs/2302.13971), which combines pre-norm with RMSNorm,
 #   rotary positions and SwiGLU.
-# - Fine-tuning: a trained model learns a new domain, all its weights frozen, if each of
-#   some linear layers gets two small matrices to train (low-rank adaptation, LoRA):
-#   {mod}`~transformer_blocks.variants.lora`, and
+# - Fine-tuning with low-rank adaptation (LoRA): the weights of a trained model are
+#   frozen, and some of its linear layers get two small matrices that are trained on a new
+#   domain: {mod}`~transformer_blocks.variants.lora`, and
 #   [how to do it](../howto/fine_tune_with_lora.md).
 # - Your own experiment: train `examples/generate_text.py` on a text of yours, swap
 #   one part, and measure with three seeds.

@@ -9,9 +9,9 @@ or their dot product if the model was trained for that. The model is a folder, o
 Hugging Face hub, as ``sentence-transformers`` publishes it.
 
 BERT (``bert_model.py``) computes a vector for each token, and so do its relatives DistilBERT and
-RoBERTa. Sentence-BERT (Reimers and Gurevych 2019,
-https://arxiv.org/abs/1908.10084) pools them into one vector for the sentence, often their mean
-(``pooling.py``), and is trained so that sentences of similar meaning have a high cosine similarity.
+RoBERTa. Sentence-BERT (Reimers and Gurevych 2019, https://arxiv.org/abs/1908.10084) pools the
+vectors into one for the sentence, often their mean (``pooling.py``), and is trained so that
+sentences of similar meaning have a high cosine similarity.
 
 Next: ``marian.py``, an encoder and a decoder.
 """

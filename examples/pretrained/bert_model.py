@@ -1,11 +1,11 @@
 r"""BERT: the encoder, and the names of its weights in a published file.
 
-BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 3) is the paper's encoder with
-four changes: the positional embeddings are learned; the embeddings are normalised instead of
-scaled; a segment embedding distinguishes the first from the second sentence of a pair (here, every
-sequence is a first one); and the activation function is GELU.
+BERT (Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3) is the encoder of "Attention
+Is All You Need" with four changes: the positional embeddings are learned; the embeddings are
+normalised instead of scaled; a segment embedding distinguishes the first from the second sentence
+of a pair (here, every sequence is a first one); and the activation function is GELU.
 
-Next: ``distilbert_model.py``, half of it.
+Next: ``distilbert_model.py``, half of its layers.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,16 +1,18 @@
 """Byte pairs: GPT-2's tokenizer.
 
 Byte-pair encoding merges the adjacent tokens that occur together most often
-(``docs/learn/11_text_to_batches.py`` implements it from scratch). GPT-2's starts from
-the 256 bytes instead of characters, so that every text can be encoded (section 2.2 of its paper).
+(``docs/learn/11_text_to_batches.py`` implements it from scratch). GPT-2's starts from the 256 bytes
+instead of characters, so that every text can be encoded (section 2.2 of its paper).
 Two details:
 
-- Merges never cross certain borders: between letters, digits, spaces and other signs, and before an
-  English ``'s`` or ``'ll``. A single space belongs to the word that follows it.
+- A text is split first, and no token crosses a boundary: between letters, digits, spaces and other
+  characters, and before an English ``'s`` or ``'ll``. A single space belongs to the word after it.
 - ``vocab.json`` shows each byte as a printable character, a space as ``Ġ``.
 
 The library ``tokenizers`` performs the encoding. This file configures it from published files, and
 refuses files that describe a tokenizer of another kind.
+
+Next: ``llama_family.py``, newer decoder-only models.
 """
 
 import json

@@ -1,8 +1,9 @@
 """DistilBERT: half the layers of BERT, trained to give the outputs of the whole.
 
-DistilBERT (Sanh et al. 2019, https://arxiv.org/abs/1910.01108, section 2) has every second layer of
-a BERT, and no segment embeddings. It was trained to predict the masked tokens with the
-probabilities that BERT gives them (*distillation*). Its modules have other names in the files.
+DistilBERT (Sanh et al. 2019, https://arxiv.org/abs/1910.01108, sections 2 and 3) has half the
+layers of BERT, and no segment embeddings. It began with the weights of every second layer of BERT,
+and was trained to predict the masked tokens with the probabilities that BERT gives them
+(*distillation*), besides the tokens themselves. Its modules have other names in the files.
 
 Next: ``roberta_model.py``, a BERT that was trained longer.
 """

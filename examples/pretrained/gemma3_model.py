@@ -1,19 +1,21 @@
 """Gemma 3: the model, and the names of its weights in published files.
 
 Gemma 3 ("Gemma 3 Technical Report", 2025, https://arxiv.org/abs/2503.19786, section 2), in its form
-for texts alone, has the parts of Qwen3 and differs in these:
+for texts alone, has the parts of Qwen3, and these differences:
 
-- Five of six layers attend to the nearest tokens only, and only their keys and values would have to
-  be kept for long texts. They have a lower rotary base.
+- Five of six layers have a sliding window, and a lower rotary base than the others. In a long text,
+  their cache would need no keys and values beyond the window; here it holds all.
 - The input and the output of each sublayer are normalised
   (:class:`~transformer_blocks.SandwichNorm`).
-- Token embeddings are multiplied by the square root of the hidden size, as in the first
-  Transformer.
-- Scores are divided by the square root of ``query_pre_attn_scalar``, which is not always the size
-  of a head. The quotient of both is multiplied into the gains of the queries here.
+- The activation function of the gates is GELU.
+- Token embeddings are multiplied by the square root of the hidden size, as in "Attention Is All You
+  Need", section 3.4.
+- Scores are divided by the square root of ``query_pre_attn_scalar``, which is not always the head
+  size d_k. The gains of the query normalisation are therefore multiplied by
+  sqrt(d_k / query_pre_attn_scalar) when they are loaded.
 - The files hold the gains of a normalisation minus 1.
 
-Some relatives bound the logits (``final_logit_softcapping``).
+A file may also bound the logits (``final_logit_softcapping``), as in Gemma 2.
 
 Next: ``text_tokenizer.py``, the tokenizer of these models.
 """

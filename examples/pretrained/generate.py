@@ -6,10 +6,11 @@ r"""Generate text with a published decoder-only model: GPT-2, Llama, Qwen3 or Ge
     python examples/pretrained/generate.py FOLDER "The cat" "Once upon a time"
     python examples/pretrained/generate.py FOLDER --file prompts.txt
 
-Decoding is greedy, or with ``--sample`` random: tokens are drawn by their probabilities. The model
-reads the prompts in one pass. Each decoding step then reads the newest tokens alone and attends to
-the cached keys and values of all earlier ones. Prompts of different lengths share a batch, which
-takes a fraction of the time, and each is continued as if it were alone. The models are in
+Decoding is greedy; with ``--sample``, tokens are drawn at random by their probabilities. The model
+processes the prompts in one pass (prefill). Each decoding step then processes only the newest token
+of each text, which attends to the cached keys and values of all earlier ones. Prompts of different
+lengths share a batch, which takes a fraction of the time, and each is continued as if it were
+alone. The models are in
 ``gpt2_model.py``, ``llama_model.py``, ``qwen3_model.py`` and ``gemma3_model.py``.
 """
 

@@ -92,18 +92,19 @@ class TextGenerator:
         """Continue texts until the model ends them.
 
         Args:
-            prompts: The texts to continue. If nothing begins a text in the model's tokenizer, an
-                empty one is replaced by the end token, after which a text begins. Those of similar
-                length share a batch.
+            prompts: The texts to continue; those of similar length share a batch. If the tokenizer
+                puts no token before a text, an empty prompt is replaced by the end token, after
+                which the model begins a new text.
             length: Maximum number of tokens to generate for each.
             search: The decoding strategy.
 
         Returns:
-            For each prompt, the continuations that the search returns, best first, without it.
+            For each prompt, the continuations that the search returns, best first, without the
+            prompt.
 
         Raises:
             UserError: If a prompt and its continuation exceed the model's maximum length, or a
-                prompt is empty and nothing begins a text.
+                prompt is empty and the model has no token with which a text begins.
         """
         model = self.model
         encoded = [self.tokenizer.encode(prompt) or list(model.end_ids[:1]) for prompt in prompts]

@@ -3,9 +3,10 @@
 GPT-2 is a decoder-only Transformer ("Language Models are Unsupervised Multitask Learners", Radford
 et al. 2019, https://cdn.openai.com/better-language-models/language_models.pdf, section 2.3). Layer
 normalisation comes before each sublayer (:class:`~transformer_blocks.PreNorm`), the positional
-embeddings are learned, and the output layer shares the weights of the token embedding.
+embeddings are learned, the activation function is GELU, and the output layer shares the weights of
+the token embedding.
 
-Next: ``llama_model.py``, a newer decoder-only model.
+Next: ``byte_pairs.py``, its tokenizer.
 """
 
 from collections.abc import Callable, Iterator

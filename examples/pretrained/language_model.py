@@ -2,7 +2,7 @@
 
 A decoder-only model embeds the tokens, transforms them by a stack of layers with causal
 self-attention, and computes the logits of each next token from the hidden states. The stack is an
-:class:`~transformer_blocks.Encoder` that is run with ``causal=True``: without a source sequence,
+:class:`~transformer_blocks.Encoder` that is called with ``causal=True``: without a source sequence,
 a decoder layer has no cross-attention, and what remains is an encoder layer. The families differ in
 the parts of their layers, in how tokens and positions are embedded, and in the names of their
 published tensors; each has a file of its own.
@@ -72,8 +72,8 @@ class LanguageModel(nn.Module):
     def embed(self, tokens: Tensor, offset: int | Tensor) -> Tensor:
         """Embed tokens, of shape (B, L), the first of them at position ``offset``.
 
-        Here, positions are not embedded; attention sees them in its own way. A subclass may add
-        them. If the rows have different positions, ``offset`` has the shape (B,).
+        No positions are added here: rotary attention encodes them itself. A subclass may add them.
+        If the rows have different positions, ``offset`` has the shape (B,).
 
         Returns:
             Vectors, of shape (B, L, d_model).
@@ -122,8 +122,8 @@ class LanguageModelSteps(IncrementalDecoder):
 
     Prompts of unequal length are padded at the left, so that all of them end in the column before
     the first step. Their padding is masked, and positions that are embedded are counted from the
-    first token of each prompt, as in training: with other positions, a prompt in a batch would be
-    continued otherwise than alone (:func:`~transformer_blocks.generation.left_pad`).
+    first token of each prompt, as in training. With other positions, a prompt in a batch would have
+    another continuation than alone (:func:`~transformer_blocks.generation.left_pad`).
 
     Args:
         model: The model, in evaluation mode.

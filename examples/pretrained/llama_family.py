@@ -6,8 +6,8 @@ the base and the scaling of the rotary frequencies, and the windows of the layer
 
 The files follow another convention of rotary positions than
 :class:`~transformer_blocks.RotaryPositionalEncoding`: element i of a query or key forms a pair with
-element i + d_k / 2, and not with its neighbour. The scores are the same if the rows of the
-projections are reordered (:func:`pair_neighbours`), in each head:
+element i + d_k / 2, and not with its neighbour. The scores are the same if the rows of the query
+and key projections are reordered in each head (:func:`pair_neighbours`):
 
     published  0 1 2 3 4 5 6 7   pairs (0, 4) (1, 5) (2, 6) (3, 7)
     ours       0 4 1 5 2 6 3 7   pairs of neighbours
@@ -74,7 +74,7 @@ class Sizes:
         activation: Activation function of the gates.
         eps: Constant that the normalisations add to the mean square.
         bias: Whether the projections of the attention have biases.
-        feed_forward_bias: Whether those of the feed-forward networks have.
+        feed_forward_bias: Whether the linear layers of the feed-forward networks have biases.
         tied: Whether the output layer shares the weights of the token embedding.
     """
 
@@ -260,15 +260,8 @@ def read_windows(config: Config, default: Sequence[bool]) -> list[int | None]:
     kinds = config.values.get("layer_types")
     if kinds is None:
         kinds = [WINDOW if has_window else WHOLE for has_window in default]
-    if (
-        not isinstance(kinds, list)
-        or len(kinds) != len(default)
-        or {*map(str, kinds)}
-        - {
-            WINDOW,
-            WHOLE,
-        }
-    ):
+    is_list = isinstance(kinds, list) and len(kinds) == len(default)
+    if not is_list or not {*map(str, kinds)} <= {WINDOW, WHOLE}:
         raise UserError(
             f"{config.path}: layer_types must hold {WINDOW!r} or {WHOLE!r} for each of the "
             f"{len(default)} layers, got {shown(kinds)}"
@@ -324,6 +317,6 @@ def origins(
         for ours, theirs in norms.items():
             yield f"{here}.{ours}.weight", origin(f"{there}.{theirs}.weight")
         for ours, theirs in PROJECTIONS.items():
-            yield f"{here}.{ours}.weight", origin(f"{there}.{theirs}.weight")
-            if sizes.bias if "attention" in ours else sizes.feed_forward_bias:
-                yield f"{here}.{ours}.bias", origin(f"{there}.{theirs}.bias")
+            has_bias = sizes.bias if "attention" in ours else sizes.feed_forward_bias
+            for kind in ("weight", "bias")[: 2 if has_bias else 1]:
+                yield f"{here}.{ours}.{kind}", origin(f"{there}.{theirs}.{kind}")

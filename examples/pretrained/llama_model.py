@@ -2,10 +2,10 @@
 
 Llama ("LLaMA: Open and Efficient Foundation Language Models", Touvron et al. 2023,
 https://arxiv.org/abs/2302.13971, section 2.2; "The Llama 3 Herd of Models", 2024,
-https://arxiv.org/abs/2407.21783, section 3.2) is GPT-2 with four parts replaced: RMSNorm in place
+https://arxiv.org/abs/2407.21783, section 3.2) differs from GPT-2 in these parts: RMSNorm in place
 of layer normalisation, a gated feed-forward network (SwiGLU), rotary positions in the attention in
-place of learned ones, and, in larger models, several query heads that share keys and values.
-Llama 3.1 also scales the rotary frequencies, for longer texts.
+place of learned ones, and no biases. Grouped-query attention came with the larger models of Llama 2
+and is in all of Llama 3. Llama 3.1 also scales the rotary frequencies, for longer texts.
 
 Next: ``qwen3_model.py``, which normalises queries and keys.
 """

@@ -2,9 +2,10 @@
 
 Qwen3 ("Qwen3 Technical Report", Yang et al. 2025, https://arxiv.org/abs/2505.09388, section 2) is
 a Llama whose attention normalises queries and keys before it rotates them
-(:class:`~transformer_blocks.QueryKeyNorm`). The later layers can have a window.
+(:class:`~transformer_blocks.QueryKeyNorm`). With ``use_sliding_window`` in ``config.json``, the
+layers from ``max_window_layers`` on have a sliding window.
 
-Next: ``gemma3_model.py``, most of whose layers have a window.
+Next: ``gemma3_model.py``, most of whose layers have a sliding window.
 """
 
 from collections.abc import Callable

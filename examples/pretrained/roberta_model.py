@@ -1,9 +1,9 @@
 """RoBERTa: BERT's encoder, trained longer, with other tokens.
 
-RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692, section 3) has BERT's layers. It was
-trained on more text, without pairs of sentences, and has byte pairs as tokens, as GPT-2 has. Its
-table of positions begins after the id of the padding token: the first position is at row 2 of the
-published tensor.
+RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692, sections 4 and 5) has BERT's layers. It
+was trained longer and on more text, without predicting whether one sentence follows another, and
+its tokens are those of a byte-level byte-pair encoding, as in GPT-2. Its positions are numbered
+from the id of the padding token plus one: the first position is row 2 of the published tensor.
 
 Next: ``wordpiece.py``, BERT's tokenizer.
 """

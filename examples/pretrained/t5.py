@@ -6,11 +6,11 @@ r"""T5: from a text to a text, such as its translation or summary.
         --file questions.txt --beam 4
 
 T5 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.4) was trained on many tasks at
-once. All of them are texts: a prefix names the task, and the output is the answer. The model is an
-encoder and a decoder with learned biases for the distance between two tokens; it is in
+once. The input and the output of each task are texts; a prefix of the input names the task. The
+model is an encoder and a decoder with learned biases for the distance between two tokens; it is in
 ``t5_model.py``.
 
-Decoding is greedy, or with ``--beam`` a beam search.
+Decoding is greedy, or a beam search with ``--beam``.
 
 Next: ``generate.py``, decoder-only models.
 """

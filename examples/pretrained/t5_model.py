@@ -4,15 +4,17 @@ T5 ("Exploring the Limits of Transfer Learning with a Unified Text-to-Text Trans
 al. 2020, https://arxiv.org/abs/1910.10683, section 2.1) is the paper's Transformer with these
 changes:
 
-- Positions are learned biases of the attention scores, one for each head and each bucket of
-  distances (:class:`~transformer_blocks.RelativeBias`). All layers of a stack share them.
-- RMSNorm comes before each sublayer, and no layer has biases.
-- Scores are not divided by the square root of the head size. Here, the query projection of the
-  cross-attention is multiplied by it when it is loaded.
-- Later versions have a gated feed-forward network ("GLU Variants Improve Transformer", Shazeer
-  2020, https://arxiv.org/abs/2002.05202), and an output layer of their own. In the first, the
-  hidden states are divided by the square root of the hidden size before the output layer, which
-  is the embedding.
+- In place of positional encodings, learned biases are added to the attention scores, one for each
+  head and each bucket of distances (:class:`~transformer_blocks.RelativeBias`). All layers of a
+  stack share them.
+- RMSNorm comes before each sublayer, and linear layers have no biases.
+- Scores are not divided by the square root of the head size. The fused kernel of the
+  cross-attention does divide them, so its query projection is multiplied by that root when it is
+  loaded.
+- In the first T5, the output layer shares the weights of the embedding, and the hidden states are
+  divided by the square root of the hidden size before it. Later versions (T5 1.1, Flan-T5) have an
+  output layer of their own, and a gated feed-forward network ("GLU Variants Improve Transformer",
+  Shazeer 2020, https://arxiv.org/abs/2002.05202).
 
 Next: ``unigram.py``, T5's tokenizer.
 """
@@ -68,7 +70,7 @@ class T5Sizes:
         num_layers: Number of layers of the encoder, and of the decoder.
         num_heads: Number of attention heads of each layer.
         num_buckets: Number of buckets of distances.
-        max_distance: Smallest distance of the last bucket.
+        max_distance: Distance from which all are in the last bucket.
         eps: Constant that the normalisations add to the mean square.
         activation: Activation function of the feed-forward networks.
         gated: Whether these have a gate.
@@ -164,7 +166,7 @@ class T5Sizes:
         )
 
     def attention(self, bias: RelativeBias | None = None) -> MultiHeadAttention:
-        """Make a self-attention with this attention function, or a cross-attention without one."""
+        """Make a self-attention with a bias, or a cross-attention without one."""
         return MultiHeadAttention(
             self.d_model,
             self.num_heads,
@@ -229,7 +231,7 @@ class T5(nn.Module):
         return self.encoder(self.embedding(source), mask=mask), mask
 
     def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        """Embed tokens, of shape (B, L); their positions are seen by the attention alone."""
+        """Embed tokens, of shape (B, L); the attention adds the biases of their positions."""
         return self.embedding(tokens)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
 """Text tokenizer: the ``tokenizer.json`` of Llama, Qwen3 and Gemma 3.
 
-All three tokenizers merge byte pairs, as GPT-2's does (``byte_pairs.py``), and differ in where a
-text is split first, how it is normalised, and which tokens precede it. All of this is described in
-``tokenizer.json``, and the library ``tokenizers`` does it.
+All of them are byte-pair encodings, as GPT-2's is (``byte_pairs.py``). Those of Llama 3 and Qwen3
+start from bytes; those of Gemma 3 and the first Llama models start from characters, and use bytes
+for characters beyond the vocabulary. They also differ in how a text is normalised and split first,
+and in the tokens that precede it. ``tokenizer.json`` describes all of this, and the library
+``tokenizers`` performs it.
 
 Next: ``generator.py``, which continues texts.
 """
@@ -57,7 +59,7 @@ class TextTokenizer:
         return found
 
     def encode(self, text: str) -> list[int]:
-        """Turn a text into token ids; those that begin a text precede them.
+        """Turn a text into token ids, after those that the tokenizer puts before a text.
 
         Raises:
             UnicodeEncodeError: If the text holds a lone surrogate.

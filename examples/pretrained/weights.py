@@ -1,12 +1,11 @@
 """Weights: read the parameters of a model from published safetensors files.
 
 The tensors of a published model have other names than our parameters, and sometimes another layout:
-an :class:`Origin` tells for each parameter which tensor it is read from, and how. A large model is
-published in several files, with an index that names the file of each tensor.
+an :class:`Origin` describes for each parameter which tensor it is read from, and how. A large model
+is published in several files, with an index that names the file of each tensor.
 
 Nothing is half loaded: names are compared first, then shapes, and only then are tensors read. A
-file that lacks a tensor is refused, and so is one that has an unknown one, one of another shape, or
-one with NaN in it.
+file is refused if a tensor is missing, unknown, of another shape, or contains NaN.
 
 Weights are read from safetensors only. The older ``pytorch_model.bin`` is a pickle, which can run
 code when it is opened; ``convert.py`` converts it to safetensors without running any.
@@ -77,7 +76,7 @@ class Published:
     """The tensors of a published model, none of which is read yet.
 
     Attributes:
-        path: The file that errors about the model as a whole name: the only file, or the index.
+        path: The only file of weights, or the index; errors about the whole model name it.
         files: The open file and its path, for the name of each tensor.
     """
 

@@ -1,6 +1,6 @@
 """WordPiece: BERT's tokenizer.
 
-WordPiece splits a text into tokens of a fixed vocabulary in three steps (Devlin et al. 2019,
+WordPiece splits a text into tokens of a fixed vocabulary in three steps (Devlin et al. 2018,
 https://arxiv.org/abs/1810.04805, section 3; the idea of the vocabulary is from "Japanese and Korean
 Voice Search", Schuster and Nakajima 2012):
 

@@ -254,6 +254,12 @@ def _converts(module: nn.Module) -> bool:
     return bool(module._forward_pre_hooks) or "forward" in vars(module)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether forward or backward hooks are registered on a module itself."""
+    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    return any(getattr(module, name) for name in hooks)
+
+
 def is_autocast(x: Tensor) -> bool:
     """Return whether autocast is enabled on the device of ``x``; the meta device has none."""
     return not x.is_meta and torch.is_autocast_enabled(x.device.type)

@@ -207,8 +207,8 @@ class MultiHeadAttention(nn.Module):
     Args:
         d_model: Size of the query and output vectors.
         num_heads: Number of heads H.
-        d_k: Size of the queries, keys and values of one head; d_model / H if not given, which H
-            must divide then.
+        d_k: Size of the queries, keys and values of one head. If not given, it is d_model / H, and
+            H must divide ``d_model``.
         key_width: Size of the key vectors that :meth:`forward` receives; ``d_model`` if not given.
         value_width: Size of the value vectors that :meth:`forward` receives; ``d_model`` if not
             given.
@@ -226,8 +226,8 @@ class MultiHeadAttention(nn.Module):
     Raises:
         TypeError: If an argument is of the wrong type, for example a size that is not an integer,
             or a class as ``attention_function``.
-        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model`` and ``d_k``
-            is not given, or ``dropout`` is out of range.
+        ValueError: If a size is not positive, ``d_k`` is not given and ``num_heads`` does not
+            divide ``d_model``, or ``dropout`` is out of range.
 
     Example:
         >>> attention = MultiHeadAttention(16, num_heads=4)

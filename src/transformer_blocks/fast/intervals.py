@@ -1,11 +1,10 @@
 """Interval masks: masks of long sequences, stored as two positions for each query.
 
-A mask of 32,768 queries and keys has 2^30 elements, although in many of its rows the keys that are
-not masked are consecutive: those of the same document, those before the query, those in a window.
-An :class:`IntervalMask` stores the first of these keys and the end, so its memory grows linearly
-with the length. Attention with it needs little more time than the keys in the intervals take:
-:func:`~transformer_blocks.fused_attention` takes a block of queries at a time, and computes the
-scores of the keys in their intervals alone.
+A mask of 32,768 queries and keys has 2^30 elements. In many masks, the keys that a query attends to
+are consecutive: those of the same document, those before the query, those in a window. An
+:class:`IntervalMask` stores the first of these keys and the end for each query, so its memory grows
+linearly with the length. :func:`~transformer_blocks.fused_attention` then takes a block of queries
+at a time, and computes the scores of the keys in their intervals alone.
 
 :func:`~transformer_blocks.packed_mask` builds such a mask for packed documents. It equals
 :func:`~transformer_blocks.document_mask`.
@@ -32,8 +31,8 @@ def packed_mask(documents: Tensor) -> Tensor:
     """Build a document mask for long sequences: linear memory, and no work for masked keys.
 
     *Packing* puts several documents into one sequence of the batch instead of padding each to the
-    length of the longest. The result of attention with this mask is that with
-    ``document_mask(documents)``, of L x L booleans. Combine it with the causal mask by
+    length of the longest. Attention with this mask computes the same as with
+    ``document_mask(documents)``, which stores L x L booleans. Combine it with the causal mask by
     ``causal=True``, and with other masks by ``|``.
 
     Only :func:`~transformer_blocks.fused_attention`, which is the default, and
@@ -79,18 +78,19 @@ def packed_mask(documents: Tensor) -> Tensor:
 
 
 class IntervalMask(Tensor):
-    """A boolean mask that leaves consecutive keys to each query, without its elements in memory.
+    """A boolean mask in which the unmasked keys of each query are consecutive.
 
-    It has the shape and dtype of the mask, and every operation on it computes the elements first,
-    so that it can be passed wherever a mask can. Only ``|`` with another mask, and fused attention,
-    do not need them.
+    Its elements are not stored. It has the shape and dtype of the mask, and every operation on it
+    computes the elements first, so that it can be passed wherever a mask can. Only ``|`` with
+    another mask, and fused attention, do not need them.
 
     Args:
         first: Position of the first key that each query attends to, int64, of shape (B|1, L).
         end: Position after the last of these keys, int64, of the same shape. If it is not greater
             than ``first``, the row is fully masked.
         key_length: S, the number of keys.
-        rest: A mask of other keys, of shape (B|1, H|1, L|1, S); True hides. None if there are none.
+        rest: A mask of further keys, of shape (B|1, H|1, L|1, S); True hides. None if there is
+            none.
     """
 
     __torch_function__ = getattr(torch._C, "_disabled_torch_function_impl", None)  # type: ignore[assignment]

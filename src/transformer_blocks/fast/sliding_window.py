@@ -4,9 +4,9 @@ In attention over a whole sequence, time grows with the square of the length. Wi
 position attends to at most ``window`` positions up to its own ("Longformer", Beltagy et al. 2020,
 https://arxiv.org/abs/2004.05150, section 3.1; "Mistral 7B", Jiang et al. 2023,
 https://arxiv.org/abs/2310.06825, section 2), and time and memory grow linearly with the length, if
-the scores of the other keys are not computed. Torch's fused kernel computes them and then masks
-them. :class:`SlidingWindowAttention` gives the kernel a block of queries at a time, with the keys
-in the windows of these queries.
+the scores of the other keys are not computed. With a mask, torch's fused kernel computes all scores
+and then masks some. :class:`SlidingWindowAttention` passes the kernel a block of queries at a time,
+with the keys in the windows of these queries.
 
 ``flex_attention``, torch's own way to leave out masked blocks, has no backward pass on a CPU and
 must be compiled (torch 2.13).

@@ -9,8 +9,9 @@ in a batch of length 10 would begin at position 7, and the model would compute o
 than for the same prompt alone. No error would be raised.
 
 A positional encoding that is added to the embeddings therefore receives the positions of each row.
-Rotary positional encoding and ALiBi need only the distance between two tokens of a row, which the
-padding before both of them does not change; with them, a position is the index of the column.
+Rotary positional encoding, ALiBi and relative position biases need only the distance between two
+tokens of a row, which the padding before both of them does not change; with them, a position is the
+index of the column.
 
 In each row, the padding takes as much computation as a longer prompt would. Prompts of similar
 length should therefore share a batch.

@@ -24,14 +24,14 @@ plain computation, up to rounding:
   attention only to the positions that are not padding. Its output at these positions is that of the
   plain encoder; at padding positions it is zero.
 - **Ahead-of-time compiled steps.** With ``prepare(model, compiled=True)``, ``torch.export`` traces
-  a decoding step through the modules above, and AOTInductor compiles the traced program. If the
+  a decoding step through these modules, and AOTInductor compiles the traced program. If the
   embedding and the output layer belong to the prepared model, one program computes the whole step
   of :class:`~transformer_blocks.generation.IncrementalDecoder`, from the newest tokens to the most
   probable next ones; otherwise one call of it equals one eager call of the stack. Compilation takes
   about half a minute for each step signature (one row, a few or many; beam size; with a mask or
   not). A server calls :func:`compile_steps` before its first request.
 
-One more replacement is not an equal computation but an approximation:
+One replacement is an approximation:
 
 - **Int8 linear layers.** With ``prepare(model, int8=True)``, each :class:`Int8Linear` stores its
   weight as 8-bit integers and quantises its input at each call, one scale per row, so that the

@@ -10,7 +10,8 @@ The weight has one scale for each output feature, which is computed once. The in
 for each row, which is computed at each call (*dynamic* quantisation): unlike a scale for a whole
 batch, it does not make the output of one sequence depend on the other sequences of its batch. (See
 "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale", Dettmers et al. 2022,
-https://arxiv.org/abs/2208.07339, section 2.)
+https://arxiv.org/abs/2208.07339, section 2.1 on the scale, section 3.1 on one scale for each row
+and each output feature.)
 """
 
 import logging

@@ -10,7 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_blocks._checks import check_factory, check_flag, check_module, raise_type_error
+from transformer_blocks._checks import (
+    check_factory,
+    check_flag,
+    check_module,
+    has_hooks,
+    raise_type_error,
+)
 from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -61,8 +67,8 @@ def prepare(
     and values in one matrix product; ReLU activations are applied in place; dropout is removed,
     since it does nothing in evaluation mode; the decoding step of a standard decoder layer calls
     its parts directly; and an encoder of standard layers computes nothing for padding positions,
-    where its output is zero. :mod:`transformer_blocks.inference` describes each of them. Before,
-    LoRA layers are merged, as :func:`~transformer_blocks.merge_lora` does.
+    where its output is zero. :mod:`transformer_blocks.inference` describes each of them. LoRA
+    layers are merged first, as :func:`~transformer_blocks.merge_lora` does.
 
     The copy is in evaluation mode and takes twice the memory of the model. It cannot be trained,
     differentiated, moved, converted, given other weights, copied or pickled: each of these raises a
@@ -76,17 +82,16 @@ def prepare(
         compiled: Whether to compile the decoding steps of encoders and decoders on a CPU, which
             needs a C++ compiler. The second step of each signature (one row, up to eight rows, or
             more; beam size; with a mask or not) is then delayed by a compilation of about half a
-            minute, longer for a deep model. Every later step takes, whatever its length, about a
-            third of the eager time for one row, half for up to eight rows, and 0.7 to 0.8 for more.
-            A server calls :func:`compile_steps` before its first request, so that no request is
+            minute, longer for a deep model. In the :doc:`benchmarks </benchmarks>`, decoding then
+            takes 0.4 to 0.5 of the eager time with up to eight rows, and 0.6 to 1.0 with more. A
+            server calls :func:`compile_steps` before its first request, so that no request is
             delayed. Compiled steps contain the modules as they were at compilation and do not call
             hooks, but :func:`~transformer_blocks.record_attention` and the other tools of
             :mod:`transformer_blocks.inspection` observe every step. A step that cannot be compiled,
             for example without a C++ compiler, is executed eagerly; one warning is logged.
-        int8: Whether linear layers multiply int8 integers, as
-            :class:`Int8Linear` does, instead of float32 numbers.
-            Outputs then differ by about a hundredth of their size. The model must have float32
-            weights on a CPU.
+        int8: Whether linear layers multiply int8 integers, as :class:`Int8Linear` does, instead of
+            float32 numbers. Outputs then differ by about a hundredth of their size. The model must
+            have float32 weights on a CPU.
         programs: Folder in which compiled programs are kept, so that another process loads each of
             them in less than a second; None to keep none. The folder holds up to 16 programs, each
             as large as the weights or larger. A program is loaded only if this user kept it on this
@@ -141,7 +146,7 @@ def _compile_stacks(module: nn.Module, store: ProgramStore | None) -> Any:
     for name, part in list(module._modules.items()):
         if part is not None:
             setattr(module, name, _compile_stacks(part, store))
-    if _has_hooks(module):
+    if has_hooks(module):
         return module
     if type(module) in (Encoder, UnpaddedEncoder):
         return CompiledEncoder(cast(Encoder, module), store)
@@ -150,13 +155,12 @@ def _compile_stacks(module: nn.Module, store: ProgramStore | None) -> Any:
 
 def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
     """Return the faster equivalent of a module, or the module itself with faster parts."""
-    has_hooks = _has_hooks(module)
-    if type(module) is nn.Linear and not has_hooks:
+    if type(module) is nn.Linear and not has_hooks(module):
         return linear(module)
-    if type(module) in (Dropout, nn.Dropout) and not has_hooks:
+    if type(module) in (Dropout, nn.Dropout) and not has_hooks(module):
         return nn.Identity()
     # Both are determined before any part is replaced.
-    any_hooks = any(map(_has_hooks, module.modules()))
+    any_hooks = any(map(has_hooks, module.modules()))
     can_remove_padding = _is_encoder_of_standard_layers(module)
     if linear is PrepackedLinear and _is_relu_feed_forward(module) and not any_hooks:
         return PrepackedFeedForward(module)
@@ -229,18 +233,12 @@ def _is_position_wise(part: nn.Module) -> bool:
     return type(part) in POSITION_WISE
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    """Return whether forward or backward hooks are registered on a module itself."""
-    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
-    return any(getattr(module, name) for name in hooks)
-
-
 def _can_fuse_projections(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
     """Return whether one matrix product computes the same as the three input projections."""
     if not isinstance(attention, MultiHeadAttention):
         return False
     known = type(attention) in (MultiHeadAttention, GroupedQueryAttention)
-    if not known or any(map(_has_hooks, attention.modules())):
+    if not known or any(map(has_hooks, attention.modules())):
         return False
     parts = attention.query_projection, attention.key_projection, attention.value_projection
     return (

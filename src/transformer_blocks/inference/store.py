@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 log = logging.getLogger(__name__)
 
 MOST_PROGRAMS = 16
-"""Number of programs in a folder; of more, those that were not used for the longest are removed."""
+"""Largest number of programs in a folder; the least recently used ones are removed."""
 
 MOST_BYTES = 2**31
 """Size above which a file is neither written nor read."""
@@ -32,7 +32,7 @@ Program = TypeVar("Program")
 
 
 class ProgramStore:
-    """A folder of compiled programs, from which this user alone loads what this user wrote.
+    """A folder of compiled programs, from which only programs that this user wrote are loaded.
 
     Nothing here raises an error if the disk fails: a program that cannot be loaded is compiled
     again, and a program that cannot be kept is not kept. Both are logged.
@@ -85,7 +85,7 @@ class ProgramStore:
         return program
 
     def save(self, fingerprint: str, library: Path, facts: dict[str, Any]) -> None:
-        """Keep a program, atomically: a file of a complete program, or none.
+        """Keep a program; the file appears only when it is complete.
 
         Args:
             fingerprint: Everything that determines the program.

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+from transformer_blocks._checks import has_hooks
 
 
 def check_class(name: str, part: nn.Module, *kinds: type[nn.Module]) -> None:
@@ -26,7 +26,7 @@ def check_no_hooks(module: nn.Module) -> None:
         ValueError: If a part has hooks.
     """
     for name, part in module.named_modules():
-        if any(getattr(part, hooks) for hooks in HOOKS):
+        if has_hooks(part):
             raise ValueError(f"hooks have no equivalent, got some on {name or 'the module'!r}")
 
 

@@ -37,8 +37,8 @@ class GroupedQueryAttention(MultiHeadAttention):
         d_model: Size of the query and output vectors.
         num_heads: Number of query heads H.
         num_key_value_heads: Number of key and value heads G, which divides ``num_heads``.
-        d_k: Size of the queries, keys and values of one head; d_model / H if not given, which H
-            must divide then.
+        d_k: Size of the queries, keys and values of one head. If not given, it is d_model / H, and
+            H must divide ``d_model``.
         key_width: Size of the key vectors that ``forward`` receives; ``d_model`` if not given.
         value_width: Size of the value vectors that ``forward`` receives; ``d_model`` if not
             given.
@@ -51,9 +51,9 @@ class GroupedQueryAttention(MultiHeadAttention):
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model`` and ``d_k``
-            is not given, ``num_key_value_heads`` does not divide ``num_heads``, or ``dropout`` is
-            out of range.
+        ValueError: If a size is not positive, ``d_k`` is not given and ``num_heads`` does not
+            divide ``d_model``, ``num_key_value_heads`` does not divide ``num_heads``, or
+            ``dropout`` is out of range.
 
     Example:
         >>> attention = GroupedQueryAttention(16, num_heads=4, num_key_value_heads=2)

@@ -1,17 +1,18 @@
 r"""Low-rank adaptation (LoRA): fine-tune a trained model by training few weights.
 
-Fine-tuning trains all weights of a model further on new data, and leaves a copy of all of them for
-each task. "LoRA: Low-Rank Adaptation of Large Language Models" (Hu et al. 2021,
+Full fine-tuning trains all weights of a model further on new data, so that each task needs a copy
+of all of them. "LoRA: Low-Rank Adaptation of Large Language Models" (Hu et al. 2021,
 https://arxiv.org/abs/2106.09685, section 4.1) freezes the trained weight :math:`W` of a linear
-layer and learns what is added to it, as the product of two small matrices:
+layer, and learns an update of it as the product of two small matrices:
 
 .. math:: y = W x + b + \frac{\alpha}{r} B A x, \qquad
           A \in \mathbb{R}^{r \times d_{in}},\quad B \in \mathbb{R}^{d_{out} \times r}
 
 The rank :math:`r` is small, so a layer has :math:`r (d_{in} + d_{out})` weights to train in place
-of :math:`d_{in} d_{out}`. A is random and B zero at first: training begins at the trained model.
-After training, the product can be added to :math:`W`, and the layer is again a plain linear layer,
-with no further cost. The paper adapts the projections to queries and values (sections 4.2 and 7.1).
+of :math:`d_{in} d_{out}`. At first A is random and B is zero, so training begins with the outputs
+of the trained model. After training, the product can be added to :math:`W`, and the layer is again
+a plain linear layer, with no additional cost. In most of its experiments the paper adapts the query
+and value projections (section 5.1); section 7.1 compares other choices.
 
 Adapt a model with :func:`add_lora`, train it, save A and B with :func:`lora_weights`, and merge
 them with :func:`merge_lora`. :func:`load_lora` reads them into another copy of the trained model.
@@ -34,24 +35,24 @@ from transformer_blocks._checks import (
     check_number,
     check_size,
     check_vectors,
+    has_hooks,
     raise_type_error,
 )
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
 
 class LoraLinear(nn.Module):
-    """A frozen linear layer, and a trainable product of two small matrices that is added to it.
+    """A frozen linear layer with a trainable update of low rank: the product of two small matrices.
 
-    A has normally distributed weights with the variance 1 / in_features, so that the elements of
-    A x are of the size of those of x; B is zero. Both have the dtype and the device of the layer's
-    weight.
+    A is initialised with normally distributed numbers of variance 1 / in_features, so that the
+    elements of A x are about as large as those of x; B is initialised with zeros. Both have the
+    dtype and the device of the layer's weight.
 
     Args:
         linear: The trained layer. It becomes a part of the module, and is frozen.
         rank: Rank r of the product, at most the smaller size of the layer; often 4 or 8.
         alpha: The product is multiplied by alpha / r. If not given, alpha is the rank, and the
-            factor is 1. With a constant alpha, other ranks need less tuning (section 4.1).
+            factor is 1. With a constant alpha, hyperparameters need less tuning when the rank
+            changes (section 4.1).
 
     Attributes:
         linear: The frozen layer.
@@ -240,7 +241,7 @@ def merge_lora(model: nn.Module) -> nn.Module:
 
 
 def lora_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Copy the matrices A and B of a model, all that :func:`load_lora` needs.
+    """Copy the matrices A and B of a model, which are all that :func:`load_lora` needs.
 
     B is multiplied by alpha / r, so that neither alpha nor the rank is needed to load them. To
     resume a training, save ``model.state_dict()`` instead.
@@ -349,7 +350,7 @@ def _check_layer(linear: nn.Linear, rank: int) -> None:
 
 def _check_no_hooks(module: nn.Module) -> None:
     """Raise if a module has hooks: they would be called with the output of another layer."""
-    if any(getattr(module, hooks) for hooks in HOOKS):
+    if has_hooks(module):
         raise ValueError(f"hooks must be removed first, got some on a {type(module).__name__}")
 
 

@@ -8,9 +8,10 @@ number to the score of a query i and a key j, which depends on their signed dist
 .. math:: \mathrm{softmax}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_k}} + b_{h,\,B(j - i)}\right)
 
 The function B assigns a *bucket* to each distance, and the distances of a bucket share one number.
-Near distances have a bucket each. Farther ones share buckets whose width grows logarithmically, and
-all distances from ``max_distance`` on are in the last bucket. With n buckets for one direction, of
-which the first e = n // 2 are exact, and the maximum distance M, the bucket of the distance d is
+Short distances have a bucket each. Longer ones share buckets, whose boundaries are evenly spaced on
+a logarithmic scale up to the maximum distance M; all distances beyond are in the last bucket. With
+n buckets for one direction, of which the first e = n // 2 hold a single distance, the bucket of the
+distance d is
 
 .. math:: B(d) = \begin{cases} d & \text{if } d < e \\
           \min\left(n - 1,\; e + \left\lfloor \frac{\ln(d / e)}{\ln(M / e)}\,(n - e) \right\rfloor
@@ -22,13 +23,12 @@ embeddings. A layer cannot distinguish two keys in the last bucket by their posi
 layers together can.
 
 In T5, all layers of a stack share one table of biases: one ``RelativeBias`` object is the
-``attention_function`` of every layer. T5 also omits the factor 1 / sqrt(d_k), which is
-``scale=1.0`` here.
+``attention_function`` of every layer. T5 also omits the factor 1 / sqrt(d_k): pass ``scale=1.0``.
 
-Only the biases of distances that occur in training are trained. If ``max_distance`` is below the
-length of the training sequences, a longer sequence has no distance without a trained bias. That is
-not enough to read much longer sequences: the perplexity of small models that we trained on 64
-tokens fell from 3.91 to 3.79 at 128 tokens, and rose to 6.0 at 512
+Only the biases of distances that occur in training are trained. If the maximum distance is below
+the length of the training sequences, every distance of a longer sequence has a trained bias. That
+is not enough for much longer sequences: the perplexity of small models that we trained on 64 tokens
+fell from 3.91 to 3.79 at 128 tokens, and rose to 6.0 at 512
 (:doc:`chapter 15 </learn/15_since_2017>`).
 
 Next: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
@@ -52,7 +52,7 @@ from transformer_blocks.variants.explicit import ExplicitAttention
 
 
 class RelativeBias(ExplicitAttention):
-    """Scaled dot-product attention with a learned bias for the distance of query and key.
+    """Scaled dot-product attention with a learned bias for the distance between query and key.
 
     The last query has the position of the last key, so it works for self-attention, and for
     decoding with a cache. Padding at the left of a sequence changes no distance between its tokens,
@@ -65,9 +65,10 @@ class RelativeBias(ExplicitAttention):
     Args:
         num_heads: Number of heads H, each with biases of its own.
         num_buckets: Number of biases of each head; at least 2, or an even number of at least 4 if
-            ``bidirectional``. The default is T5's.
-        max_distance: Smallest distance at which all distances are in the last bucket of their
-            direction; more than the number of buckets of single distances. The default is T5's.
+            ``bidirectional``.
+        max_distance: The maximum distance M of the equation above, greater than the number e of
+            buckets of single distances. All distances from M on are in the last bucket of their
+            direction, which begins before M: at 91 with the defaults, which are T5's.
         bidirectional: Whether half of the buckets are for keys after the query, as in an encoder.
             If not, as in a causal decoder, keys after the query have the bucket of the distance 0.
         scale: Factor of the dot products, where a call gives none; 1 / sqrt(d_k) if not given.
@@ -140,8 +141,8 @@ class RelativeBias(ExplicitAttention):
     def _of_one_direction(self, distance: Tensor, count: int) -> Tensor:
         """Compute the buckets of distances that are not negative, of which there are ``count``."""
         exact = count // 2
-        # The formula of this chapter, solved for the smallest distance of each bucket: a logarithm
-        # of tensors may be rounded to another bucket on another device.
+        # The equation above, solved for the smallest distance of each bucket: a logarithm of
+        # tensors may be rounded to another bucket on another device.
         ratio, wide = self.max_distance / exact, count - exact
         first = [exact * ratio ** (number / wide) for number in range(1, wide)]
         starts = [*range(1, exact + 1), *(math.ceil(round(each, 6)) for each in first)]

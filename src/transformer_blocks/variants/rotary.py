@@ -18,7 +18,7 @@ by :math:`(m - n)\theta`. So the score of a query at position m and a key at pos
 their content and on the *signed offset* m - n, not on m and n themselves. The sign matters: the key
 three positions before a query and the same key three positions after it have different scores, in
 general. The first pair of elements rotates fastest, by one radian per position, and distinguishes
-neighbouring positions. It completes a turn after :math:`2\pi` positions, so distant positions are
+neighbouring positions. Its rotations repeat after :math:`2\pi` positions, so distant positions are
 distinguished by the later, slower pairs.
 
 Padding at the left of a sequence increases all its positions by the same number, and changes no
@@ -28,8 +28,8 @@ padded sequence, if the padding is masked (:func:`~transformer_blocks.generation
 Values are not rotated: they carry content, not positions.
 
 Which elements form a pair is a convention. The equation, the paper and this class pair neighbours;
-many published models pair element i with element i + d_k / 2. If the rows of the projections to
-queries and keys are reordered accordingly, both give the same scores.
+many published models pair element i with element i + d_k / 2. Both give the same scores if the rows
+of the query and key projections are reordered accordingly.
 
 Next: :mod:`transformer_blocks.variants.rotary_scaling`, slower rotations for longer sequences.
 """
@@ -52,12 +52,14 @@ from transformer_blocks.multi_head import QueryKeyTransform
 class RotaryPositionalEncoding(QueryKeyTransform):
     r"""A transform that rotates queries and keys by their positions.
 
-    It has no parameters and no maximum length; that a trained model is good at lengths beyond those
-    of its training does not follow. The perplexity of small models that we trained on 64 tokens
-    fell from 3.87 to 3.74 at 128 tokens, and rose to 4.9 at 512
-    (:doc:`chapter 15 </learn/15_since_2017>`). The last query has the position of the last key, so
-    it works for self-attention, and for decoding with a cache, which stores the rotated keys. It
-    does not suit cross-attention, as the offset between positions of two sequences is not defined.
+    It has no parameters and no maximum length. This does not mean that a trained model works at
+    lengths beyond those of its training: the perplexity of small models that we trained on 64
+    tokens fell from 3.87 to 3.74 at 128 tokens, and rose to 4.9 at 512
+    (:doc:`chapter 15 </learn/15_since_2017>`).
+
+    The last query has the position of the last key, so the transform works for self-attention, and
+    for decoding with a cache, which stores the rotated keys. It does not suit cross-attention, as
+    the offset between positions of two sequences is not defined.
 
     Args:
         d_k: Size of the queries and keys of one head; even.

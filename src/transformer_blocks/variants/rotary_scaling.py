@@ -1,29 +1,30 @@
 r"""Scaled rotary frequencies: slower rotations for sequences longer than those of the training.
 
 A model with rotary positional encoding (:mod:`transformer_blocks.variants.rotary`) that was trained
-on sequences of up to L positions has not seen the rotations of larger distances. *Position
+on sequences of up to L positions was not trained with the rotations of larger distances. *Position
 interpolation* ("Extending Context Window of Large Language Models via Positional Interpolation",
 Chen et al. 2023, https://arxiv.org/abs/2306.15595, section 2.3) divides all positions by a factor
-s, so that s L positions fall between those of the training. Dividing a position is the same as
+s, so that s L positions lie in the range of the training. Dividing a position is the same as
 dividing the frequencies:
 
 .. math:: \theta'_i = \theta_i / s
 
-All rotations are then slower, also the fast ones, by which neighbouring positions are told apart;
-the model is trained a little further to become used to them. Llama 3.1 divides only the slow
-frequencies. A pair with frequency :math:`\theta_i` completes a turn after a wavelength of
-:math:`\lambda_i = 2\pi / \theta_i` positions. With the length L of the first training, pairs that
-make more than h turns within L keep their frequency, those that make fewer than l turns have it
-divided by s, and between the two it is interpolated:
+The model is then fine-tuned on longer sequences, as its rotations have changed. All of them are
+slower, also the fast ones, by which neighbouring positions are distinguished. Llama 3.1 therefore
+divides only the slow frequencies. A pair with frequency :math:`\theta_i` completes a turn after a
+wavelength of :math:`\lambda_i = 2\pi / \theta_i` positions. A pair that makes at least h turns
+within L positions keeps its frequency, a pair that makes at most l turns has it divided by s, and
+between the two the frequency is interpolated:
 
 .. math::
 
    \theta'_i = (1 - g_i)\,\frac{\theta_i}{s} + g_i\,\theta_i, \qquad
    g_i = \mathrm{clip}\left(\frac{L / \lambda_i - l}{h - l}, 0, 1\right)
 
-("The Llama 3 Herd of Models" reports the longer training, https://arxiv.org/abs/2407.21783, section
-3.4.2, and not the formula; that is in the published code of the models. "YaRN", Peng et al. 2023,
-https://arxiv.org/abs/2309.00071, section 3.2, derives one of this form.)
+The formula is that of "YaRN" (Peng et al. 2023, https://arxiv.org/abs/2309.00071, section 3.2,
+"NTK-by-parts" interpolation), which has l = 1 and h = 32 for the LLaMA models. Llama 3.1 has l = 1
+and h = 4, in its published code; "The Llama 3 Herd of Models" (https://arxiv.org/abs/2407.21783,
+section 3.4.2) describes the training on longer sequences, not the formula.
 
 Next: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
 """
@@ -41,7 +42,7 @@ class PositionInterpolation:
     """Divide all rotary frequencies by a factor.
 
     Args:
-        factor: The factor s, at least 1: how many times longer the sequences are.
+        factor: The factor s, at least 1: the new context length divided by that of the training.
 
     Raises:
         TypeError: If ``factor`` is not a number.
@@ -63,7 +64,7 @@ class PositionInterpolation:
         _check_factor(self.factor)
 
     def __call__(self, frequencies: Tensor) -> Tensor:
-        """Scale frequencies, in radians per position, of shape (d_k / 2,)."""
+        """Divide frequencies, in radians per position, of shape (d_k / 2,), by the factor."""
         return frequencies / self.factor
 
 
@@ -72,10 +73,13 @@ class Llama3Scaling:
     """Divide the slow rotary frequencies by a factor and keep the fast ones, as Llama 3.1 does.
 
     Args:
-        factor: The factor s, at least 1, by which the slow frequencies are divided.
-        length: The length L of the first training, in positions.
-        low: Number of turns l within ``length`` up to which a frequency is slow.
-        high: Number of turns h within ``length`` from which a frequency is kept; above ``low``.
+        factor: The factor s, at least 1, by which the slow frequencies are divided. Llama 3.1 has
+            8, Llama 3.2 has 32.
+        length: The context length L of the model before scaling, in positions; 8192 in Llama 3.1.
+        low: Number of turns l within ``length`` up to which a frequency is divided by ``factor``.
+            The default is Llama 3.1's.
+        high: Number of turns h within ``length`` from which a frequency is kept; above ``low``. The
+            default is Llama 3.1's.
 
     Raises:
         TypeError: If an argument is not a number, or ``length`` not an integer.
@@ -99,7 +103,10 @@ class Llama3Scaling:
         check_size(length=self.length)
         check_number(low=self.low, high=self.high)
         if not 0.0 < self.low < self.high < math.inf:
-            raise ValueError(f"low must be above 0 and below high, got {self.low} and {self.high}")
+            raise ValueError(
+                "low must be above 0 and below a finite high, "
+                f"got low={self.low} and high={self.high}"
+            )
 
     def __call__(self, frequencies: Tensor) -> Tensor:
         """Scale frequencies, in radians per position, of shape (d_k / 2,)."""

@@ -1,16 +1,17 @@
 r"""Sandwich normalisation: normalise the input and the output of each sublayer.
 
-With :class:`~transformer_blocks.PreNorm`, a sublayer's output enters the residual stream as it is,
-and nothing bounds it: in large models trained in half precision, a few elements grow until they
-overflow. If the output is normalised too, each sublayer adds a vector whose size is learned:
+With :class:`~transformer_blocks.PreNorm`, a sublayer's output is added to the residual stream as it
+is, and nothing bounds it: in large models trained in half precision, a few elements can grow until
+they overflow. If the output is normalised too, each sublayer adds a vector whose size is determined
+by the learned gains of the normalisation:
 
 .. math:: x + \mathrm{Norm}_2\left(f\left(\mathrm{Norm}_1(x)\right)\right)
 
-It is called Sandwich-LN by its authors ("CogView", Ding et al. 2021,
-https://arxiv.org/abs/2105.13290, section 2.4). Gemma 2 and Gemma 3 have it, with RMSNorm
-(https://arxiv.org/abs/2503.19786, section 2).
+Its authors call it Sandwich-LN ("CogView: Mastering Text-to-Image Generation via Transformers",
+Ding et al. 2021, https://arxiv.org/abs/2105.13290, section 2.4). Gemma 2 and Gemma 3 have it, with
+RMSNorm ("Gemma 3 Technical Report", 2025, https://arxiv.org/abs/2503.19786, section 2).
 
-Next: :mod:`transformer_blocks.variants.lora`, which fine-tunes a model by few weights.
+Next: :mod:`transformer_blocks.variants.lora`, which fine-tunes a model by training few weights.
 """
 
 from collections.abc import Callable
