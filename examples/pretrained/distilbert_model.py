@@ -34,8 +34,8 @@ LAYER = {
 }
 """Published names of our modules: of those before the layers, and of those of each layer."""
 
-LEFT_OUT = r"vocab_(transform|layer_norm|projector)\..*|(pre_)?classifier\..*"
-"""The heads for masked tokens and for classes, which are not needed for sentence vectors."""
+LEFT_OUT = r"vocab_(transform|layer_norm|projector)\..*|((pre_)?classifier|qa_outputs)\..*"
+"""The heads for masked tokens, classes and answers, which are not needed for sentence vectors."""
 
 
 class DistilBert(Bert):

@@ -224,7 +224,8 @@ def test_parameter_names_of_older_files_are_understood(folder: Path, tmp_path: P
             aged = name.replace("LayerNorm.weight", "LayerNorm.gamma")
             aged = aged.replace("LayerNorm.bias", "LayerNorm.beta")
             tensors[f"bert.{aged}"] = tensors.pop(name)
-        tensors["cls.predictions.bias"] = torch.zeros(5)
+        for head in ("cls.predictions", "classifier", "qa_outputs"):
+            tensors[f"{head}.bias"] = torch.zeros(5)
         tensors["bert.embeddings.position_ids"] = torch.arange(20)[None]
 
     change_tensors(old, age)

@@ -95,7 +95,7 @@ def test_weights_that_were_saved_with_a_head_are_understood(family: str, tmp_pat
     def add_head(tensors: dict[str, Tensor]) -> None:
         for name in list(tensors):
             tensors[f"{family}.{name}"] = tensors.pop(name)
-        tensors.update({name: torch.ones(3) for name in heads[family]})
+        tensors.update({name: torch.ones(3) for name in (*heads[family], "qa_outputs.bias")})
 
     change_tensors(tmp_path, add_head)
     found = load(tmp_path).state_dict()
