@@ -57,12 +57,14 @@ class DistilBert(Bert):
         """
         config = Config(folder / "config.json", "distilbert")
         d_model, num_layers = config.size("dim"), config.size("n_layers")
+        num_heads = config.heads("n_heads", d_model)
+        config.expect(num_hidden_layers=num_layers, num_attention_heads=num_heads)
         make = partial(
             cls,
             vocabulary_size=config.size("vocab_size"),
             d_model=d_model,
             num_layers=num_layers,
-            num_heads=config.heads("n_heads", d_model),
+            num_heads=num_heads,
             d_ff=config.size("hidden_dim"),
             max_length=config.size("max_position_embeddings"),
             num_segments=0,

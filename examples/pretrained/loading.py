@@ -232,14 +232,15 @@ class Config:
         kind: The ``model_type`` that the file must name; files of a model's modules name none.
 
     Raises:
-        UserError: If the file cannot be read, or names another ``model_type``.
+        UserError: If the file cannot be read, names another ``model_type``, or describes quantised
+            weights or layers with settings of their own.
     """
 
     def __init__(self, path: Path, kind: str | None = None) -> None:
         self.path: Path | str = path
         self.values = read_json(path)
         if kind is not None:
-            self.expect(model_type=kind)
+            self.expect(model_type=kind, quantization_config=None, per_layer_config=None)
 
     def expect(self, **settings: object) -> None:
         """Raise unless each of these settings is absent or has the given value.
@@ -291,7 +292,7 @@ class Config:
         return value
 
     def number(self, name: str, default: float | None = None, *, zero: bool = False) -> float:
-        """Read a number above 0.
+        """Read a number above 0, at most 1e30, which fits in float32.
 
         Args:
             name: Name of the setting.
@@ -304,8 +305,8 @@ class Config:
         value: Any = self.values.get(name)
         value = default if value is None else value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value < 1e9 or (value == 0 and not zero):
-            rule = "a number from 0 up" if zero else "a number above 0"
+        if not is_number or not 0 <= value <= 1e30 or (value == 0 and not zero):
+            rule = "a number from 0 to 1e30" if zero else "a number above 0, at most 1e30"
             raise UserError(f"{self.path}: {name} must be {rule}, got {shown(value)}")
         return float(value)
 

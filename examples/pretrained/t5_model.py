@@ -104,8 +104,13 @@ class T5Sizes:
         Raises:
             UserError: If a setting is missing, invalid or not implemented.
         """
-        config.expect(quantization_config=None, is_encoder_decoder=True)
-        num_layers = config.size("num_layers")
+        num_layers, num_heads = config.size("num_layers"), config.size("num_heads")
+        config.expect(
+            is_encoder_decoder=True,
+            is_causal=True,
+            num_hidden_layers=num_layers,
+            num_attention_heads=num_heads,
+        )
         buckets = config.size("relative_attention_num_buckets", 32)
         distance = config.size("relative_attention_max_distance", 128)
         if buckets < 4 or buckets % 2 or distance <= buckets // 2:
@@ -123,6 +128,7 @@ class T5Sizes:
                 f"{config.path}: feed_forward_proj must be one of {', '.join(ACTIVATIONS)}, or one "
                 f"of these after 'gated-', got {shown(kind)}"
             )
+        config.expect(dense_act_fn=name, is_gated_act=bool(gate))
         padding_id = config.size("pad_token_id", 0, least=0)
         return cls(
             vocabulary_size=config.size("vocab_size"),
@@ -130,7 +136,7 @@ class T5Sizes:
             d_k=config.size("d_kv"),
             d_ff=config.size("d_ff"),
             num_layers=(num_layers, config.size("num_decoder_layers", num_layers)),
-            num_heads=config.size("num_heads"),
+            num_heads=num_heads,
             num_buckets=buckets,
             max_distance=distance,
             eps=config.number("layer_norm_epsilon", 1e-6),

@@ -600,6 +600,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         update("config.json", scale_attn_by_inverse_layer_idx=True),
         "scale_attn_by_inverse_layer_idx must be False",
     ),
+    "two numbers of heads": (
+        update("config.json", num_attention_heads=1),
+        "num_attention_heads must be 4 for this program, got 1",
+    ),
+    "keys after the query": (update("config.json", is_causal=False), "is_causal must be True"),
     "another activation function": (
         update("config.json", activation_function="gelu_fast"),
         "activation_function must be one of relu, gelu",

@@ -383,6 +383,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         f"'{WEIGHT}' holds NaN or infinity",
     ),
     "another model": (update("config.json", model_type="bart"), "model_type must be 'marian'"),
+    "two numbers of heads": (
+        update("config.json", num_attention_heads=1),
+        "num_attention_heads must be",
+    ),
+    "keys after the query": (update("config.json", is_causal=False), "is_causal must be True"),
     "another activation function": (
         update("config.json", activation_function="mish"),
         "activation_function must be one of relu, gelu",

@@ -194,6 +194,16 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "model must be 'BPE' for this program, got 'WordPiece'",
     ),
     "a layer more": ("distilbert", setting(n_layers=9), "lacks tensor 'transformer.layer."),
+    "two numbers of heads": (
+        "distilbert",
+        setting(num_attention_heads=3),
+        "num_attention_heads must be",
+    ),
+    "quantised weights": (
+        "roberta",
+        setting(quantization_config={"bits": 8}),
+        "quantization_config must be None for this program, got {'bits': 8}",
+    ),
     "fewer positions": (
         "roberta",
         setting(max_position_embeddings=9),

@@ -312,7 +312,23 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "feed_forward_proj must be one of relu, gelu",
     ),
     "no activation": (setting(feed_forward_proj=3), "after 'gated-', got 3"),
-    "another network": (setting(feed_forward_proj="gated-relu"), "DenseReluDense.wi"),
+    "another network": (
+        setting(feed_forward_proj="gated-relu", is_gated_act=True),
+        "DenseReluDense.wi",
+    ),
+    "another activation than it names": (
+        setting(dense_act_fn="silu"),
+        "dense_act_fn must be 'relu' for this program, got 'silu'",
+    ),
+    "a gate that it does not name": (
+        setting(is_gated_act=True),
+        "is_gated_act must be False for this program, got True",
+    ),
+    "two numbers of layers": (
+        setting(num_hidden_layers=9),
+        "num_hidden_layers must be",
+    ),
+    "keys after the query": (setting(is_causal=False), "is_causal must be True"),
     "an encoder alone": (
         setting(is_encoder_decoder=False),
         "is_encoder_decoder must be True for this program, got False",
