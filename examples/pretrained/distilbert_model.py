@@ -76,13 +76,16 @@ class DistilBert(Bert):
 
 def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
     """Yield the name of each parameter and its origin in a published file, layer by layer."""
-    modules = dict(EMBEDDINGS)
-    for layer in range(num_layers):
-        for ours, theirs in LAYER.items():
-            modules[f"encoder.layers.{layer}.{ours}"] = f"transformer.layer.{layer}.{theirs}"
-    for ours, theirs in modules.items():
+    for ours, theirs in _modules(num_layers):
         is_embedding = theirs.endswith("_embeddings")  # has no bias
         for kind in ("weight", "bias")[: 1 if is_embedding else 2]:
             name = f"{theirs}.{kind}"
             # One that was saved with a head has a prefix.
             yield f"{ours}.{kind}", Origin((name, f"distilbert.{name}"))
+
+
+def _modules(num_layers: int) -> Iterator[tuple[str, str]]:
+    yield from EMBEDDINGS.items()
+    for layer in range(num_layers):
+        for ours, theirs in LAYER.items():
+            yield f"encoder.layers.{layer}.{ours}", f"transformer.layer.{layer}.{theirs}"

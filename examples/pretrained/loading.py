@@ -54,8 +54,9 @@ def find_folder(name: str, files: Sequence[str], *, revision: str | None = None)
     """
     folder = Path(name) if Path(name).is_dir() else _download(name, files, revision)
     for pattern in files:
-        for path in folder.glob(pattern):
-            check_content(path)
+        for path in (folder / pattern, *folder.glob(pattern)):
+            if path.exists() or path.is_symlink():  # to a file that may be missing
+                check_content(path)
     return folder
 
 
@@ -195,11 +196,14 @@ def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Token
             expect(path, f"special of the added token {shown(token)}", special, True)
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library has no class of its own for its errors
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        tokenizer.encode("a")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library has no class of its own; a panic is no Exception
         raise UserError(f"{path} cannot be read as a tokenizer ({error})") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
     return tokenizer
 
 
@@ -292,7 +296,7 @@ class Config:
         return value
 
     def number(self, name: str, default: float | None = None, *, zero: bool = False) -> float:
-        """Read a number above 0, at most 1e30, which fits in float32.
+        """Read a number from 1e-30 to 1e30, which float32 can represent.
 
         Args:
             name: Name of the setting.
@@ -305,9 +309,11 @@ class Config:
         value: Any = self.values.get(name)
         value = default if value is None else value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value <= 1e30 or (value == 0 and not zero):
-            rule = "a number from 0 to 1e30" if zero else "a number above 0, at most 1e30"
-            raise UserError(f"{self.path}: {name} must be {rule}, got {shown(value)}")
+        if not is_number or not (1e-30 <= value <= 1e30 or (zero and value == 0)):
+            rule = "0 or a number" if zero else "a number"
+            raise UserError(
+                f"{self.path}: {name} must be {rule} from 1e-30 to 1e30, got {shown(value)}"
+            )
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:

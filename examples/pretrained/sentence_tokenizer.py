@@ -47,7 +47,8 @@ class SentenceTokenizer:
             raise UserError(f"{path}: the vocabulary must hold {PADDING!r}")
         around = tokenizer.encode("").ids
         plain = tokenizer.encode("a", add_special_tokens=False).ids
-        if len(around) != 2 or tokenizer.encode("a").ids != [around[0], *plain, around[1]]:
+        found = tokenizer.encode("a").ids == [*around[:1], *plain, *around[1:]]
+        if len(around) != 2 or not found or None in map(tokenizer.id_to_token, around):
             raise UserError(
                 f"{path}: post_processor must add one token before a text and one after it"
             )

@@ -129,9 +129,11 @@ class T5Sizes:
                 f"of these after 'gated-', got {shown(kind)}"
             )
         config.expect(dense_act_fn=name, is_gated_act=bool(gate))
-        padding_id = config.size("pad_token_id", 0, least=0)
+        vocabulary_size = config.size("vocab_size")
+        token_id = partial(config.size, least=0, most=vocabulary_size - 1)
+        padding_id = token_id("pad_token_id", 0)
         return cls(
-            vocabulary_size=config.size("vocab_size"),
+            vocabulary_size=vocabulary_size,
             d_model=config.size("d_model"),
             d_k=config.size("d_kv"),
             d_ff=config.size("d_ff"),
@@ -147,8 +149,8 @@ class T5Sizes:
             ),
             tied=tied,
             padding_id=padding_id,
-            start_id=config.size("decoder_start_token_id", padding_id, least=0),
-            end_id=config.size("eos_token_id", 1, least=0),
+            start_id=token_id("decoder_start_token_id", padding_id),
+            end_id=token_id("eos_token_id", 1),
         )
 
     def norm(self) -> nn.RMSNorm:

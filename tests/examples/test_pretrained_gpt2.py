@@ -583,6 +583,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change_tensors(folder, lambda tensors: tensors[WEIGHT].fill_(torch.nan)),
         f"'{WEIGHT}' holds NaN or infinity",
     ),
+    "weights that are too large": (
+        lambda folder: change_tensors(
+            folder, lambda tensors: [each.mul_(1e30) for each in tensors.values()]
+        ),
+        "logits must be finite, got NaN or infinity at step 1",
+    ),
     "an untied output": (
         lambda folder: change_tensors(
             folder,

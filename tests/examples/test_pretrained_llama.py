@@ -742,10 +742,15 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         rotary(rope_type="linear", factor=0.5),
         "rope_parameters: factor must be at least 1, got 0.5",
     ),
+    "a base of almost nothing": (
+        "llama",
+        rotary(rope_theta=1e-320),
+        "rope_parameters: rope_theta must be a number from 1e-30 to 1e30, got 1e-320",
+    ),
     "no factor": (
         "llama",
         rotary(rope_type="linear"),
-        "rope_parameters: factor must be a number above 0, at most 1e30, got None",
+        "rope_parameters: factor must be a number from 1e-30 to 1e30, got None",
     ),
     "low above high": (
         "llama",

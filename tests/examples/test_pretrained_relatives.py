@@ -236,6 +236,16 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         change("tokenizer.json", lambda content: content.update(post_processor=None)),
         "post_processor must add one token before a text and one after it",
     ),
+    "an unknown token after a text": (
+        "roberta",
+        change("tokenizer.json", lambda content: content["post_processor"].update(sep=["x", 9999])),
+        "post_processor must add one token before a text and one after it",
+    ),
+    "too many layers to list": (
+        "distilbert",
+        setting(n_layers=2**28),
+        "lacks tensor 'transformer.layer.",
+    ),
     "random merges": (
         "roberta",
         change("tokenizer.json", lambda content: content["model"].update(dropout=0.1)),
