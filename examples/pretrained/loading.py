@@ -207,6 +207,29 @@ def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Token
     return tokenizer
 
 
+def check_tokenizer_config(path: Path, **settings: bool) -> None:
+    """Check that a ``tokenizer_config.json``, if it exists, does not contradict the tokenizer.
+
+    Args:
+        path: The file.
+        settings: What the tokenizer does by its other files; null in the file means the same.
+
+    Raises:
+        UserError: If a setting of the file has another value.
+    """
+    found = read_json(path) if path.exists() else {}
+    for name, wanted in settings.items():
+        if found.get(name) not in (None, wanted):
+            raise UserError(
+                f"{path}: {name} must be {wanted} for this tokenizer, got {shown(found[name])}"
+            )
+
+
+def adds_space(tokenizer: Tokenizer) -> bool:
+    """Return whether a byte-pair tokenizer puts a space before a text."""
+    return "".join(tokenizer.encode("a", add_special_tokens=False).tokens) != "a"
+
+
 def expect(path: Path | str, name: str, found: object, wanted: object) -> None:
     """Raise unless a setting of a published file has the value that is implemented here.
 

@@ -627,6 +627,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         update("vocab.json", new="x"),
         "the id of 'new' must be a whole number from 0 to",
     ),
+    "a token before a text": (
+        lambda folder: (folder / "tokenizer_config.json").write_text('{"add_bos_token": true}'),
+        "tokenizer_config.json: add_bos_token must be False for this tokenizer, got True",
+    ),
     "a large id": (
         update("vocab.json", new=9999),
         "must be below the vocab_size of config.json, got 9999 and",

@@ -874,12 +874,17 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no token before a text": (
         "llama",
         tokenizer_config(add_bos_token=False),
-        "add_bos_token must be True, as in tokenizer.json, got False",
+        "add_bos_token must be True for this tokenizer, got False",
+    ),
+    "a space before a text": (
+        "llama",
+        tokenizer_config(add_bos_token=None, add_prefix_space=True),
+        "add_prefix_space must be False for this tokenizer, got True",
     ),
     "an end after a text": (
         "llama",
         tokenizer_config(add_eos_token=True),
-        "add_eos_token must be False for this program, got True",
+        "add_eos_token must be False for this tokenizer, got True",
     ),
 }
 

@@ -236,6 +236,11 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         change("tokenizer.json", lambda content: content.update(post_processor=None)),
         "post_processor must add one token before a text and one after it",
     ),
+    "a space before a text": (
+        "roberta",
+        change("tokenizer_config.json", lambda config: config.update(add_prefix_space=True)),
+        "add_prefix_space must be False for this tokenizer, got True",
+    ),
     "an unknown token after a text": (
         "roberta",
         change("tokenizer.json", lambda content: content["post_processor"].update(sep=["x", 9999])),
