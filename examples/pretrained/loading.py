@@ -199,7 +199,7 @@ def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Token
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
-        tokenizer.encode("a")
+        tokenizer.encode("ab c")
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the library has no class of its own; a panic is no Exception

@@ -322,9 +322,15 @@ def test_rotary_settings_are_read_where_transformers_reads_them(
         torch.testing.assert_close(found, theirs(tokens).logits, rtol=0, atol=1e-4)
 
 
-def test_the_listed_kinds_of_layers_precede_the_pattern(tmp_path: Path) -> None:
-    theirs = save_model("gemma3_text", tmp_path, 0, sliding_window=3)
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_pattern_says_which_layers_have_a_window_if_their_kinds_are_not_listed(
+    listed: bool, tmp_path: Path
+) -> None:
+    save_model("gemma3_text", tmp_path, 0, sliding_window=3, num_hidden_layers=3, layer_types=None)
     setting(sliding_window_pattern=2, _sliding_window_pattern=3)(tmp_path)
+    if not listed:
+        change_config(lambda config: config.pop("layer_types"))(tmp_path)
+    theirs = transformers.Gemma3ForCausalLM.from_pretrained(tmp_path).eval()
     tokens = torch.randint(VOCABULARY, (2, LENGTH))
     with torch.no_grad():
         found = load("gemma3_text", tmp_path)(tokens)

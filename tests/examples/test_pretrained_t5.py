@@ -326,10 +326,8 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         setting(is_gated_act=True),
         "is_gated_act must be False for this program, got True",
     ),
-    "two numbers of layers": (
-        setting(num_hidden_layers=9),
-        "num_hidden_layers must be",
-    ),
+    "two numbers of layers": (setting(num_hidden_layers=9), "num_hidden_layers must be"),
+    "two numbers of heads": (setting(num_attention_heads=9), "num_attention_heads must be"),
     "keys after the query": (setting(is_causal=False), "is_causal must be True"),
     "an encoder alone": (
         setting(is_encoder_decoder=False),
@@ -351,9 +349,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         setting(decoder_start_token_id=2**20),
         "decoder_start_token_id must be a whole number from 0 to",
     ),
-    "no unknown token": (
-        edit_json("tokenizer.json", lambda content: content["model"].update(unk_id=None)),
-        "tokenizer.json: unk_id must be 2 for this program, got None",
+    "another unknown token": (
+        edit_json("tokenizer.json", lambda content: content["model"].update(unk_id=0)),
+        "tokenizer.json: unk_id must be 2 for this program, got 0",
     ),
     "no padding token": (
         edit_json(
