@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from common.errors import UserError
 from pretrained.language_model import LanguageModel
-from pretrained.loading import Config, shown
+from pretrained.loading import LARGEST, Config, shown
 from pretrained.weights import Origin
 from transformer_blocks import (
     Encoder,
@@ -114,7 +114,7 @@ class Sizes:
             )
         if config.values.get("head_dim") is None:
             config.heads("num_attention_heads", d_model)
-        d_k = config.size("head_dim", max(1, d_model // num_heads))
+        d_k = config.size("head_dim", max(1, d_model // num_heads), most=LARGEST // num_heads)
         if d_k % 2:
             raise UserError(f"{config.path}: head_dim must be even, got {d_k}")
         return cls(

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.loading import ACTIVATIONS, Config, shown
+from pretrained.loading import ACTIVATIONS, LARGEST, Config, shown
 from pretrained.weights import Origin, load_model, read_names
 from transformer_blocks import (
     Decoder,
@@ -135,7 +135,7 @@ class T5Sizes:
         return cls(
             vocabulary_size=vocabulary_size,
             d_model=config.size("d_model"),
-            d_k=config.size("d_kv"),
+            d_k=config.size("d_kv", most=LARGEST // num_heads),
             d_ff=config.size("d_ff"),
             num_layers=(num_layers, config.size("num_decoder_layers", num_layers)),
             num_heads=num_heads,

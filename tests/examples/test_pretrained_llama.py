@@ -700,6 +700,11 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "model_type must be one of gpt2, llama, qwen3, gemma3_text for this program, got 'gemma3'",
     ),
     "a larger head": ("llama", setting(head_dim=64), "by config.json, got ("),
+    "sizes whose product is too large": (
+        "llama",
+        setting(hidden_size=2**28, num_attention_heads=2**28, head_dim=2**28),
+        "head_dim must be a whole number from 1 to 1, got 268435456",
+    ),
     "an odd head": ("llama", setting(head_dim=7), "head_dim must be even, got 7"),
     "no size of a head": (
         "llama",

@@ -301,6 +301,10 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "another family": (setting(model_type="mt5"), "model_type must be 't5' for this program"),
     "no table of biases": (lose_tensor, "SelfAttention.relative_attention_bias.weight'"),
     "other buckets": (setting(relative_attention_num_buckets=16), "by config.json, got ("),
+    "sizes whose product is too large": (
+        setting(d_model=2**28, num_heads=2**28, d_kv=2**28),
+        "d_kv must be a whole number from 1 to 1, got 268435456",
+    ),
     "odd buckets": (
         setting(relative_attention_num_buckets=7),
         "relative_attention_num_buckets must be even, at least 4 and less than twice",
