@@ -49,6 +49,11 @@ def run_program(work: Callable[[], None]) -> int:
         where = f": {error.filename}" if error.filename else ""
         _report(f"{error.strerror}{where}")
         return 2
+    except ValueError as error:
+        if "logits must be finite" not in str(error):  # of a search, if weights are too large
+            raise
+        _report(str(error))
+        return 2
     except (MemoryError, RuntimeError) as error:
         # torch.OutOfMemoryError by its name: torch is not imported before it is needed
         is_known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -46,9 +46,9 @@ LAYER = {
 }
 """Published names of our modules: of those before the layers, and of those of each layer."""
 
-LEFT_OUT = r"(bert\.)?(embeddings\.position_ids|pooler\..*)|cls\..*"
-"""Position numbers, the pooler over [CLS] and the masked-language-model head, which are not needed
-for sentence vectors."""
+LEFT_OUT = r"(bert\.)?(embeddings\.position_ids|pooler\..*)|(cls|classifier|qa_outputs)\..*"
+"""Position numbers, the pooler over [CLS] and the heads, which are not needed for sentence
+vectors."""
 
 
 class Bert(nn.Module):

@@ -117,6 +117,9 @@ class SentenceEncoder:
 
         Returns:
             One vector for each sentence, of shape (N, size).
+
+        Raises:
+            UserError: If a vector holds NaN or infinity, as with weights that are too large.
         """
         weight = self.model.token_embedding.weight
         prompt = self.prompts.get(kind, self.prompts.get("", ""))
@@ -129,6 +132,8 @@ class SentenceEncoder:
             tokens = pad_sequence(sequences, batch_first=True, padding_value=self.model.padding_id)
             tokens = tokens.to(weight.device)
             vectors[chosen] = self.pooling(self.model(tokens), tokens != self.model.padding_id)
+        if not vectors.isfinite().all():
+            raise UserError("sentence vectors must be finite: the model's weights are too large")
         return vectors
 
     def compare(self, query: str, documents: Sequence[str]) -> Tensor:

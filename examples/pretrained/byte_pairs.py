@@ -28,6 +28,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from common.errors import UserError
 from common.text_files import read_lines
 from pretrained.loading import (
+    check_tokenizer_config,
     check_vocabulary,
     class_name,
     expect,
@@ -36,7 +37,7 @@ from pretrained.loading import (
     shown,
 )
 
-FILES = ("vocab.json", "merges.txt", "tokenizer.json")
+FILES = ("vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json")
 END = "<|endoftext|>"
 BYTES = sorted(ByteLevel.alphabet())
 """The 256 characters that stand for bytes, in the order of their code points."""
@@ -107,7 +108,10 @@ class BytePairs:
             UserError: If a file is missing or damaged, the files contradict each other, or the
                 tokenizer is of another kind.
         """
-        table, path, fast = (folder / name for name in FILES)
+        table, path, fast, settings = (folder / name for name in FILES)
+        check_tokenizer_config(
+            settings, add_bos_token=False, add_eos_token=False, add_prefix_space=False
+        )
         if table.exists() or path.exists() or not fast.exists():
             vocabulary = check_vocabulary(read_json(table), table)
             tokenizer = cls.from_merges(vocabulary, read_merges(path))

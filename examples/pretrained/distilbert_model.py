@@ -35,8 +35,8 @@ LAYER = {
 }
 """Published names of our modules: of those before the layers, and of those of each layer."""
 
-LEFT_OUT = r"vocab_(transform|layer_norm|projector)\..*|(pre_)?classifier\..*"
-"""The heads for masked tokens and for classes, which are not needed for sentence vectors."""
+LEFT_OUT = r"vocab_(transform|layer_norm|projector)\..*|((pre_)?classifier|qa_outputs)\..*"
+"""The heads for masked tokens, classes and answers, which are not needed for sentence vectors."""
 
 
 class DistilBert(Bert):
@@ -58,12 +58,14 @@ class DistilBert(Bert):
         """
         config = Config(folder / "config.json", "distilbert")
         d_model, num_layers = config.size("dim"), config.size("n_layers")
+        num_heads = config.heads("n_heads", d_model)
+        config.expect(num_hidden_layers=num_layers, num_attention_heads=num_heads)
         make = partial(
             cls,
             vocabulary_size=config.size("vocab_size"),
             d_model=d_model,
             num_layers=num_layers,
-            num_heads=config.heads("n_heads", d_model),
+            num_heads=num_heads,
             d_ff=config.size("hidden_dim"),
             max_length=config.size("max_position_embeddings"),
             num_segments=0,
@@ -75,13 +77,16 @@ class DistilBert(Bert):
 
 def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
     """Yield the name of each parameter and its origin in a published file, layer by layer."""
-    modules = dict(EMBEDDINGS)
-    for layer in range(num_layers):
-        for ours, theirs in LAYER.items():
-            modules[f"encoder.layers.{layer}.{ours}"] = f"transformer.layer.{layer}.{theirs}"
-    for ours, theirs in modules.items():
+    for ours, theirs in _modules(num_layers):
         is_embedding = theirs.endswith("_embeddings")  # has no bias
         for kind in ("weight", "bias")[: 1 if is_embedding else 2]:
             name = f"{theirs}.{kind}"
             # One that was saved with a head has a prefix.
             yield f"{ours}.{kind}", Origin((name, f"distilbert.{name}"))
+
+
+def _modules(num_layers: int) -> Iterator[tuple[str, str]]:
+    yield from EMBEDDINGS.items()
+    for layer in range(num_layers):
+        for ours, theirs in LAYER.items():
+            yield f"encoder.layers.{layer}.{ours}", f"transformer.layer.{layer}.{theirs}"

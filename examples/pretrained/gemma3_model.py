@@ -28,7 +28,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from common.errors import UserError
 from pretrained.llama_family import (
     LEFT_OUT,
     WHOLE,
@@ -121,11 +120,10 @@ class Gemma3(LlamaFamily):
             UserError: If a file is missing or damaged, or belongs to another model.
         """
         config = Config(folder / "config.json", "gemma3_text")
-        config.expect(
-            attn_logit_softcapping=None, use_bidirectional_attention=False, quantization_config=None
-        )
+        config.expect(attn_logit_softcapping=None, use_bidirectional_attention=False)
         sizes = Sizes.read(config, activation="hidden_activation", tied=True)
         scale = math.sqrt(sizes.d_k / config.number("query_pre_attn_scalar", 256.0))
+        every = config.size("sliding_window_pattern", 6)  # this layer has no window
 
         def convert_norm(name: str, published: Tensor) -> Tensor:
             return (1.0 + published) * (scale if name == "q_norm" else 1.0)
@@ -133,8 +131,11 @@ class Gemma3(LlamaFamily):
         make = partial(
             cls,
             sizes,
-            **_read_rotary(config, sizes.d_k),
-            windows=_read_windows(config, sizes.num_layers),
+            rotary=read_rotary(config, sizes.d_k, base=1_000_000.0, kind=WHOLE),
+            window_rotary=read_rotary(config, sizes.d_k, base=10000.0, kind=WINDOW),
+            windows=read_windows(
+                config, [bool((layer + 1) % every) for layer in range(sizes.num_layers)]
+            ),
             end_ids=read_end_ids(folder, config),
             logit_cap=None
             if config.values.get("final_logit_softcapping") is None
@@ -143,29 +144,3 @@ class Gemma3(LlamaFamily):
         return load_model(
             make, folder, origins(sizes, NORMS, convert_norm), left_out=LEFT_OUT, dtype=dtype
         )
-
-
-def _read_rotary(config: Config, d_k: int) -> dict[str, Callable[[], RotaryPositionalEncoding]]:
-    """Read the rotary settings of the layers without and with a window."""
-    local = config.number("rope_local_base_freq", 10000.0)
-    if config.values.get("rope_parameters") is not None:
-        window_rotary = read_rotary(config, d_k, base=local, kind=WINDOW)
-    else:
-        window_rotary = partial(RotaryPositionalEncoding, d_k, base=local)
-    return {
-        "rotary": read_rotary(config, d_k, base=1_000_000.0, kind=WHOLE),
-        "window_rotary": window_rotary,
-    }
-
-
-def _read_windows(config: Config, num_layers: int) -> list[int | None]:
-    """Read the window of each layer; by default, every sixth layer has none."""
-    patterns = [
-        config.size(name)
-        for name in ("sliding_window_pattern", "_sliding_window_pattern")
-        if name in config.values
-    ]
-    if len(set(patterns)) > 1:
-        raise UserError(f"{config.path}: sliding_window_pattern must be one number, got {patterns}")
-    every = patterns[0] if patterns else 6
-    return read_windows(config, [bool((layer + 1) % every) for layer in range(num_layers)])

@@ -118,14 +118,17 @@ class Gpt2(LanguageModel):
             scale_attn_by_inverse_layer_idx=False,
             add_cross_attention=False,
             tie_word_embeddings=True,
+            is_causal=True,
         )
         d_model, num_layers = config.size("n_embd"), config.size("n_layer")
+        num_heads = config.heads("n_head", d_model)
+        config.expect(num_hidden_layers=num_layers, num_attention_heads=num_heads)
         make = partial(
             cls,
             vocabulary_size=config.size("vocab_size"),
             d_model=d_model,
             num_layers=num_layers,
-            num_heads=config.heads("n_head", d_model),
+            num_heads=num_heads,
             d_ff=config.size("n_inner", 4 * d_model),
             max_length=config.size("n_positions"),
             activation=config.activation("activation_function"),

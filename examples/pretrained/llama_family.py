@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from common.errors import UserError
 from pretrained.language_model import LanguageModel
-from pretrained.loading import Config, shown
+from pretrained.loading import LARGEST, Config, shown
 from pretrained.weights import Origin
 from transformer_blocks import (
     Encoder,
@@ -104,6 +104,7 @@ class Sizes:
         Raises:
             UserError: If a setting is missing or invalid.
         """
+        config.expect(is_causal=True)
         d_model, num_heads = config.size("hidden_size"), config.size("num_attention_heads")
         groups = config.size("num_key_value_heads", num_heads)
         if num_heads % groups:
@@ -113,13 +114,14 @@ class Sizes:
             )
         if config.values.get("head_dim") is None:
             config.heads("num_attention_heads", d_model)
-        d_k = config.size("head_dim", max(1, d_model // num_heads))
+        d_k = config.size("head_dim", max(1, d_model // num_heads), most=LARGEST // num_heads)
         if d_k % 2:
             raise UserError(f"{config.path}: head_dim must be even, got {d_k}")
         return cls(
             vocabulary_size=config.size("vocab_size"),
             d_model=d_model,
-            num_layers=config.size("num_hidden_layers"),
+            # Limited, because the kinds of the layers are listed before the tensors are compared.
+            num_layers=config.size("num_hidden_layers", most=2**12),
             num_heads=num_heads,
             num_key_value_heads=groups,
             d_k=d_k,
@@ -196,7 +198,7 @@ def read_rotary(
     """Read the rotary settings of a model, or of those of its layers that are of one kind.
 
     Args:
-        config: The file, or the part of it with the older settings.
+        config: The file.
         d_k: Size of a head.
         base: Base of the frequencies if the file does not give one.
         kind: Kind of the layers, if ``rope_parameters`` holds one object for each kind.
@@ -207,15 +209,20 @@ def read_rotary(
     Raises:
         UserError: If a setting is invalid or not implemented.
     """
-    if config.values.get("rope_parameters") is not None:  # the newer form
+    newer, older = (
+        config.values.get(name) not in (None, {}) for name in ("rope_parameters", "rope_scaling")
+    )
+    if newer and older:
+        raise UserError(f"{config.path}: rope_parameters and rope_scaling must not both be given")
+    base = config.number("rope_local_base_freq" if kind == WINDOW else "rope_theta", base)
+    if newer:
         settings = config.nested("rope_parameters")
         settings = settings if kind is None else settings.nested(kind)
-        base = settings.number("rope_theta", base)
-    else:
-        base = config.number("rope_theta", base)
-        if config.values.get("rope_scaling") is None:
-            return partial(RotaryPositionalEncoding, d_k, base=base)
+    elif older and kind != WINDOW:
         settings = config.nested("rope_scaling")
+    else:
+        return partial(RotaryPositionalEncoding, d_k, base=base)
+    base = settings.number("rope_theta", base)
     kinds = [settings.values[name] for name in ("rope_type", "type") if name in settings.values]
     found = kinds[0] if kinds else "default"
     known = "rope_theta", "rope_type", "type"
@@ -238,7 +245,9 @@ def read_rotary(
                 f"{settings.path}: low_freq_factor must be below high_freq_factor, "
                 f"got {low} and {high}"
             )
-        scaling = Llama3Scaling(factor, length=settings.size(names[0]), low=low, high=high)
+        length = settings.size(names[0])
+        config.expect(original_max_position_embeddings=length)  # beside them, it would be preferred
+        scaling = Llama3Scaling(factor, length=length, low=low, high=high)
     else:
         raise UserError(
             f"{settings.path}: rope_type must be default, linear or llama3 for this program, "

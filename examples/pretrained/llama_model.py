@@ -69,7 +69,6 @@ class Llama(LlamaFamily):
             UserError: If a file is missing or damaged, or belongs to another model.
         """
         config = Config(folder / "config.json", "llama")
-        config.expect(quantization_config=None)
         sizes = Sizes.read(config, tied=False)
         make = partial(
             cls,

@@ -54,8 +54,9 @@ def find_folder(name: str, files: Sequence[str], *, revision: str | None = None)
     """
     folder = Path(name) if Path(name).is_dir() else _download(name, files, revision)
     for pattern in files:
-        for path in folder.glob(pattern):
-            check_content(path)
+        for path in (folder / pattern, *folder.glob(pattern)):
+            if path.exists() or path.is_symlink():  # to a file that may be missing
+                check_content(path)
     return folder
 
 
@@ -195,12 +196,38 @@ def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Token
             expect(path, f"special of the added token {shown(token)}", special, True)
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library has no class of its own for its errors
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        tokenizer.encode("ab c")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library has no class of its own; a panic is no Exception
         raise UserError(f"{path} cannot be read as a tokenizer ({error})") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def check_tokenizer_config(path: Path, **settings: bool) -> None:
+    """Check that a ``tokenizer_config.json``, if it exists, does not contradict the tokenizer.
+
+    Args:
+        path: The file.
+        settings: What the tokenizer does by its other files; null in the file means the same.
+
+    Raises:
+        UserError: If a setting of the file has another value.
+    """
+    found = read_json(path) if path.exists() else {}
+    for name, wanted in settings.items():
+        if found.get(name) not in (None, wanted):
+            raise UserError(
+                f"{path}: {name} must be {wanted} for this tokenizer, got {shown(found[name])}"
+            )
+
+
+def adds_space(tokenizer: Tokenizer) -> bool:
+    """Return whether a byte-pair tokenizer puts a space before a text."""
+    return "".join(tokenizer.encode("a", add_special_tokens=False).tokens) != "a"
 
 
 def expect(path: Path | str, name: str, found: object, wanted: object) -> None:
@@ -232,14 +259,15 @@ class Config:
         kind: The ``model_type`` that the file must name; files of a model's modules name none.
 
     Raises:
-        UserError: If the file cannot be read, or names another ``model_type``.
+        UserError: If the file cannot be read, names another ``model_type``, or describes quantised
+            weights or layers with settings of their own.
     """
 
     def __init__(self, path: Path, kind: str | None = None) -> None:
         self.path: Path | str = path
         self.values = read_json(path)
         if kind is not None:
-            self.expect(model_type=kind)
+            self.expect(model_type=kind, quantization_config=None, per_layer_config=None)
 
     def expect(self, **settings: object) -> None:
         """Raise unless each of these settings is absent or has the given value.
@@ -291,7 +319,7 @@ class Config:
         return value
 
     def number(self, name: str, default: float | None = None, *, zero: bool = False) -> float:
-        """Read a number above 0.
+        """Read a number from 1e-30 to 1e30, which float32 can represent.
 
         Args:
             name: Name of the setting.
@@ -304,9 +332,11 @@ class Config:
         value: Any = self.values.get(name)
         value = default if value is None else value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value < 1e9 or (value == 0 and not zero):
-            rule = "a number from 0 up" if zero else "a number above 0"
-            raise UserError(f"{self.path}: {name} must be {rule}, got {shown(value)}")
+        if not is_number or not (1e-30 <= value <= 1e30 or (zero and value == 0)):
+            rule = "0 or a number" if zero else "a number"
+            raise UserError(
+                f"{self.path}: {name} must be {rule} from 1e-30 to 1e30, got {shown(value)}"
+            )
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:

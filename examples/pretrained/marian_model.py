@@ -205,21 +205,28 @@ class Marian(nn.Module):
             normalize_before=False,
             normalize_embedding=False,
             add_final_layer_norm=False,
+            is_causal=True,
         )
         # Limited, because the positional encoding is computed before the tensors are compared.
         vocabulary_size, d_model = config.size("vocab_size"), config.size("d_model", most=2**13)
         padding_id = config.size("pad_token_id", least=0)
-        config.expect(decoder_vocab_size=vocabulary_size, decoder_start_token_id=padding_id)
         num_layers = config.size("encoder_layers"), config.size("decoder_layers")
+        num_heads = (
+            config.heads("encoder_attention_heads", d_model),
+            config.heads("decoder_attention_heads", d_model),
+        )
+        config.expect(
+            decoder_vocab_size=vocabulary_size,
+            decoder_start_token_id=padding_id,
+            num_hidden_layers=num_layers[0],
+            num_attention_heads=num_heads[0],
+        )
         make = partial(
             cls,
             vocabulary_size=vocabulary_size,
             d_model=d_model,
             num_layers=num_layers,
-            num_heads=(
-                config.heads("encoder_attention_heads", d_model),
-                config.heads("decoder_attention_heads", d_model),
-            ),
+            num_heads=num_heads,
             d_ff=(config.size("encoder_ffn_dim"), config.size("decoder_ffn_dim")),
             max_length=config.size("max_position_embeddings", most=2**12),
             padding_id=padding_id,

@@ -72,7 +72,6 @@ class Qwen3(LlamaFamily):
             UserError: If a file is missing or damaged, or belongs to another model.
         """
         config = Config(folder / "config.json", "qwen3")
-        config.expect(quantization_config=None)
         sizes = Sizes.read(config, tied=False)
         first = config.size("max_window_layers", 28, least=0)
         has_windows = config.flag("use_sliding_window", False)

@@ -20,7 +20,7 @@ from pretrained.bert_model import Bert
 from pretrained.loading import Config
 from pretrained.weights import Origin, load_model
 
-LEFT_OUT = r"(roberta\.)?(embeddings\.position_ids|pooler\..*)|(lm_head|classifier)\..*"
+LEFT_OUT = r"(roberta\.)?(embeddings\.position_ids|pooler\..*)|(lm_head|classifier|qa_outputs)\..*"
 """Position numbers, the pooler and the heads, which are not needed for sentence vectors."""
 
 

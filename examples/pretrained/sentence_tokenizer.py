@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from common.errors import UserError
-from pretrained.loading import expect, read_tokenizer
+from pretrained.loading import adds_space, check_tokenizer_config, expect, read_tokenizer
 
 PADDING = "<pad>"
 
@@ -37,17 +37,21 @@ class SentenceTokenizer:
         """Read ``tokenizer.json``.
 
         Raises:
-            UserError: If the file is missing or damaged, describes another tokenizer, or does not
-                put one token before a text and one after it.
+            UserError: If the file is missing or damaged, describes another tokenizer, does not put
+                one token before a text and one after it, or contradicts ``tokenizer_config.json``.
         """
         path = folder / "tokenizer.json"
         tokenizer = read_tokenizer(path, "BPE")
         expect(path, "dropout", tokenizer.model.dropout, None)
         if tokenizer.token_to_id(PADDING) is None:
             raise UserError(f"{path}: the vocabulary must hold {PADDING!r}")
+        check_tokenizer_config(
+            folder / "tokenizer_config.json", add_prefix_space=adds_space(tokenizer)
+        )
         around = tokenizer.encode("").ids
         plain = tokenizer.encode("a", add_special_tokens=False).ids
-        if len(around) != 2 or tokenizer.encode("a").ids != [around[0], *plain, around[1]]:
+        found = tokenizer.encode("a").ids == [*around[:1], *plain, *around[1:]]
+        if len(around) != 2 or not found or None in map(tokenizer.id_to_token, around):
             raise UserError(
                 f"{path}: post_processor must add one token before a text and one after it"
             )

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.loading import ACTIVATIONS, Config, shown
+from pretrained.loading import ACTIVATIONS, LARGEST, Config, shown
 from pretrained.weights import Origin, load_model, read_names
 from transformer_blocks import (
     Decoder,
@@ -106,8 +106,13 @@ class T5Sizes:
         Raises:
             UserError: If a setting is missing, invalid or not implemented.
         """
-        config.expect(quantization_config=None, is_encoder_decoder=True)
-        num_layers = config.size("num_layers")
+        num_layers, num_heads = config.size("num_layers"), config.size("num_heads")
+        config.expect(
+            is_encoder_decoder=True,
+            is_causal=True,
+            num_hidden_layers=num_layers,
+            num_attention_heads=num_heads,
+        )
         buckets = config.size("relative_attention_num_buckets", 32)
         distance = config.size("relative_attention_max_distance", 128)
         if buckets < 4 or buckets % 2 or distance <= buckets // 2:
@@ -125,14 +130,17 @@ class T5Sizes:
                 f"{config.path}: feed_forward_proj must be one of {', '.join(ACTIVATIONS)}, or one "
                 f"of these after 'gated-', got {shown(kind)}"
             )
-        padding_id = config.size("pad_token_id", 0, least=0)
+        config.expect(dense_act_fn=name, is_gated_act=bool(gate))
+        vocabulary_size = config.size("vocab_size")
+        token_id = partial(config.size, least=0, most=vocabulary_size - 1)
+        padding_id = token_id("pad_token_id", 0)
         return cls(
-            vocabulary_size=config.size("vocab_size"),
+            vocabulary_size=vocabulary_size,
             d_model=config.size("d_model"),
-            d_k=config.size("d_kv"),
+            d_k=config.size("d_kv", most=LARGEST // num_heads),
             d_ff=config.size("d_ff"),
             num_layers=(num_layers, config.size("num_decoder_layers", num_layers)),
-            num_heads=config.size("num_heads"),
+            num_heads=num_heads,
             num_buckets=buckets,
             max_distance=distance,
             eps=config.number("layer_norm_epsilon", 1e-6),
@@ -143,8 +151,8 @@ class T5Sizes:
             ),
             tied=tied,
             padding_id=padding_id,
-            start_id=config.size("decoder_start_token_id", padding_id, least=0),
-            end_id=config.size("eos_token_id", 1, least=0),
+            start_id=token_id("decoder_start_token_id", padding_id),
+            end_id=token_id("eos_token_id", 1),
         )
 
     def norm(self) -> nn.RMSNorm:

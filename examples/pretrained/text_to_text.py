@@ -56,11 +56,13 @@ class TextToText:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
         tokenizer, model = Unigram.load(folder), T5.load(folder, dtype=dtype)
-        if tokenizer.end_id != model.end_id:
-            raise UserError(
-                f"{folder}: the end token is {tokenizer.end_id} in tokenizer.json but "
-                f"{model.end_id} in config.json"
-            )
+        for name in ("end", "padding"):
+            found, wanted = (getattr(part, f"{name}_id") for part in (tokenizer, model))
+            if found != wanted:
+                raise UserError(
+                    f"{folder}: the {name} token is {found} in tokenizer.json but {wanted} in "
+                    "config.json"
+                )
         largest, vocabulary_size = max(tokenizer.tokens), len(model.embedding.weight)
         if largest >= vocabulary_size:
             raise UserError(

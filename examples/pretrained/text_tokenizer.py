@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from common.errors import UserError
-from pretrained.loading import Config, read_tokenizer
+from pretrained.loading import adds_space, check_tokenizer_config, read_tokenizer
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -48,14 +48,12 @@ class TextTokenizer:
         text = found.tokenizer.encode("a", add_special_tokens=False).ids
         if found.encode("a")[-len(text) :] != text:
             raise UserError(f"{path}: post_processor must add no token after a text")
-        if settings.exists():
-            config, adds_tokens = Config(settings), bool(found.encode(""))
-            if config.flag("add_bos_token", adds_tokens) != adds_tokens:
-                raise UserError(
-                    f"{settings}: add_bos_token must be {adds_tokens}, as in {path.name}, "
-                    f"got {not adds_tokens}"
-                )
-            config.expect(add_eos_token=False)
+        check_tokenizer_config(
+            settings,
+            add_bos_token=bool(found.encode("")),
+            add_eos_token=False,
+            add_prefix_space=adds_space(found.tokenizer),
+        )
         return found
 
     def encode(self, text: str) -> list[int]:

@@ -8,27 +8,33 @@ decoded.
 Next: ``text_to_text.py``, the outputs for several texts.
 """
 
+import json
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from common.errors import UserError
-from pretrained.loading import read_tokenizer
+from pretrained.loading import expect, read_tokenizer
+
+PADDING, UNKNOWN = "<pad>", "<unk>"
 
 
 class Unigram:
     """A unigram tokenizer that adds an end token: text to token ids and back.
 
-    A ``</s>`` within a text is text, never the special token.
+    A ``</s>`` or ``<pad>`` within a text is unknown, never the special token.
 
     Args:
-        tokenizer: A tokenizer of the library ``tokenizers``.
+        tokenizer: A tokenizer of the library ``tokenizers``, whose vocabulary holds ``<pad>`` and
+            ``<unk>``.
         end_id: Id of the token after a text.
     """
 
     def __init__(self, tokenizer: Tokenizer, end_id: int) -> None:
         self.tokenizer, self.end_id = tokenizer, end_id
-        self.tokens = frozenset(tokenizer.get_vocab(with_added_tokens=True).values())
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self.tokens = frozenset(vocabulary.values())
+        self.padding_id, self.unknown_id = vocabulary[PADDING], vocabulary[UNKNOWN]
 
     @classmethod
     def load(cls, folder: Path) -> "Unigram":
@@ -40,6 +46,11 @@ class Unigram:
         """
         path = folder / "tokenizer.json"
         tokenizer = read_tokenizer(path, "Unigram")
+        for token in (PADDING, UNKNOWN):
+            if tokenizer.token_to_id(token) is None:
+                raise UserError(f"{path}: the vocabulary must hold {token!r}")
+        unknown = json.loads(tokenizer.to_str())["model"]["unk_id"]
+        expect(path, "unk_id", unknown, tokenizer.token_to_id(UNKNOWN))
         end = tokenizer.encode("").ids
         plain = tokenizer.encode("a", add_special_tokens=False).ids
         if len(end) != 1 or tokenizer.encode("a").ids != [*plain, *end]:
@@ -53,7 +64,9 @@ class Unigram:
             UnicodeEncodeError: If the text holds a lone surrogate.
         """
         text.encode()  # or the library would raise a TypeError
-        return self.tokenizer.encode(text).ids
+        special = self.padding_id, self.end_id
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return [*(self.unknown_id if each in special else each for each in ids), self.end_id]
 
     def decode(self, ids: list[int]) -> str:
         """Turn token ids into text, without special tokens."""

@@ -224,7 +224,8 @@ def test_parameter_names_of_older_files_are_understood(folder: Path, tmp_path: P
             aged = name.replace("LayerNorm.weight", "LayerNorm.gamma")
             aged = aged.replace("LayerNorm.bias", "LayerNorm.beta")
             tensors[f"bert.{aged}"] = tensors.pop(name)
-        tensors["cls.predictions.bias"] = torch.zeros(5)
+        for head in ("cls.predictions", "classifier", "qa_outputs"):
+            tensors[f"{head}.bias"] = torch.zeros(5)
         tensors["bert.embeddings.position_ids"] = torch.arange(20)[None]
 
     change_tensors(old, age)
@@ -271,6 +272,11 @@ def set_tensor(name: str, make: Callable[[Tensor], Tensor]) -> Callable[[Path], 
 
 def rewrite(name: str, data: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes(data)
+
+
+def break_link(folder: Path) -> None:
+    (folder / "tokenizer_config.json").unlink(missing_ok=True)
+    (folder / "tokenizer_config.json").symlink_to("lost")
 
 
 def only_pickle(folder: Path) -> None:
@@ -320,6 +326,16 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a number beyond float32": (
         set_tensor(QUERY, lambda tensor: tensor.double() * 1e39),
         f"tensor '{QUERY}' holds NaN or infinity",
+    ),
+    "weights that are too large": (
+        lambda folder: change_tensors(
+            folder, lambda tensors: [each.mul_(1e30) for each in tensors.values()]
+        ),
+        "sentence vectors must be finite: the model's weights are too large",
+    ),
+    "a link to a file that is missing": (
+        break_link,
+        "tokenizer_config.json is not a file",
     ),
     "a truncated file": (
         lambda folder: rewrite(
@@ -404,10 +420,16 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an endless epsilon": (
         set_config(layer_norm_eps=10**400),
-        "layer_norm_eps must be a number above 0",
+        "layer_norm_eps must be a number from 1e-30 to 1e30",
     ),
-    "no epsilon": (set_config(layer_norm_eps="0"), "layer_norm_eps must be a number above 0"),
-    "true epsilon": (set_config(layer_norm_eps=True), "layer_norm_eps must be a number above 0"),
+    "no epsilon": (
+        set_config(layer_norm_eps="0"),
+        "layer_norm_eps must be a number from 1e-30 to 1e30",
+    ),
+    "true epsilon": (
+        set_config(layer_norm_eps=True),
+        "layer_norm_eps must be a number from 1e-30 to 1e30",
+    ),
     "another padding": (
         set_config(pad_token_id=1),
         "the padding token is 0 in the vocabulary but 1 in config.json",

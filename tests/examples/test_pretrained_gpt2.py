@@ -583,6 +583,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change_tensors(folder, lambda tensors: tensors[WEIGHT].fill_(torch.nan)),
         f"'{WEIGHT}' holds NaN or infinity",
     ),
+    "weights that are too large": (
+        lambda folder: change_tensors(
+            folder, lambda tensors: [each.mul_(1e30) for each in tensors.values()]
+        ),
+        "logits must be finite, got NaN or infinity at step 1",
+    ),
     "an untied output": (
         lambda folder: change_tensors(
             folder,
@@ -600,6 +606,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         update("config.json", scale_attn_by_inverse_layer_idx=True),
         "scale_attn_by_inverse_layer_idx must be False",
     ),
+    "two numbers of heads": (
+        update("config.json", num_attention_heads=1),
+        "num_attention_heads must be 4 for this program, got 1",
+    ),
+    "keys after the query": (update("config.json", is_causal=False), "is_causal must be True"),
     "another activation function": (
         update("config.json", activation_function="gelu_fast"),
         "activation_function must be one of relu, gelu",
@@ -615,6 +626,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an id that is a string": (
         update("vocab.json", new="x"),
         "the id of 'new' must be a whole number from 0 to",
+    ),
+    "a token before a text": (
+        lambda folder: (folder / "tokenizer_config.json").write_text('{"add_bos_token": true}'),
+        "tokenizer_config.json: add_bos_token must be False for this tokenizer, got True",
     ),
     "a large id": (
         update("vocab.json", new=9999),

@@ -240,16 +240,18 @@ def test_published_pairs_and_neighbours_give_the_same_scores() -> None:
     torch.testing.assert_close(queries @ keys.mT, expected)
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
+
+
 def test_older_forms_of_the_settings_are_understood(tmp_path: Path) -> None:
-    rotary: dict[str, Any] = {
-        "rope_type": "llama3",
-        "factor": 4.0,
-        "original_max_position_embeddings": 16,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-    }
     fixed: dict[str, Any] = {
-        "rope_parameters": {**rotary, "rope_theta": 500.0},
+        "rope_parameters": {**LLAMA3, "rope_theta": 500.0},
         "eos_token_id": 7,
     }
     theirs = save_model("llama", tmp_path, 0, **fixed)
@@ -257,7 +259,7 @@ def test_older_forms_of_the_settings_are_understood(tmp_path: Path) -> None:
 
     def age(config: dict[str, Any]) -> None:
         del config["rope_parameters"]
-        config |= {"rope_theta": 500.0, "rope_scaling": rotary}
+        config |= {"rope_theta": 500.0, "rope_scaling": LLAMA3}
 
     change_config(age)(tmp_path)
     ours, tokens = load("llama", tmp_path), torch.randint(VOCABULARY, (2, LENGTH))
@@ -289,6 +291,50 @@ def test_older_forms_of_the_settings_are_understood(tmp_path: Path) -> None:
     with torch.no_grad(), computing_in(torch.float64):
         found = load("gemma3_text", tmp_path, torch.float64)(tokens)
         torch.testing.assert_close(found, theirs(tokens).logits, rtol=0, atol=1e-9)
+
+
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+PLACES: dict[str, dict[str, Any]] = {
+    "a base beside the newer form": {"rope_parameters": LINEAR, "rope_theta": 7.0},
+    "a base in the older form": {"rope_scaling": LINEAR | {"rope_theta": 7.0}, "rope_theta": 50.0},
+    "nothing in the newer form": {"rope_parameters": {}, "rope_theta": 7.0},
+    "nothing in the older form": {"rope_scaling": {}, "rope_theta": 7.0},
+    "a base for a million tokens": {"rope_theta": 3580165449.0},  # of Llama-3-8B-Gradient-1048k
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@every_family
+def test_rotary_settings_are_read_where_transformers_reads_them(
+    family: str, place: str, tmp_path: Path
+) -> None:
+    settings = PLACES[place]
+    if family == "gemma3_text" and settings.get("rope_parameters"):
+        kinds = dict.fromkeys(("full_attention", "sliding_attention"), LINEAR)
+        settings = settings | {"rope_parameters": kinds, "rope_local_base_freq": 9.0}
+    save_model(family, tmp_path, 0)
+    change_config(lambda config: config.pop("rope_parameters"))(tmp_path)
+    setting(**settings)(tmp_path)
+    theirs = CLASSES[family][1].from_pretrained(tmp_path).eval()
+    tokens = torch.randint(VOCABULARY, (2, LENGTH))
+    with torch.no_grad():
+        found = load(family, tmp_path)(tokens)
+        torch.testing.assert_close(found, theirs(tokens).logits, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_pattern_says_which_layers_have_a_window_if_their_kinds_are_not_listed(
+    listed: bool, tmp_path: Path
+) -> None:
+    save_model("gemma3_text", tmp_path, 0, sliding_window=3, num_hidden_layers=3, layer_types=None)
+    setting(sliding_window_pattern=2, _sliding_window_pattern=3)(tmp_path)
+    if not listed:
+        change_config(lambda config: config.pop("layer_types"))(tmp_path)
+    theirs = transformers.Gemma3ForCausalLM.from_pretrained(tmp_path).eval()
+    tokens = torch.randint(VOCABULARY, (2, LENGTH))
+    with torch.no_grad():
+        found = load("gemma3_text", tmp_path)(tokens)
+        torch.testing.assert_close(found, theirs(tokens).logits, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
@@ -654,6 +700,11 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "model_type must be one of gpt2, llama, qwen3, gemma3_text for this program, got 'gemma3'",
     ),
     "a larger head": ("llama", setting(head_dim=64), "by config.json, got ("),
+    "sizes whose product is too large": (
+        "llama",
+        setting(hidden_size=2**28, num_attention_heads=2**28, head_dim=2**28),
+        "head_dim must be a whole number from 1 to 1, got 268435456",
+    ),
     "an odd head": ("llama", setting(head_dim=7), "head_dim must be even, got 7"),
     "no size of a head": (
         "llama",
@@ -702,10 +753,15 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         rotary(rope_type="linear", factor=0.5),
         "rope_parameters: factor must be at least 1, got 0.5",
     ),
+    "a base of almost nothing": (
+        "llama",
+        rotary(rope_theta=1e-320),
+        "rope_parameters: rope_theta must be a number from 1e-30 to 1e30, got 1e-320",
+    ),
     "no factor": (
         "llama",
         rotary(rope_type="linear"),
-        "rope_parameters: factor must be a number above 0, got None",
+        "rope_parameters: factor must be a number from 1e-30 to 1e30, got None",
     ),
     "low above high": (
         "llama",
@@ -731,7 +787,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "rotary settings of another form": (
         "gemma3_text",
         setting(rope_parameters={"rope_type": "default"}),
-        "rope_parameters: sliding_attention must be an object, got None",
+        "rope_parameters: full_attention must be an object, got None",
     ),
     "unknown layers": (
         "qwen3",
@@ -748,15 +804,35 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         setting(layer_types=["sliding_attention"] * 2, sliding_window=None),
         "sliding_window must be a whole number from 1",
     ),
-    "two patterns": (
-        "gemma3_text",
-        setting(sliding_window_pattern=3, _sliding_window_pattern=6),
-        "sliding_window_pattern must be one number, got [3, 6]",
-    ),
     "bounded scores": (
         "gemma3_text",
         setting(attn_logit_softcapping=50.0),
         "attn_logit_softcapping must be None for this program, got 50.0",
+    ),
+    "two forms of the rotary settings": (
+        "llama",
+        setting(rope_scaling=LINEAR),
+        "rope_parameters and rope_scaling must not both be given",
+    ),
+    "a length beside the rotary settings": (
+        "llama",
+        setting(original_max_position_embeddings=8, rope_parameters=LLAMA3),
+        "original_max_position_embeddings must be 16 for this program, got 8",
+    ),
+    "keys after the query": (
+        "qwen3",
+        setting(is_causal=False),
+        "is_causal must be True for this program, got False",
+    ),
+    "settings of one layer": (
+        "llama",
+        setting(per_layer_config={"0": {"rms_norm_eps": 1.0}}),
+        "per_layer_config must be None for this program, got {'0': {'rms_norm_eps': 1.0}}",
+    ),
+    "too many layers to list": (
+        "qwen3",
+        setting(num_hidden_layers=2**28),
+        "num_hidden_layers must be a whole number from 1 to 4096, got 268435456",
     ),
     "both directions": (
         "gemma3_text",
@@ -809,12 +885,17 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no token before a text": (
         "llama",
         tokenizer_config(add_bos_token=False),
-        "add_bos_token must be True, as in tokenizer.json, got False",
+        "add_bos_token must be True for this tokenizer, got False",
+    ),
+    "a space before a text": (
+        "llama",
+        tokenizer_config(add_bos_token=None, add_prefix_space=True),
+        "add_prefix_space must be False for this tokenizer, got True",
     ),
     "an end after a text": (
         "llama",
         tokenizer_config(add_eos_token=True),
-        "add_eos_token must be False for this program, got True",
+        "add_eos_token must be False for this tokenizer, got True",
     ),
 }
 

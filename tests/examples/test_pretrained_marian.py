@@ -383,6 +383,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         f"'{WEIGHT}' holds NaN or infinity",
     ),
     "another model": (update("config.json", model_type="bart"), "model_type must be 'marian'"),
+    "two numbers of heads": (
+        update("config.json", num_attention_heads=1),
+        "num_attention_heads must be",
+    ),
+    "keys after the query": (update("config.json", is_causal=False), "is_causal must be True"),
     "another activation function": (
         update("config.json", activation_function="mish"),
         "activation_function must be one of relu, gelu",
@@ -458,6 +463,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
             "num_beam_groups": 2,
             "no_repeat_ngram_size": 3,
             "repetition_penalty": 1.2,
+            "encoder_repetition_penalty": 1.2,
+            "sequence_bias": [[[3], 9.0]],
+            "pad_token_id": 4,
             "min_length": 5,
             "forced_bos_token_id": 4,
             "length_penalty": -1.0,

@@ -95,7 +95,7 @@ def test_weights_that_were_saved_with_a_head_are_understood(family: str, tmp_pat
     def add_head(tensors: dict[str, Tensor]) -> None:
         for name in list(tensors):
             tensors[f"{family}.{name}"] = tensors.pop(name)
-        tensors.update({name: torch.ones(3) for name in heads[family]})
+        tensors.update({name: torch.ones(3) for name in (*heads[family], "qa_outputs.bias")})
 
     change_tensors(tmp_path, add_head)
     found = load(tmp_path).state_dict()
@@ -194,6 +194,16 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "model must be 'BPE' for this program, got 'WordPiece'",
     ),
     "a layer more": ("distilbert", setting(n_layers=9), "lacks tensor 'transformer.layer."),
+    "two numbers of heads": (
+        "distilbert",
+        setting(num_attention_heads=3),
+        "num_attention_heads must be",
+    ),
+    "quantised weights": (
+        "roberta",
+        setting(quantization_config={"bits": 8}),
+        "quantization_config must be None for this program, got {'bits': 8}",
+    ),
     "fewer positions": (
         "roberta",
         setting(max_position_embeddings=9),
@@ -225,6 +235,21 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "roberta",
         change("tokenizer.json", lambda content: content.update(post_processor=None)),
         "post_processor must add one token before a text and one after it",
+    ),
+    "a space before a text": (
+        "roberta",
+        change("tokenizer_config.json", lambda config: config.update(add_prefix_space=True)),
+        "add_prefix_space must be False for this tokenizer, got True",
+    ),
+    "an unknown token after a text": (
+        "roberta",
+        change("tokenizer.json", lambda content: content["post_processor"].update(sep=["x", 9999])),
+        "post_processor must add one token before a text and one after it",
+    ),
+    "too many layers to list": (
+        "distilbert",
+        setting(n_layers=2**28),
+        "lacks tensor 'transformer.layer.",
     ),
     "random merges": (
         "roberta",
