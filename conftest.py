@@ -1,5 +1,6 @@
 """Fixtures of every test: a fixed seed, and the names that examples in docstrings assume."""
 
+import os
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -14,8 +15,9 @@ import transformer_blocks
 from transformer_blocks import explorer, generation, inference, inspection, interop
 
 # The sizes in the tests are tiny: a second thread would cost more time than it saves, and much more
-# on a busy machine.
+# on a busy machine, in the programs that tests start, too.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fixed")

@@ -186,6 +186,14 @@ WITH_ATTENTION = (
     "DecoderLayer",
 )
 every_block = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+TRACED = ("EncoderDecoder", "GroupedQueryAttention", "RelativeBias", "RotaryPositionalEncoding")
+"""What torch traces in the fast tests; it takes a second for each block."""
+
+
+def traced(name: str, *others: object) -> Any:
+    """Make a case of a test that traces a block, a slow one if it is not of TRACED."""
+    marks = () if name in TRACED else (pytest.mark.slow,)
+    return pytest.param(name, *others, marks=marks, id="-".join(map(str, (name, *others))))
 
 
 def RMS() -> nn.RMSNorm:  # noqa: N802
@@ -252,7 +260,10 @@ def test_gradients_of_single_samples_are_computed_by_vmap(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("name", "with_gradients"),
-    [*((name, False) for name in CASES), *((name, True) for name in WITH_ATTENTION)],
+    [
+        *(traced(name, False) for name in CASES),
+        *(traced(name, True) for name in WITH_ATTENTION),
+    ],
 )
 def test_one_graph_serves_every_length(name: str, with_gradients: bool) -> None:
     case, graphs = CASES[name], []
@@ -273,8 +284,9 @@ def test_one_graph_serves_every_length(name: str, with_gradients: bool) -> None:
     assert len(graphs) == 1
 
 
-@every_block
-def test_it_can_be_exported_for_every_batch_and_length(case: Case) -> None:
+@pytest.mark.parametrize("name", [traced(name) for name in CASES])
+def test_it_can_be_exported_for_every_batch_and_length(name: str) -> None:
+    case = CASES[name]
     block, inputs = make(case, torch.float32), case.inputs(2, 5, torch.float32)
     sizes = {0: torch.export.Dim("B"), 1: torch.export.Dim("L", max=20)}
     shapes = tuple(sizes for _ in inputs)

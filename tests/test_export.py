@@ -85,6 +85,7 @@ def padding(batch_size: int, length: int) -> Tensor:
     return (torch.arange(length) >= lengths[:, None])[:, None, None]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_an_exported_encoder_computes_the_same_for_other_sizes(tmp_path: Path) -> None:
     model = MaskedEncoder(build_encoder(**STACK, residual=PreNorm)).eval()
@@ -99,6 +100,7 @@ def test_an_exported_encoder_computes_the_same_for_other_sizes(tmp_path: Path) -
         torch.testing.assert_close(run(*inputs)[0], expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_decoding_step_that_the_documentation_exports_decodes_a_sequence(
     tmp_path: Path,

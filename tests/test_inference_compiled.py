@@ -241,7 +241,7 @@ def test_a_mask_that_is_not_of_padding_is_obeyed_eagerly(programs: list[Exported
 @pytest.mark.parametrize(
     ("positions", "searches"),
     [
-        ("learned", ["greedy"]),
+        pytest.param("learned", ["greedy"], marks=pytest.mark.slow),
         pytest.param("learned", ["beam", "sample"], marks=pytest.mark.slow),
         pytest.param("rotary", ["greedy", "beam", "sample"], marks=pytest.mark.slow),
         pytest.param("ALiBi", ["greedy", "beam", "sample"], marks=pytest.mark.slow),
@@ -287,6 +287,7 @@ def test_an_attention_function_receives_the_causal_flag_in_compiled_steps(
     assert len(programs) == 2
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_rows_may_be_removed_and_repeated_between_compiled_steps(
     programs: list[ExportedProgram],
@@ -324,6 +325,7 @@ def test_a_smaller_batch_needs_no_program_of_its_own(programs: list[ExportedProg
     assert len(programs) == 1
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_each_model_is_compiled_with_its_own_weights(programs: list[ExportedProgram]) -> None:
     decoders = [build_decoder(**SIZES).eval() for _ in range(2)]
@@ -362,7 +364,7 @@ def test_the_attention_weights_of_compiled_steps_are_recorded(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("batch_size", [1, 2, 9])
+@pytest.mark.parametrize("batch_size", [1, 2, pytest.param(9, marks=pytest.mark.slow)])
 def test_beams_share_a_masked_memory(programs: list[ExportedProgram], batch_size: int) -> None:
     decoder = build_decoder(**SIZES).eval()
     models = prepare(decoder), prepare(decoder, compiled=True)
@@ -393,6 +395,7 @@ def test_a_signature_that_occurs_once_is_not_compiled(programs: list[ExportedPro
     assert len(programs) == 1
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("wrong", ["heads", "d_model", "length", "rows", "dtype"])
 def test_sizes_that_a_compiled_program_does_not_check_are_checked_before(
@@ -605,7 +608,7 @@ def translator() -> Iterator[tuple[Any, list[ExportedProgram]]]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("is_masked", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_first_step_of_a_later_search_uses_the_compiled_program(
     programs: list[ExportedProgram], is_masked: bool
 ) -> None:
@@ -700,6 +703,7 @@ def test_a_search_finds_in_whole_compiled_steps_what_it_finds_eagerly(
     assert all(ids_of(programs))
 
 
+@pytest.mark.slow
 def test_functions_that_are_made_anew_for_each_batch_cause_no_compilation_of_whole_steps(
     programs: list[ExportedProgram],
 ) -> None:

@@ -209,6 +209,7 @@ def test_the_program_refuses_what_it_does_not_know_in_one_line(
     assert re.fullmatch(r"error: .+\n", error)
 
 
+@pytest.mark.slow
 def test_the_program_is_quiet_when_its_reader_ends() -> None:
     command = f"{sys.executable} -m transformer_blocks.museum --all | head -1"
     ended = subprocess.run(

@@ -214,7 +214,7 @@ def test_hostile_tokens_are_shown_as_text_and_never_executed(browser: Any, tmp_p
     ("theme", "width"),
     [
         ("light", 360),
-        ("dark", 1300),
+        pytest.param("dark", 1300, marks=pytest.mark.slow),
         pytest.param("dark", 820, marks=pytest.mark.slow),
     ],
 )
@@ -254,6 +254,7 @@ def test_embedded_fonts_are_loaded_before_drawing(browser: Any, tmp_path: Path) 
     page.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_many_pointer_moves_do_not_exceed_the_limits_of_the_browser(opened: Opened) -> None:
     opened.go("#v=map&a=0")
@@ -341,6 +342,7 @@ def make_long_explorer() -> Explorer:
     return Explorer(maps)
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_tap_selects_and_back_undoes(browser: Any, tmp_path: Path) -> None:
     opened = on_a_phone(browser, tmp_path / "page.html", make_explorer())
@@ -367,6 +369,7 @@ def test_a_tap_selects_and_back_undoes(browser: Any, tmp_path: Path) -> None:
     opened.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_fingers_pinch_and_pan_the_map_or_scroll_the_page(browser: Any, tmp_path: Path) -> None:
     opened = on_a_phone(browser, tmp_path / "page.html", make_long_explorer())
@@ -406,6 +409,7 @@ def test_fingers_pinch_and_pan_the_map_or_scroll_the_page(browser: Any, tmp_path
     opened.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_mouse_drags_and_zooms_and_leaves_no_history(browser: Any, tmp_path: Path) -> None:
     opened = Opened(browser, tmp_path / "page.html", make_long_explorer())
@@ -453,6 +457,7 @@ def test_the_theme_is_kept_and_set_before_the_first_paint(browser: Any, tmp_path
     opened.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_long_maps_have_labels_without_overlap_and_links_that_are_in_view(
     browser: Any, tmp_path: Path
@@ -567,6 +572,7 @@ def test_a_pinned_head_is_marked_and_compared_in_words_and_lines(opened: Opened)
     assert opened.text("#pinned-name").endswith("layer 1, head 2")
 
 
+@pytest.mark.slow
 @in_browser
 def test_the_selection_has_a_dark_and_a_light_stroke(opened: Opened) -> None:
     opened.go("#v=map&a=0&l=1&h=2")

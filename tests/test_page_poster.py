@@ -91,6 +91,7 @@ def test_a_picture_is_opaque_and_has_the_colours_of_its_weights(shown: Opened) -
     assert shown.page.evaluate("document.activeElement.id") == "save"
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_picture_names_all_that_it_shows(shown: Opened) -> None:
     shown.go("#v=map&a=1&l=1&h=1")
@@ -110,6 +111,7 @@ def test_a_picture_names_all_that_it_shows(shown: Opened) -> None:
     assert "layer 2, mean minus Cross-attention, layer 1, head 2" in " ".join(texts)
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_picture_looks_alike_as_png_and_as_svg(browser: Any, tmp_path: Path) -> None:
     mask = causal_mask(5)  # hatched cells, and vertical labels
@@ -155,6 +157,7 @@ def test_tokens_in_a_picture_are_inert(browser: Any, tmp_path: Path) -> None:
     opened.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_picture_that_cannot_be_copied_is_offered_as_a_file(shown: Opened) -> None:
     refuse = "() => { navigator.clipboard.write = () => Promise.reject(new Error('refused')) }"
@@ -165,6 +168,7 @@ def test_a_picture_that_cannot_be_copied_is_offered_as_a_file(shown: Opened) -> 
     assert shown.page.evaluate("document.activeElement.id") == "poster-png"
 
 
+@pytest.mark.slow
 @in_browser
 def test_print_is_one_light_page_with_the_picture_only(browser: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)

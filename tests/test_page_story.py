@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from tests.browser import axe, in_browser
 from tests.page import HOSTILE, SOURCE, TARGET, Opened, make_explorer, weights
@@ -72,6 +73,7 @@ def test_the_sentence_names_the_largest_weights_and_only_their_lines_are_drawn(
     assert shown(opened)["drawn"]["one"] == 0
 
 
+@pytest.mark.slow
 @in_browser
 def test_heads_are_drawn_together_in_their_colours(opened: Opened) -> None:
     table = opened.explorer.maps[2].weights
@@ -110,6 +112,7 @@ def test_heads_are_drawn_together_in_their_colours(opened: Opened) -> None:
     opened.page.wait_for_url("**l=0&h=3&hs=3*")
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_click_keeps_a_token_until_the_next(opened: Opened) -> None:
     page = opened.page
@@ -160,6 +163,7 @@ def test_a_click_keeps_a_token_until_the_next(opened: Opened) -> None:
     assert page.eval_on_selector_all("#story-queries button", tab_stops) == 1
 
 
+@pytest.mark.slow
 @in_browser
 def test_play_writes_the_output_token_by_token(opened: Opened) -> None:
     page = opened.page
@@ -202,6 +206,7 @@ def test_play_writes_the_output_token_by_token(opened: Opened) -> None:
     assert page.is_hidden("#decoding")
 
 
+@pytest.mark.slow
 @in_browser
 def test_taps_and_reduced_motion_on_a_phone(browser: Any, tmp_path: Path) -> None:
     page = Opened(
@@ -235,6 +240,7 @@ def test_taps_and_reduced_motion_on_a_phone(browser: Any, tmp_path: Path) -> Non
     page.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_tokens_of_any_kind_and_number_are_placed_without_overlaps(
     browser: Any, tmp_path: Path
@@ -306,6 +312,7 @@ def test_the_strongest_ribbons_are_drawn_where_there_are_too_many(
     page.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_neighbouring_queries_have_different_colours(opened: Opened) -> None:
     opened.go("#v=story&a=2&h=3")  # the mean of three heads

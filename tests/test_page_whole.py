@@ -28,6 +28,7 @@ def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
     page.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_every_address_opens_a_view_that_agrees_with_itself(shared: Opened) -> None:
     cross = "Cross-attention, layer 2, "
@@ -48,6 +49,7 @@ def test_every_address_opens_a_view_that_agrees_with_itself(shared: Opened) -> N
         shared.page.click("#poster-close")
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_locked_key_stays_locked_in_both_views_and_after_reloading(shared: Opened) -> None:
     shared.show("#v=story&a=2&l=1")
@@ -117,6 +119,7 @@ def test_another_theme_leaves_the_map_where_it_was_moved_to(shared: Opened) -> N
     assert min(before[1:]) > 0
 
 
+@pytest.mark.slow
 @in_browser
 def test_tokens_change_neither_the_order_nor_the_width_of_a_sentence(
     browser: Any, tmp_path: Any
@@ -152,6 +155,7 @@ def test_tokens_change_neither_the_order_nor_the_width_of_a_sentence(
     page.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_a_hidden_frame_is_drawn_when_it_is_shown(browser: Any) -> None:
     page, errors = browser.new_page(), []

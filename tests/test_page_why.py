@@ -109,6 +109,7 @@ def weight(page: Opened, selector: str = "#why-weight") -> float:
     return number(page.text(selector)) / 100
 
 
+@pytest.mark.slow
 @in_browser
 def test_nothing_is_decoded_before_the_first_click(browser: Any, tmp_path: Any) -> None:
     page = Opened(browser, tmp_path / "page.html", make_explorer())
@@ -277,6 +278,7 @@ def test_the_logit_lens_marks_the_first_layer_that_predicts_the_token(shared: Op
     assert shared.page.evaluate("window.hacked") is None
 
 
+@pytest.mark.slow
 @in_browser
 def test_the_panel_is_accessible_and_nothing_overflows(shared: Opened) -> None:
     shared.page.evaluate(axe())

@@ -20,7 +20,18 @@ from pictures import IMAGES, PICTURES, png_difference, svg_difference
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.path.name)
+SLOW = ("jacobian_peak", "attention_compared", "heads_weights", "vocabulary", "anti_diagonal")
+"""Pictures that take seconds, as a small model is trained or many numbers are drawn."""
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        pytest.param(each, marks=(pytest.mark.slow,) if each.path.stem in SLOW else ())
+        for each in PICTURES
+    ],
+    ids=lambda picture: picture.path.name,
+)
 def test_a_picture_is_up_to_date(picture: pictures.Picture) -> None:
     again = f"`make pictures` makes {picture.path.name} again"
     assert picture.difference() == "", again

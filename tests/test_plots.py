@@ -220,7 +220,13 @@ def test_a_map_is_drawn_into_axes_of_another_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "length", "key_length"), [(0, 2000, 2000), (3, 300, 500), (12, 6, 30), (2, 1, 9000)]
+    ("heads", "length", "key_length"),
+    [
+        (0, 2000, 2000),
+        pytest.param(3, 300, 500, marks=pytest.mark.slow),
+        (12, 6, 30),
+        pytest.param(2, 1, 9000, marks=pytest.mark.slow),
+    ],
 )
 def test_a_figure_stays_small_enough_to_be_rendered(
     heads: int, length: int, key_length: int

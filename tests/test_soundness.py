@@ -63,7 +63,19 @@ def examine(sound: Sound, **options: Any) -> Soundness:
     return check_soundness(sound.model, sound.example, **(dict(sound.options) | options))
 
 
-@pytest.mark.parametrize("name", MODELS)
+FAST = ("hf_bart", "hf_t5", "hf_BertModel", "hf_GPT2LMHeadModel")
+"""What the fast tests check of the models of Hugging Face: one of each kind."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=pytest.mark.slow if name.startswith("hf_") and name not in FAST else ()
+        )
+        for name in MODELS
+    ],
+)
 @pytest.mark.filterwarnings("ignore")  # of the libraries
 def test_a_sound_model_has_no_violation(name: str) -> None:
     sound = MODELS[name]()

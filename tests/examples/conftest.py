@@ -8,6 +8,7 @@ import pytest
 from tests.examples.proof_run import Proof, make_proof
 from tests.examples.tiny_run import begin, make_corpus
 
+from common import plots
 from translation.training import TranslationTraining
 
 
@@ -19,6 +20,18 @@ def _quiet_afterwards() -> Iterator[None]:
     root.handlers[:] = handlers
     for package in ("common", "translation", "transformer_blocks"):
         logging.getLogger(package).setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def pictures() -> None:
+    """Let a test draw its pictures."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write empty files instead of pictures: to draw one takes longer than a tiny epoch."""
+    if "pictures" not in request.fixturenames:
+        monkeypatch.setattr(plots, "as_png", lambda _: b"")
 
 
 @pytest.fixture(scope="session")

@@ -32,9 +32,14 @@ def bleu_without(folder: str, *, cross_attention: bool) -> float:
     return score(lines, [x.reference for x in pairs], tokenize="13a").bleu
 
 
+@pytest.mark.usefixtures("pictures")
 def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
-    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    files: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("translation.training.plot_loss", lambda *_: None)
     english = Path(files[3])  # references end with a sign that is cleaned from what a model learns
     english.write_text(english.read_text("utf-8").replace(".", ". \u200b"), encoding="utf-8")
     folders = [str(tmp_path / f"seed{seed}") for seed in (0, 1)]

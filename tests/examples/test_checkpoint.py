@@ -918,7 +918,7 @@ def assert_survived(folder: Path, steps: tuple[int, ...], keep: int) -> None:
     assert not list(folder.glob(".*"))
 
 
-@pytest.mark.parametrize(("keep", "step"), [(2, 3), (1, 2)])
+@pytest.mark.parametrize(("keep", "step"), [(2, 3), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: int, step: int
 ) -> None:
@@ -934,10 +934,6 @@ def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
     for folder in killed:
         assert_survived(folder, (2, step), keep)
     assert not caplog.records
-
-
-def test_kill_9_at_a_few_random_moments_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
-    run_victims("moments", str(tmp_path), "5")
 
 
 @pytest.mark.slow

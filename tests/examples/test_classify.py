@@ -167,6 +167,7 @@ def test_the_confusion_table_counts_every_text_once() -> None:
             assert counts[row, column] == wanted
 
 
+@pytest.mark.usefixtures("pictures")
 def test_train_evaluate_and_classify_in_one_folder(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -296,11 +296,12 @@ def test_references_are_scored_as_they_stand_in_the_file(tmp_path: Path) -> None
     assert changed.fingerprint != before
 
 
-@pytest.mark.parametrize(("source", "target"), [("ja", "en"), ("en", "ja")])
-def test_the_toy_corpus_is_disjoint_clean_and_repeatable(source: str, target: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "target"), [("ja", "en"), pytest.param("en", "ja", marks=pytest.mark.slow)]
+)
+def test_the_toy_corpus_is_disjoint_and_clean(source: str, target: str) -> None:
     corpus = load_corpus("toy", source_language=source, target_language=target)
     check_disjoint(corpus)
-    assert corpus == load_corpus("toy", source_language=source, target_language=target)
     for pair in corpus.test:
         assert pair.source == clean(pair.source, source, corpus="toy")
         assert pair.target == clean(pair.target, target, corpus="toy")

@@ -20,7 +20,6 @@ from tests.examples.test_training import fingerprint, kill_at_save
 from tests.examples.tiny_run import SETTINGS, begin
 
 import common.display
-import translation.training
 from common.display import OUTPUT, Display, Sample, Speed, Status
 from common.events import EventWriter
 from common.terminal import cells
@@ -31,7 +30,6 @@ from translation.training import TranslationTraining
 @pytest.fixture(autouse=True)
 def _every_update_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common.display, "INTERVAL", 0.0)
-    monkeypatch.setattr(translation.training, "plot_loss", lambda *_: None)  # it takes time
 
 
 def percents(screen: Screen) -> list[int]:

@@ -14,6 +14,8 @@ from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.style import PALETTES
 from translation.pictures import plot_cross_attention, plot_loss
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 def has_glyphs(text: str) -> bool:
     glyphs: set[int] = set()

@@ -236,7 +236,7 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary() -> No
     assert math.exp(text_loss(model, tokens) / 49) == pytest.approx(30.0, rel=1e-5)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ["today", pytest.param("2017", marks=pytest.mark.slow)])
 def test_a_model_learns_what_short_histories_cannot_tell(style: str, tmp_path: Path) -> None:
     rng, lines = Random(0), []
     for _ in range(400):  # the last word is the first; between them is always the same
@@ -305,7 +305,7 @@ MANY = ["the dog saw the a.\nthe cat", "", "the cow", "the dog saw the b.", "the
 
 
 @pytest.mark.parametrize("decoding", [Decoding("", None), Decoding("", 2.0), Decoding("", top_k=5)])
-@pytest.mark.parametrize("batch_tokens", [1, 130, 10000])
+@pytest.mark.parametrize("batch_tokens", [pytest.param(1, marks=pytest.mark.slow), 130, 10000])
 def test_many_prompts_are_continued_as_each_alone(
     trained: Path, monkeypatch: pytest.MonkeyPatch, decoding: Decoding, batch_tokens: int
 ) -> None:
@@ -351,6 +351,7 @@ def test_columns_stand_beside_each_other() -> None:
 # ------------------------------------------------------------------ the program
 
 
+@pytest.mark.usefixtures("pictures")
 @pytest.mark.parametrize("style", STYLES)
 def test_train_evaluate_and_generate_in_one_folder(
     style: str,

@@ -372,7 +372,7 @@ class Saver:
 def test_processes_save_and_load_together_and_fail_together(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    together |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1"}
+    together |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}"}
     processes = [
         subprocess.Popen(
             [sys.executable, __file__, str(tmp_path / "checkpoints")],

@@ -99,8 +99,17 @@ def kill_at_save(training: TranslationTraining, number: int, *, after: bool) -> 
         training.fit()
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.slow), 4])
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("number", "after"),
+    [
+        (1, False),
+        pytest.param(1, True, marks=pytest.mark.slow),
+        pytest.param(3, False, marks=pytest.mark.slow),
+        pytest.param(3, True, marks=pytest.mark.slow),
+        pytest.param(4, False, marks=pytest.mark.slow),
+        (4, True),
+    ],
+)
 def test_a_training_stopped_at_any_save_ends_as_one_that_never_stopped(
     tmp_path: Path, trained: TranslationTraining, number: int, after: bool
 ) -> None:

@@ -212,7 +212,6 @@ def train_with_losses(
     given, scored = iter(losses), iter(scores)
     monkeypatch.setattr(TranslationTask, "validation_loss", lambda *_: next(given))
     monkeypatch.setattr(TranslationTask, "validation_bleu", lambda *_: next(scored))
-    monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     with recorded_updates() as recorded:
         training = begin(folder, replace(SETTINGS, epochs=len(losses), patience=patience))
         training.fit()
@@ -322,7 +321,6 @@ def test_a_plan_in_minutes_lets_the_rate_fall_with_the_clock_and_ends_with_it(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(common.training, "time", SimpleNamespace(monotonic=clock.monotonic))
-    monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     settings = replace(SETTINGS, epochs=1, warmup_steps=3, patience=99)
     training = begin(tmp_path / "run", replace(settings, minutes=0.5))
     asked: list[float] = []
@@ -350,7 +348,6 @@ def test_minutes_that_end_between_two_epochs_add_no_epoch(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(common.training, "time", SimpleNamespace(monotonic=clock.monotonic))
-    monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     training = begin(tmp_path / "run", replace(SETTINGS, minutes=5.0))
     save = training._save
 
@@ -375,7 +372,6 @@ def test_the_speed_counts_target_tokens_with_their_ends_by_the_clock(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(common.training, "time", SimpleNamespace(monotonic=clock.monotonic))
-    monkeypatch.setattr(training_module, "plot_loss", lambda *_: None)
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
     training.fit()
     tokens = sum(len(each.target) + 1 for each in training.task.train_set)

@@ -119,7 +119,10 @@ def test_attention_is_recorded_and_ignores_padding(name: str) -> None:
         assert (weights[1, :, :, 2] == 0).all()
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "transformer"])
+@pytest.mark.parametrize(
+    "name",
+    ["rnn", *(pytest.param(f"rnn-{x}", marks=pytest.mark.slow) for x in ("additive", "fixed"))],
+)
 def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_batch(
     name: str, tmp_path: Path
 ) -> None:
