@@ -427,6 +427,7 @@ def test_non_finite_inputs_show_in_the_same_outputs_on_every_path(
                 assert torch.equal(~attention_function(*inputs.values()).isfinite(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_non_finite_inputs_show_in_compiled_code_of_every_length_too(causal: bool) -> None:
     torch.compiler.reset()

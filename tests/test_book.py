@@ -13,12 +13,10 @@ from execution import outputs_of
 
 CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 
-LONGEST = (
-    "09_before_transformers",
-    "10_encoder_decoder",
-    "11_text_to_batches",
-    "12_train",
-)  # 7 seconds and more
+LONGEST = (  # 5 seconds and more
+    *("05_masks", "06_heads", "07_positions", "09_before_transformers", "10_encoder_decoder"),
+    *("11_text_to_batches", "12_train"),
+)
 chapters = pytest.mark.parametrize("path", chapter_files(), ids=lambda path: path.stem)
 
 

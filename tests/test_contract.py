@@ -186,7 +186,7 @@ WITH_ATTENTION = (
     "DecoderLayer",
 )
 every_block = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-TRACED = ("EncoderDecoder", "GroupedQueryAttention", "RelativeBias", "RotaryPositionalEncoding")
+TRACED = ("EncoderDecoder", "GroupedQueryAttention", "RelativeBias")
 """What torch traces in the fast tests; it takes a second for each block."""
 
 

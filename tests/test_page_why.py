@@ -133,6 +133,7 @@ def test_nothing_is_decoded_before_the_first_click(browser: Any, tmp_path: Any) 
     page.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_the_panel_computes_the_weights_of_all_layers_and_heads(shared: Opened) -> None:
     for index, each in enumerate(shared.explorer.maps[:3]):

@@ -20,7 +20,10 @@ from pictures import IMAGES, PICTURES, png_difference, svg_difference
 ROOT = Path(__file__).parents[1]
 
 
-SLOW = ("jacobian_peak", "attention_compared", "heads_weights", "vocabulary", "anti_diagonal")
+SLOW = (
+    *("jacobian_peak", "attention_compared", "heads_weights", "vocabulary", "anti_diagonal"),
+    *("first_attention", "both_heads", "leak", "three_masks", "encoder_heads"),
+)
 """Pictures that take seconds, as a small model is trained or many numbers are drawn."""
 
 

@@ -216,6 +216,7 @@ def test_a_short_run_writes_the_picture_and_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pretrain_encoder, "LABELS", (1,))
+    monkeypatch.setattr(pretrain_encoder, "sample_texts", lambda _, rng: sample_texts(100, rng))
     folder = tmp_path / "new" / "folder"
     options = ["--steps", "2", "--seeds", "0", "--device", "cpu", "--output", str(folder)]
     main(options)
