@@ -47,8 +47,7 @@ from torch import Tensor, nn
 from common.configuration import difference
 from common.distributed import Processes
 from common.errors import UserError
-from common.sharded_files import Empty, is_part, load_parts, part_file, save_part
-from common.sharding import is_sharded, part_of
+from common.sharding import Empty, is_part, is_sharded, part_file, part_of
 from transformer_blocks import interop
 
 FORMAT_VERSION = 1
@@ -160,6 +159,8 @@ def save_checkpoint(
         }
         with _disk(saving):
             if in_parts:
+                from common.sharded_files import save_part
+
                 rank, count = processes.rank, processes.world_size
                 files = {group: partial / part_file(group, rank, count) for group in groups}
                 for group, file in files.items():
@@ -231,6 +232,8 @@ def load_checkpoint(
                 if f"{group}.safetensors" in files:
                     tensors = load(files.pop(f"{group}.safetensors"))
                 else:
+                    from common.sharded_files import load_parts
+
                     tensors = load_parts(path, group, empty)
                 groups[group] = tensors | {name: tensors[twin] for name, twin in tied.items()}
             state = _from_json(meta["state"], groups.pop("state"))
@@ -310,6 +313,8 @@ def merge_checkpoints(folder: Path) -> list[Path]:
         files = _read_checked(path, Processes(), whole=False)
         if not any(is_part(file.name) for file in path.iterdir()):
             continue
+        from common.sharded_files import load_parts
+
         with _parsing(path):
             groups = list(json.loads(files["state.json"])["tied"])
         try:

@@ -15,7 +15,6 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from common.distributed import Processes
@@ -69,7 +68,7 @@ class Learner(Generic[Model, Batch]):
         self.processes = Processes() if processes is None else processes
         self.sharded = sharded
         self.device = next(model.parameters()).device
-        self.module: nn.Module = _ModelWithLoss(model, loss)
+        self.module: Any = _ModelWithLoss(model, loss)  # later one of DDP or FSDP around it
         if sharded:
             shard_root(self.module, self.processes.world_size, self.device)
         # A sharded module cannot be copied, but its parameters can.
@@ -138,8 +137,8 @@ class Learner(Generic[Model, Batch]):
 
     def _all_reduce(self, *, is_last: bool) -> AbstractContextManager[Any]:
         """Let the backward pass of the last batch, and of no other, all-reduce the gradients."""
-        if isinstance(self.module, FSDPModule):
-            self.module.set_requires_gradient_sync(is_last)
+        if self.sharded:
+            self.module.set_requires_gradient_sync(is_last)  # of FSDPModule
         elif isinstance(self.module, DistributedDataParallel) and not is_last:
             return self.module.no_sync()
         return nullcontext()

@@ -12,9 +12,8 @@ everything in safetensors and JSON; here it writes one file for each group and p
 
 import json
 import os
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,19 +34,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-Empty = Callable[[torch.Size, torch.dtype], Tensor]
-"""Allocates the tensor that one of a shape and dtype is read into, whole or sharded."""
-_PART = re.compile(r"([a-z_]+)-([0-9]{5})-of-([0-9]{5})\.safetensors")
-
-
-def part_file(group: str, rank: int, world_size: int) -> str:
-    """Name the file with the part of a process."""
-    return f"{group}-{rank + 1:05d}-of-{world_size:05d}.safetensors"
-
-
-def is_part(name: str) -> bool:
-    """Return whether a name is that of a part."""
-    return _PART.fullmatch(name) is not None
+from common.sharding import Empty, is_part, part_file
 
 
 def save_part(file: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -135,7 +122,7 @@ def _files(folder: Path, group: str) -> list[Path]:
     names = {file.name for file in folder.iterdir()}
     if f"{group}.safetensors" in names:
         return [folder / f"{group}.safetensors"]
-    parts = {name for name in names if (match := _PART.fullmatch(name)) and match[1] == group}
+    parts = {name for name in names if is_part(name) and name.rsplit("-", 3)[0] == group}
     expected = [part_file(group, rank, len(parts)) for rank in range(len(parts))]
     if not parts or parts != {*expected}:
         raise ValueError(f"files of {group!r} are missing")

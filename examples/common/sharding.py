@@ -8,22 +8,35 @@ just before it computes and freed right after, in the forward pass and again in 
 half as much again is communicated, and N times less is stored. The updates are the same.
 
 A sharded tensor is a ``DTensor``: it has the shape of the whole, and its ``to_local()`` is the part
-of this process. Parts are written and read in :mod:`common.sharded_files`.
+of this process. Parts are written and read in :mod:`common.sharded_files`. It, FSDP and DTensor are
+imported where they are needed, as that takes most of a second.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from transformer_blocks import DecoderLayer, EncoderLayer
 
 Model = TypeVar("Model", bound=nn.Module)
+Empty = Callable[[torch.Size, torch.dtype], Tensor]
+"""Allocates the tensor that one of a shape and dtype is read into, whole or sharded."""
+_PART = re.compile(r"[a-z_]+-[0-9]{5}-of-[0-9]{5}\.safetensors")
+
+
+def part_file(group: str, rank: int, world_size: int) -> str:
+    """Name the file with the part of a process."""
+    return f"{group}-{rank + 1:05d}-of-{world_size:05d}.safetensors"
+
+
+def is_part(name: str) -> bool:
+    """Return whether the name of a file is that of a part."""
+    return _PART.fullmatch(name) is not None
 
 
 def build_sharded(build: Callable[[], Model], world_size: int, device: torch.device) -> Model:
@@ -37,6 +50,8 @@ def build_sharded(build: Callable[[], Model], world_size: int, device: torch.dev
         world_size: The number of processes.
         device: The device of this process.
     """
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
     mesh = init_device_mesh(device.type, (world_size,))
 
     def shard_layer(parent: nn.Module, name: str, module: nn.Module | None) -> None:
@@ -54,25 +69,29 @@ def build_sharded(build: Callable[[], Model], world_size: int, device: torch.dev
 
 def shard_root(module: nn.Module, world_size: int, device: torch.device) -> None:
     """Shard the parameters of a module that are not sharded yet."""
+    from torch.distributed.fsdp import fully_shard
+
     fully_shard(module, mesh=init_device_mesh(device.type, (world_size,)))
 
 
 def is_sharded(tensor: Tensor) -> bool:
     """Return whether this process holds only a part of a tensor."""
-    return isinstance(tensor, DTensor)
+    return hasattr(tensor, "to_local")  # a DTensor
 
 
 def part_of(tensor: Tensor) -> Tensor:
     """Return the part of a sharded tensor that this process holds; any other tensor unchanged."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    part: Tensor = getattr(tensor, "to_local", lambda: tensor)()
+    return part
 
 
 def gather(tensor: Tensor) -> Tensor:
     """Collect the parts of a sharded tensor. All processes must call it."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    whole: Tensor = getattr(tensor, "full_tensor", lambda: tensor)()
+    return whole
 
 
-def empty_like(parameters: Iterable[Tensor]) -> Callable[[torch.Size, torch.dtype], Tensor]:
+def empty_like(parameters: Iterable[Tensor]) -> Empty:
     """Make a function that allocates a tensor, sharded as the parameters of its shape are."""
     likes = {(each.shape, each.dtype): each.detach() for each in parameters}
 

@@ -16,13 +16,17 @@ LEVELS = {
     **dict.fromkeys(
         (
             *("options", "tables", "text_files", "files", "distributed", "events", "sharding"),
-            *("sharded_files", "parallel"),
+            "parallel",
         ),
         1,
     ),
     "searches": 1,
     **dict.fromkeys(
-        ("program", "configuration", "plots", "tokenizer", "token_files", "learner"), 2
+        (
+            *("program", "configuration", "plots", "tokenizer", "token_files", "learner"),
+            "sharded_files",
+        ),
+        2,
     ),
     **dict.fromkeys(("checkpoint", "commands", "display", "task"), 3),
     "run": 4,
@@ -118,3 +122,13 @@ def test_no_program_starts_torch_distributed_or_matplotlib_for_a_published_model
     names = {name.partition(".")[0] for path in files for name in imports(path)}
     assert "matplotlib" not in names
     assert not {path.stem for path in files} & {"distributed", "plots", "training", "toy"}
+
+
+def test_only_what_shards_imports_the_part_of_torch_for_it() -> None:
+    light = {"torch.distributed.rendezvous", "torch.distributed.device_mesh"}
+    for path in EXAMPLES.rglob("*.py"):
+        body = ast.parse(path.read_text("utf-8")).body
+        names = {node.module or "" for node in body if isinstance(node, ast.ImportFrom)}
+        if path.stem != "sharded_files":
+            assert {name for name in names if name.startswith("torch.distributed.")} <= light, path
+            assert "common.sharded_files" not in names, path

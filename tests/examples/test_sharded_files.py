@@ -36,8 +36,8 @@ from common.checkpoint import (
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.files import FolderLock
-from common.sharded_files import load_parts, part_file, save_part
-from common.sharding import empty_like
+from common.sharded_files import load_parts, save_part
+from common.sharding import empty_like, part_file
 
 ROOT = Path(__file__).parents[2]
 GROUP = {
