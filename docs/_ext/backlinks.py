@@ -2,7 +2,8 @@
 
 The extension ``viewcode`` links to the path under which a name is defined, such as
 ``transformer_blocks.fast.dropout.Dropout``. The anchor on the page is the path under which it is
-documented, ``transformer_blocks.Dropout``; the Python domain of Sphinx knows both.
+documented, ``transformer_blocks.Dropout``; the Python domain of Sphinx knows both. ``viewcode``
+takes the path of one name of a module for all of them, even if some are documented under another.
 """
 
 import re
@@ -25,10 +26,14 @@ def correct(
     if not pagename.startswith("_modules/") or "body" not in context:
         return
     documented = app.env.get_domain("py").data["objects"]
+    module = pagename.removeprefix("_modules/").replace("/", ".")
 
     def link(match: re.Match[str]) -> str:
         page, path = match.groups()
-        return f"{page}#{documented[path].node_id if path in documented else path}"
+        names = path.split(".")
+        paths = [path, *(".".join((module, *names[i:])) for i in range(1, len(names)))]
+        found = next((each for each in paths if each in documented), None)
+        return f"{page}#{path if found is None else documented[found].node_id}"
 
     context["body"] = BACK_LINK.sub(link, context["body"])
 
