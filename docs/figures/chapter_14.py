@@ -113,26 +113,22 @@ def ablations() -> Figure:
     text = (LEARN.parent / "results.md").read_text(encoding="utf-8")
     section = text.split("## What each part contributes")[1].split("\n## ")[0]
     number = r"([\d.]+)"
-    columns = rf"^\| ([^|]+) \| {number} \| {number} - {number} \| {number} \|$"
-    rows = re.findall(columns, section, re.M)
-    scores = {name: (float(toy), float(real)) for name, toy, _, _, real in rows}
-    ranges = [(float(low), float(high)) for _, _, low, high, _ in rows]
-    assert list(scores) == list(NAMES)
+    corpus = rf"{number} \| {number} - {number}"
+    rows = re.findall(rf"^\| ([^|]+) \| {corpus} \| {corpus} \|$", section, re.M)
+    assert [name for name, *_ in rows] == list(NAMES)
     made = new_figure(6.8, 4.6)
     panels = made.subplots(1, 2, sharey=True)
-    corpora = (("toy corpus, mean of 3 seeds", BLUE), ("real corpus, one seed", ORANGE))
+    corpora = (("toy corpus, mean of 3 seeds", BLUE), ("real corpus, mean of 3 seeds", ORANGE))
     for column, (axes, (title, color)) in enumerate(zip(panels, corpora, strict=True)):
-        values = [pair[column] for pair in scores.values()]
-        axes.barh(range(len(values)), values, color=color, height=0.7)
-        for place, value in enumerate(values):
-            end = value
-            if column == 0:
-                axes.plot(ranges[place], [place] * 2, color=INK, lw=1.2, marker="|", ms=6)
-                end = ranges[place][1]
-            axes.text(end + 0.02 * values[0], place, f"{value:.1f}", va="center", size=9)
+        values = [[*map(float, row[1 + 3 * column : 4 + 3 * column])] for row in rows]
+        means = [mean for mean, *_ in values]
+        axes.barh(range(len(means)), means, color=color, height=0.7)
+        for place, (mean, low, high) in enumerate(values):
+            axes.plot([low, high], [place] * 2, color=INK, lw=1.2, marker="|", ms=6)
+            axes.text(high + 0.02 * means[0], place, f"{mean:.1f}", va="center", size=9)
         axes.set_title(title)
-        axes.set_xlim(0, 1.18 * values[0])
-        axes.set_xlabel("BLEU (line: lowest and highest seed)" if column == 0 else "BLEU")
+        axes.set_xlim(0, 1.2 * means[0])
+        axes.set_xlabel("BLEU (line: lowest and highest seed)", size=9)
     panels[0].set_yticks(range(len(NAMES)), NAMES.values(), size=9)
     panels[0].set_ylim(len(NAMES) - 0.4, -0.6)
     return made
