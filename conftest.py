@@ -19,6 +19,15 @@ from transformer_blocks import explorer, generation, inference, inspection, inte
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """Count the processors that this process may use; xdist would count the machine's cores."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fixed")
 

@@ -2,6 +2,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -11,8 +12,6 @@ from translation import toy
 from translation.toy import GRAMMAR, HELD_OUT, describe, toy_corpus
 from translation.toy_words import ADJECTIVES, VERBS, stems
 
-CORPUS = toy_corpus()
-EVERYTHING = [pair for pairs in CORPUS.values() for pair in pairs]
 EXAMPLES = Path(toy.__file__).parent.parent
 
 
@@ -21,7 +20,18 @@ def speak(count: int, seed: int = 1) -> list[tuple[str, str]]:
     return [rng.choice(GRAMMAR)(rng) for _ in range(count)]
 
 
-LANGUAGE = speak(60_000)  # far beyond the corpus: repetitions, long sentences, held-out pairs
+@cache
+def corpus() -> dict[str, list[tuple[str, str]]]:
+    return toy_corpus()
+
+
+def all_pairs() -> list[tuple[str, str]]:
+    return [pair for pairs in corpus().values() for pair in pairs]
+
+
+@cache
+def language() -> list[tuple[str, str]]:
+    return speak(60_000)  # far beyond the corpus: repetitions, long sentences, held-out pairs
 
 
 def words(english: str) -> list[str]:
@@ -32,29 +42,31 @@ def words(english: str) -> list[str]:
 
 
 def test_the_corpus_has_27500_pairs() -> None:
-    sizes = {split: len(pairs) for split, pairs in CORPUS.items()}
+    sizes = {split: len(pairs) for split, pairs in corpus().items()}
     assert sizes == {"train": 26_000, "validation": 500, "test": 1_000}
 
 
 def test_no_sentence_occurs_twice_in_either_language() -> None:
-    assert len({japanese for japanese, _ in EVERYTHING}) == 27_500
-    assert len({english for _, english in EVERYTHING}) == 27_500
+    pairs = all_pairs()
+    assert len({japanese for japanese, _ in pairs}) == 27_500
+    assert len({english for _, english in pairs}) == 27_500
 
 
 def test_every_japanese_sentence_has_one_translation() -> None:
-    translations = dict(LANGUAGE)
-    assert all(translations[japanese] == english for japanese, english in LANGUAGE)
+    translations = dict(language())
+    assert all(translations[japanese] == english for japanese, english in language())
 
 
 def test_every_english_sentence_has_one_translation() -> None:
-    translations = {english: japanese for japanese, english in LANGUAGE}
-    assert all(translations[english] == japanese for japanese, english in LANGUAGE)
+    translations = {english: japanese for japanese, english in language()}
+    assert all(translations[english] == japanese for japanese, english in language())
 
 
 def test_the_splits_share_no_sentence_in_either_language() -> None:
     for language in (0, 1):
         train, validation, test = (
-            {pair[language] for pair in CORPUS[split]} for split in ("train", "validation", "test")
+            {pair[language] for pair in corpus()[split]}
+            for split in ("train", "validation", "test")
         )
         assert not train & validation
         assert not train & test
@@ -62,10 +74,10 @@ def test_the_splits_share_no_sentence_in_either_language() -> None:
 
 
 def test_every_word_of_the_test_set_occurs_in_training() -> None:
-    known = {word for _, english in CORPUS["train"] for word in words(english)}
-    assert {word for _, english in CORPUS["test"] for word in words(english)} <= known
-    kanji = {sign for japanese, _ in CORPUS["train"] for sign in japanese}
-    assert {sign for japanese, _ in CORPUS["test"] for sign in japanese} <= kanji
+    known = {word for _, english in corpus()["train"] for word in words(english)}
+    assert {word for _, english in corpus()["test"] for word in words(english)} <= known
+    kanji = {sign for japanese, _ in corpus()["train"] for sign in japanese}
+    assert {sign for japanese, _ in corpus()["test"] for sign in japanese} <= kanji
 
 
 def test_the_corpus_is_the_same_for_the_same_seed() -> None:
@@ -86,9 +98,9 @@ def test_the_corpus_is_the_same_for_the_same_seed() -> None:
 
 def test_another_seed_speaks_another_corpus_under_the_same_rules() -> None:
     other = toy_corpus(seed=1)
-    assert other["train"] != CORPUS["train"]
+    assert other["train"] != corpus()["train"]
     assert {split: len(pairs) for split, pairs in other.items()} == {
-        split: len(pairs) for split, pairs in CORPUS.items()
+        split: len(pairs) for split, pairs in corpus().items()
     }
     assert not any(toy.joined(japanese) for japanese, _ in other["train"])
 
@@ -98,7 +110,7 @@ def test_another_seed_speaks_another_corpus_under_the_same_rules() -> None:
 
 def test_held_out_combinations_never_occur_in_training() -> None:
     for split in ("train", "validation"):
-        for japanese, _ in CORPUS[split]:
+        for japanese, _ in corpus()[split]:
             assert not any(one in japanese and other in japanese for one, other in HELD_OUT)
 
 
@@ -120,12 +132,12 @@ def test_held_out_combinations_never_occur_in_training() -> None:
     ],
 )  # fmt: skip
 def test_what_training_never_says_in_japanese_it_never_says_in_english(phrase: str) -> None:
-    assert not any(re.search(phrase, english) for _, english in CORPUS["train"])
-    assert any(re.search(phrase, english) for _, english in CORPUS["test"])
+    assert not any(re.search(phrase, english) for _, english in corpus()["train"])
+    assert any(re.search(phrase, english) for _, english in corpus()["test"])
 
 
 def test_a_third_of_the_test_set_joins_held_out_words() -> None:
-    novel = [japanese for japanese, _ in CORPUS["test"] if toy.joined(japanese)]
+    novel = [japanese for japanese, _ in corpus()["test"] if toy.joined(japanese)]
     assert len(novel) == 333
     for one, other in HELD_OUT:
         assert any(one in japanese and other in japanese for japanese in novel)
@@ -134,7 +146,7 @@ def test_a_third_of_the_test_set_joins_held_out_words() -> None:
 @pytest.mark.parametrize("pair", HELD_OUT)
 def test_training_shows_both_words_of_a_held_out_pair(pair: tuple[str, str]) -> None:
     for word in pair:
-        assert sum(word in japanese for japanese, _ in CORPUS["train"]) >= 10
+        assert sum(word in japanese for japanese, _ in corpus()["train"]) >= 10
 
 
 # ------------------------------------------------------------------ Japanese
@@ -156,7 +168,7 @@ COUNTED = {
 
 def test_counters_agree_with_their_nouns() -> None:
     counted = 0
-    for japanese, _ in LANGUAGE:
+    for japanese, _ in language():
         for before, counter in re.findall(r"(\w+)[をがに][一二三四五六何](\w)", japanese):
             if counter in COUNTED:  # and not 何時, "what time", or 何が, "what"
                 assert before.endswith(tuple(COUNTED[counter].split())), japanese
@@ -173,7 +185,7 @@ def test_the_living_are_iru_and_things_are_aru() -> None:
     )
     places = "中|上|下|前|そば|庭|園|館|駅|院|教室|空港|台所|部屋|店|ホテル|どこ"
     found = 0
-    for japanese, english in LANGUAGE:
+    for japanese, english in language():
         match = re.search(f"({places})に(.*[がは])?.*?(い|あり)(ます|ました|ません)", japanese)
         if match and re.search(r"\b(is|are|was|were)\b", english) and "ing" not in english:
             named = english.replace("my friend's", "").replace("the teacher's", "")
@@ -228,7 +240,7 @@ def test_adjectives_inflect(dictionary: str, forms: str) -> None:
 
 
 def test_japanese_has_no_spaces_and_no_latin_letters() -> None:
-    assert all(re.fullmatch(r"[\u3041-\u30ff\u4e00-\u9fff、]+。", said) for said, _ in LANGUAGE)
+    assert all(re.fullmatch(r"[\u3041-\u30ff\u4e00-\u9fff、]+。", said) for said, _ in language())
 
 
 # ------------------------------------------------------------------ English
@@ -240,7 +252,7 @@ PAST = (
 
 
 def test_sentences_begin_and_end_well() -> None:
-    for japanese, english in EVERYTHING:
+    for japanese, english in all_pairs():
         assert re.fullmatch(r"[A-Z][A-Za-z', ]+[a-z][.?]", english), english
         assert "  " not in english
         assert " ," not in english
@@ -266,7 +278,7 @@ def test_sentences_begin_and_end_well() -> None:
     ],
 )
 def test_english_makes_no_such_mistake(mistake: str) -> None:
-    said = [english for _, english in LANGUAGE if re.search(mistake, english)]
+    said = [english for _, english in language() if re.search(mistake, english)]
     assert said == []
 
 
@@ -281,13 +293,13 @@ def test_english_makes_no_such_mistake(mistake: str) -> None:
 )  # fmt: skip
 def test_the_time_moves_from_the_beginning_to_the_end(japanese: str, english: str) -> None:
     ends = re.compile(rf" {english}(, too| either)?[.?]$")
-    assert any(ends.search(target) for _, target in LANGUAGE)
-    for source, target in LANGUAGE:
+    assert any(ends.search(target) for _, target in language())
+    for source, target in language():
         assert source.startswith(japanese) == bool(ends.search(target)), (source, target)
 
 
 def test_the_tense_follows_the_time() -> None:
-    for source, target in LANGUAGE:
+    for source, target in language():
         if source.startswith(("昨日", "今朝", "昨夜", "先週", "去年")):
             assert re.search(r"(ました|ませんでした)か?。$", source)
             assert not re.search(r"\b(will|does|do|Do|Does|must)\b(?! not want)", target) or (
@@ -366,9 +378,9 @@ CHECKED = {
 
 
 def test_known_sentences_are_translated_as_a_teacher_would() -> None:
-    spoken = dict(LANGUAGE)
+    spoken = dict(language())
     assert {said: spoken[said] for said in CHECKED if said in spoken}.items() <= CHECKED.items()
 
 
 def test_most_known_sentences_are_spoken() -> None:
-    assert len(CHECKED.keys() & dict(LANGUAGE).keys()) >= 40
+    assert len(CHECKED.keys() & dict(language()).keys()) >= 40

@@ -82,10 +82,10 @@ class PrepackedLinear(InferenceModule):
 
     The output is ``torch.nn.functional.linear(x, weight, bias)``, up to rounding. oneDNN is the
     library behind many of torch's CPU kernels; it multiplies fastest if a float32 weight has been
-    reordered into blocks beforehand, which is called prepacking. Products with fewer than a million
-    multiplications, and those of a single row in a single thread, are computed by ``F.linear``
-    instead, because calling oneDNN would cost more than it saves; it uses a copy of the weight that
-    is contiguous along its longer dimension. For other dtypes and devices, and if this version of
+    reordered into blocks beforehand, which is called prepacking. Products of a single row, and those
+    with fewer than a million multiplications, are computed by ``F.linear`` instead, because calling
+    oneDNN would cost more than it saves; it uses a copy of the weight that is contiguous along its
+    longer dimension. For other dtypes and devices, and if this version of
     torch lacks the operators, ``F.linear`` is always used.
 
     Args:
@@ -192,8 +192,7 @@ class PrepackedLinear(InferenceModule):
     def _is_small(self, x: Tensor) -> bool:
         """Return whether ``F.linear`` is faster, as measured with one thread and with two."""
         count = x.numel()  # rows times in_features
-        is_small = count * self.out_features < SMALL_PRODUCT
-        return is_small or (count <= self.in_features and torch.get_num_threads() == 1)
+        return count <= self.in_features or count * self.out_features < SMALL_PRODUCT
 
 
 class PrepackedFeedForward(InferenceModule):
