@@ -13,10 +13,9 @@ from execution import outputs_of
 
 CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 
-LONGEST = (  # 5 seconds and more
-    *("05_masks", "06_heads", "07_positions", "09_before_transformers", "10_encoder_decoder"),
-    *("11_text_to_batches", "12_train"),
-)
+QUICK = ("01_one_query", "02_self_attention", "03_projections", "08_layer")
+"""The chapters that the fast tests run; the others take five seconds and more."""
+
 chapters = pytest.mark.parametrize("path", chapter_files(), ids=lambda path: path.stem)
 
 
@@ -41,7 +40,7 @@ def prose(path: Path) -> str:
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in LONGEST else ())
+        pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
         for path in chapter_files()
     ],
 )

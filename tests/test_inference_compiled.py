@@ -180,6 +180,7 @@ def test_a_model_without_compiled_steps_is_not_compiled_beforehand() -> None:
         compile_steps(prepared, beam_size=1.5)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_steps_of_a_causal_encoder_are_compiled_too(programs: list[ExportedProgram]) -> None:
     encoder = build_encoder(
@@ -490,6 +491,7 @@ def test_one_attention_alone_of_a_compiled_step_is_recorded(
     assert [len(weights) for weights in maps.values()] == [1]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_step_with_caches_of_different_lengths_is_executed_eagerly(
     programs: list[ExportedProgram],

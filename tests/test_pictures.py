@@ -23,8 +23,10 @@ ROOT = Path(__file__).parents[1]
 SLOW = (
     *("jacobian_peak", "attention_compared", "heads_weights", "vocabulary", "anti_diagonal"),
     *("first_attention", "both_heads", "leak", "three_masks", "encoder_heads"),
+    *("patching", "nucleus", "vision_transformer", "friends", "sinusoids", "attention"),
+    *("compare", "lengths"),
 )
-"""Pictures that take seconds, as a small model is trained or many numbers are drawn."""
+"""Pictures that take a second or more: a small model is trained, or many numbers are drawn."""
 
 
 @pytest.mark.parametrize(

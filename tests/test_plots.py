@@ -224,7 +224,7 @@ def test_a_map_is_drawn_into_axes_of_another_figure() -> None:
     [
         (0, 2000, 2000),
         pytest.param(3, 300, 500, marks=pytest.mark.slow),
-        (12, 6, 30),
+        pytest.param(12, 6, 30, marks=pytest.mark.slow),
         pytest.param(2, 1, 9000, marks=pytest.mark.slow),
     ],
 )

@@ -66,6 +66,7 @@ def test_loading_it_twice_is_harmless(pytester: pytest.Pytester) -> None:
     pytester.runpytest_inprocess("-p", PLUGIN, "-k", "sound").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_an_installed_package_needs_no_option(tmp_path: Path) -> None:
     pyproject = (SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8")
     assert f'\n{PLUGIN} = "{PLUGIN}"' in pyproject

@@ -95,6 +95,7 @@ def test_the_gradient_is_that_of_the_mean_loss_per_token() -> None:
         torch.testing.assert_close(found, parameter.grad, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_compiled_code_gives_the_same_loss() -> None:
     model = replace(SETTINGS, dropout=0.0).build(20, 20).eval()
     batch = collate(SENTENCES)

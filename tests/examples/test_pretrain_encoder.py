@@ -212,23 +212,35 @@ def test_the_bound_is_the_loss_of_a_model_that_knows_the_template() -> None:
     torch.testing.assert_close(loss, possible[places].log().mean())
 
 
+def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrain_encoder, "LABELS", (1,))
+    monkeypatch.setattr(pretrain_encoder, "sample_texts", lambda _, rng: sample_texts(100, rng))
+
+
 def test_a_short_run_writes_the_picture_and_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pretrain_encoder, "LABELS", (1,))
-    monkeypatch.setattr(pretrain_encoder, "sample_texts", lambda _, rng: sample_texts(100, rng))
+    shrink(monkeypatch)
     folder = tmp_path / "new" / "folder"
     options = ["--steps", "2", "--seeds", "0", "--device", "cpu", "--output", str(folder)]
     main(options)
-    first = (folder / "pretrain_encoder.json").read_text("utf-8")
     assert {file.suffix for file in folder.iterdir()} == {".json", ".png"}
-    content = json.loads(first)
+    content = json.loads((folder / "pretrain_encoder.json").read_text("utf-8"))
     (run,) = content["runs"]
     assert content["command"] == "python examples/pretrain_encoder.py"
     assert all(len(values) == 1 for values in run["accuracies"].values())
     assert capsys.readouterr().out.endswith("pretrain_encoder.png\n")
-    main(options)
-    assert (folder / "pretrain_encoder.json").read_text("utf-8") == first
+
+
+@pytest.mark.slow
+def test_the_same_seed_writes_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrink(monkeypatch)
+    for name in "ab":
+        main(["--steps", "2", "--seeds", "0", "--device", "cpu", "--output", str(tmp_path / name)])
+    first, second = (tmp_path / name / "pretrain_encoder.json" for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.parametrize(

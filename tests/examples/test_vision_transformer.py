@@ -180,11 +180,17 @@ def test_the_test_images_are_used_once_for_each_model_and_never_trained_on(
         "vision_transformer.json",
         "vision_transformer.png",
     }
-    first = (tmp_path / "vision_transformer.json").read_text("utf-8")
-    assert len(json.loads(first)["runs"]) == 2
+    written = (tmp_path / "vision_transformer.json").read_text("utf-8")
+    assert len(json.loads(written)["runs"]) == 2
     assert capsys.readouterr().out.endswith("vision_transformer.png\n")
-    main(options)
-    assert (tmp_path / "vision_transformer.json").read_text("utf-8") == first
+
+
+@pytest.mark.slow
+def test_the_same_seed_writes_the_same_numbers(tmp_path: Path) -> None:
+    for name in "ab":
+        main(["--steps", "2", "--seeds", "0", "--device", "cpu", "--output", str(tmp_path / name)])
+    first, second = (tmp_path / name / "vision_transformer.json" for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.parametrize("package", ["sklearn", "matplotlib"])
