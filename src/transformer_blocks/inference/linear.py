@@ -82,11 +82,11 @@ class PrepackedLinear(InferenceModule):
 
     The output is ``torch.nn.functional.linear(x, weight, bias)``, up to rounding. oneDNN is the
     library behind many of torch's CPU kernels; it multiplies fastest if a float32 weight has been
-    reordered into blocks beforehand, which is called prepacking. Products of a single row, and those
-    with fewer than a million multiplications, are computed by ``F.linear`` instead, because calling
-    oneDNN would cost more than it saves; it uses a copy of the weight that is contiguous along its
-    longer dimension. For other dtypes and devices, and if this version of
-    torch lacks the operators, ``F.linear`` is always used.
+    reordered into blocks beforehand, which is called prepacking. Products of a single row, and
+    those with fewer than a million multiplications, are computed by ``F.linear`` instead, because
+    calling oneDNN would cost more than it saves; it uses a copy of the weight that is contiguous
+    along its longer dimension. For other dtypes and devices, and if this version of torch lacks the
+    operators, ``F.linear`` is always used.
 
     Args:
         linear: Trained layer whose weight and bias are copied; it is not changed.
