@@ -229,6 +229,29 @@ def test_a_program_without_the_prepacked_product_still_multiplies_integers(
     has_compiled_product.cache_clear()
 
 
+@pytest.mark.parametrize("size", [24, int8.MOST_EXACT_FEATURES, int8.MOST_EXACT_FEATURES + 1])
+@torch.no_grad()
+def test_a_program_for_a_single_row_multiplies_the_same_integers(size: int) -> None:
+    linear = nn.Linear(size, 6)
+    linear.weight[:3] = torch.tensor([1.0, -1.0, 0.5])[:, None]  # the largest sums
+    layer = Int8Linear(linear)
+    for x in (torch.randn(1, size), torch.ones(1, size), -torch.ones(1, 1, size)):
+        program = torch.export.export(layer, (x,))
+        assert ("qlinear" in str(program.graph)) == (size > int8.MOST_EXACT_FEATURES)
+        assert torch.equal(program.module()(x), layer(x))
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_a_program_for_a_single_row_keeps_one_byte_for_each_weight() -> None:
+    program = torch.export.export(Int8Linear(nn.Linear(1024, 2048)), (torch.randn(1, 1024),))
+    sizes: list[int] = []
+    compile_ahead_of_time(
+        program, prepack=False, keep=lambda path: sizes.append(path.stat().st_size)
+    )
+    assert 2**21 < sizes[0] < 2 * 2**21
+
+
 @pytest.mark.slow
 @torch.no_grad()
 def test_compiled_int8_layers_compute_the_same_outputs_for_any_number_of_rows() -> None:

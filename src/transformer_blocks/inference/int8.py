@@ -35,6 +35,9 @@ SMALLEST_MAXIMUM = 1e-30
 ZERO_POINT = 128
 """What is added to a quantised number to make it unsigned."""
 
+MOST_EXACT_FEATURES = 2**24 // LARGEST**2
+"""Number of input features up to which every sum of products is exact in float32, too."""
+
 MOST_FEATURES = (2**31 - 1) // LARGEST**2
 """Number of input features up to which no sum of products overflows a 32-bit integer."""
 
@@ -141,7 +144,12 @@ class Int8Linear(InferenceModule):
         if self.weight.dtype != torch.int8:
             return quantised @ self.weight * self.weight_scale
         rows = quantised.reshape(-1, self.in_features)
-        if self.has_compiled_product and torch.compiler.is_exporting():
+        if not torch.compiler.is_exporting():
+            y = torch._int_mm(rows.to(torch.int8), self.weight) * self.weight_scale
+        elif rows.shape[0] == 1 and self.in_features <= MOST_EXACT_FEATURES:
+            # Inductor's own loop: it reads one byte per weight, and calls no library.
+            y = (self.weight.t().contiguous() * rows).sum(-1) * self.weight_scale
+        elif self.has_compiled_product:
             y = _multiply_prepacked(rows, self.weight, self.weight_scale)
         else:
             y = torch._int_mm(rows.to(torch.int8), self.weight) * self.weight_scale
