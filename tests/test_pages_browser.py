@@ -228,6 +228,19 @@ def test_no_page_is_wider_than_the_screen(crawled: Crawl) -> None:
 
 
 @in_browser
+def test_no_page_scrolls_sideways_at_any_width(browser: Any, pages: Path) -> None:
+    context = browser.new_context(offline=True, reduced_motion="reduce")
+    tab = context.new_page()
+    for name in ("index.html", "results.html", "learn/03_projections.html"):
+        tab.goto((pages / name).as_uri())
+        totals = {}
+        for width in range(320, 1800, 16):
+            tab.set_viewport_size({"width": width, "height": 900})
+            totals[width] = tab.evaluate("document.documentElement.scrollWidth")
+        assert {width: total for width, total in totals.items() if total > width} == {}, name
+    context.close()
+
+
 def test_no_text_is_cut_off(crawled: Crawl) -> None:
     assert crawled.of("clipped") == []
 
