@@ -4,8 +4,12 @@ VENV := .venv
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
 TORCH ?= 2.10.0
+ORDER ?= 1
 OTHER := $(VENV)-$(notdir $(PYTHON))-torch-$(TORCH)
 FAST_TESTS := -m pytest -q -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
+# What differs elsewhere: instruction sets, a locale that was never generated, time zone, hashes, order.
+ELSEWHERE := ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+    LC_ALL=xx_XX.UTF-8 TZ=Pacific/Kiritimati PYTHONHASHSEED=$(ORDER)
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -40,6 +44,10 @@ pictures: $(VENV)/.docs $(VENV)/.dev demo  ## make all pictures that are committ
 .PHONY: test
 test: $(VENV)/.dev  ## run the fast tests, with the examples in docstrings and README
 	$(BIN)/python $(FAST_TESTS)
+
+.PHONY: test-portable
+test-portable: $(VENV)/.dev  ## run the fast tests as another machine would, in random order: ORDER=1
+	$(ELSEWHERE) $(BIN)/python $(FAST_TESTS) --random-order --random-order-seed=$(ORDER)
 
 .PHONY: test-torch
 test-torch: $(OTHER)/.dev  ## run the fast tests with another torch or Python: TORCH=2.10.0, pinned or newest; PYTHON=python3.13
