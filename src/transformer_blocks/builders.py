@@ -214,11 +214,13 @@ def _compose(
     ]
     _check_nothing_is_shared(layers)
     if all(factories.get(name, True) for name in ("attention", "cross_attention")):
-        options = {"num_heads": num_heads, "attention_dropout": attention_dropout}
-        _check_options("attention", layers[0].self_attention, **options)
+        attention = layers[0].self_attention
+        _check_options(
+            "attention", attention, num_heads=num_heads, attention_dropout=attention_dropout
+        )
     if factories["feed_forward"]:
-        options = {"d_ff": d_ff, "activation": activation}
-        _check_options("feed_forward", layers[0].feed_forward, **options)
+        feed_forward = layers[0].feed_forward
+        _check_options("feed_forward", feed_forward, d_ff=d_ff, activation=activation)
     last = make_residual()
     return layers, last.norm if last.needs_final_norm else None
 
