@@ -279,7 +279,7 @@ def decoder_cache() -> DecoderCache:
 
 
 def incremental_decoder() -> IncrementalDecoder:
-    stack, embedding = encoder(), TokenEmbedding(9, D)
+    stack, embedding = encoder().eval(), TokenEmbedding(9, D)
     return IncrementalDecoder(
         stack,
         stack.new_cache(),
@@ -575,6 +575,7 @@ CALLS: dict[str, Call] = {
             "hidden": vectors(B, D),
             "weight": vectors(9, D),
             "target": ids(B),
+            "ignore_index": INTEGER.or_none(),
             "label_smoothing": probability(0.1),
             "reduction": Argument("sum", ("none", "max", None, 1, True)),
         },
@@ -767,7 +768,7 @@ CALLS: dict[str, Call] = {
     "IncrementalDecoder": Call(
         IncrementalDecoder,
         {
-            "stack": made(encoder(), Encoder),
+            "stack": made(encoder().eval(), Encoder),
             "cache": Argument(
                 SelfAttentionCache(1), (SelfAttentionCache, decoder_cache(), cache(), None, "x", 1)
             ),

@@ -319,7 +319,7 @@ def test_logits_that_are_not_finite_raise_an_error_that_names_the_step(bad: floa
         ({"max_length": 0}, r"^max_length must be positive, got max_length=0$"),
         ({"n_best": 4}, r"^n_best must not exceed beam_size, got n_best=4 and beam_size=3$"),
         ({"length_penalty": -0.1}, r"^length_penalty must be in \[0, 10\], got length_penalty=-0"),
-        ({"length_penalty": math.nan}, r"^length_penalty must be in \[0, 10\], got length_penalt"),
+        ({"length_penalty": math.nan}, r"^length_penalty must be finite, got length_penalty=nan"),
         ({"length_penalty": 1000.0}, r"^length_penalty must be in \[0, 10\], got length_penalt"),
         ({"lookahead": -1}, r"^lookahead must be at least 0, got lookahead=-1$"),
         ({"start": torch.tensor([[1]])}, r"^start must have shape \(N,\), got \(1, 1\)$"),

@@ -113,8 +113,13 @@ def test_every_factory_is_called_once_per_layer(build: Builder) -> None:
         factories["cross_attention"] = counted(
             "cross_attention", lambda: MultiHeadAttention(8, 4, key_width=5, value_width=5)
         )
-    model = build(**SIZES, **factories)
+    options = {name: SIZES[name] for name in ("num_layers", "d_model")}
+    model = build(**options, **factories)
     assert sorted(calls) == sorted(3 * list(factories))
+    for name, value in {"d_ff": 7, "activation": torch.tanh, "num_heads": 3}.items():
+        if build is build_encoder or name != "num_heads":  # the cross-attention may need it
+            with pytest.raises(ValueError, match=f"^{name} must be left out with .* got {name}="):
+                build(**options | {name: value}, **factories)
     for layer in model.layers:
         assert isinstance(layer.self_attention, GroupedQueryAttention)
         assert isinstance(layer.feed_forward, GatedFeedForward)

@@ -246,6 +246,45 @@ def test_a_cache_names_what_is_wrong() -> None:
             attention.attention_weights(x)
 
 
+@torch.no_grad()
+def test_a_cache_cropped_to_nothing_is_as_new() -> None:
+    attention, cache = MultiHeadAttention(16, 4).eval(), KeyValueCache()
+    for batch in (2, 3):
+        x = torch.randn(batch, 4, 16)
+        assert torch.equal(attention(x, x, x, cache=cache), attention(x, x, x))
+        cache.crop(2)
+        assert (cache.length, cache.rows) == (2, batch)
+        cache.crop(0)
+        assert (cache.length, cache.rows, cache.buffer) == (0, 0, None)
+
+
+@torch.no_grad()
+def test_caches_of_layers_that_were_cropped_alone_are_refused() -> None:
+    encoder, decoder, x = make_encoder(), make_decoder(), torch.randn(2, 3, 16)
+    caches: list[tuple[Any, Any]] = [
+        (encoder, encoder.new_cache()),
+        (decoder, decoder.new_cache(torch.randn(2, 4, 16))),
+    ]
+    for stack, cache in caches:
+        stack(x, cache=cache)
+        cache.layers[0].crop(1)
+        with pytest.raises(ValueError, match=r"must have one length, got \[1, 3"):
+            stack(x[:, :1], cache=cache)
+
+
+def test_steps_in_inference_mode_may_be_followed_by_steps_outside_of_it() -> None:
+    attention, x = MultiHeadAttention(16, 4).eval(), torch.randn(2, 20, 16)
+    caches = KeyValueCache(), KeyValueCache()
+    for position, token in enumerate(x.split(1, dim=1)):
+        mode = torch.inference_mode() if position in (0, 3, 18) else torch.no_grad()
+        with mode:
+            y = attention(token, token, token, cache=caches[0])
+            caches[0].reorder(torch.tensor([1, 0]))
+            caches[0].reorder(torch.tensor([1, 0]))
+        with torch.no_grad():
+            assert torch.equal(y, attention(token, token, token, cache=caches[1]))
+
+
 def make_encoder(
     residual: type[Residual] = PostNorm, attention_function: AttentionFunction = fused_attention
 ) -> Encoder:

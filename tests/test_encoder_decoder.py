@@ -53,8 +53,9 @@ def test_future_target_tokens_cannot_change_past_outputs() -> None:
 def test_a_source_mask_that_differs_between_queries_needs_a_memory_mask() -> None:
     model, source, target = make_model(), torch.randn(2, 4, 16), torch.randn(2, 3, 16)
     window = sliding_window_mask(4, window=2)
-    with pytest.raises(ValueError, match=r"memory_mask must be given .* got \(4, 4\)"):
-        model(source, target, source_mask=window)
+    for mask in (window, window[None, None], window.expand(2, 1, 4, 4)):
+        with pytest.raises(ValueError, match=r"memory_mask must be given .* got \(.*4, 4\)"):
+            model(source, target, source_mask=mask)
     memory_mask = padding_mask(SOURCES)
     memory = model.encoder(source, mask=window)
     expected = model.decoder(target, memory, memory_mask=memory_mask)

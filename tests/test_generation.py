@@ -267,8 +267,38 @@ def test_prefill_and_searches_record_no_gradients() -> None:
         model.step(torch.tensor([3]))
 
 
+def test_decoding_with_dropout_warns() -> None:
+    options: Any = {"embed": torch.add, "output": torch.relu}
+    for stack in (
+        build_encoder(**SIZES | {"dropout": 0.1}),
+        build_encoder(**SIZES | {"dropout": 0.0}, attention_dropout=0.1),
+    ):
+        with pytest.warns(UserWarning, match="drops values at random"):
+            IncrementalDecoder(stack, stack.new_cache(), **options)
+        IncrementalDecoder(stack.eval(), stack.new_cache(), **options)
+    without = build_encoder(**SIZES | {"dropout": 0.0})
+    IncrementalDecoder(without, without.new_cache(), **options)
+
+
+def test_the_rows_of_a_reordering_are_on_the_cpu_whatever_the_default_device_is() -> None:
+    class Uniform:
+        def step(self, tokens: Tensor) -> Tensor:
+            return torch.arange(8.0, device="cpu").expand(len(tokens), -1).log_softmax(-1)
+
+        def reorder(self, rows: Tensor) -> None:
+            assert rows.device.type == "cpu"
+            reordered.append(rows)
+
+    start, limits = torch.tensor([1, 2, 3]), [1, 3, 3]
+    for search in (greedy_search, partial(beam_search, beam_size=2), sample):
+        reordered: list[Tensor] = []
+        with torch.device("meta"):
+            search(Uniform(), start, end_id=0, max_length=limits)
+        assert reordered
+
+
 def test_an_incremental_decoder_names_the_argument_that_is_wrong() -> None:
-    encoder, decoder = build_encoder(**SIZES), build_decoder(**SIZES)
+    encoder, decoder = build_encoder(**SIZES).eval(), build_decoder(**SIZES).eval()
     with torch.no_grad():
         caches: dict[Any, Any] = {
             encoder: encoder.new_cache(),

@@ -1,5 +1,6 @@
 """Grouped-query attention: multi-head attention whose query heads share keys and values."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,16 @@ def test_its_key_and_value_projections_are_smaller() -> None:
         "value_projection.weight": (8, 5),
         "output_projection.weight": (16, 16),
     }
+
+
+def test_all_projections_begin_with_xavier_uniform_weights_and_zero_biases() -> None:
+    attention = GroupedQueryAttention(64, 8, 2)
+    for name in ("query", "key", "value", "output"):
+        projection = attention.get_submodule(f"{name}_projection")
+        weight, bias = projection.get_parameter("weight"), projection.get_parameter("bias")
+        limit = math.sqrt(6 / sum(weight.shape))
+        assert 0.95 * limit < float(weight.detach().abs().max()) <= limit
+        assert not bias.any()
 
 
 @pytest.mark.parametrize(("heads", "message"), [(3, "divisible by num_key"), (0, "num_key_value")])

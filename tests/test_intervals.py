@@ -145,6 +145,14 @@ def test_a_stack_with_a_packed_mask_equals_one_that_runs_each_document_alone() -
         assert (weights.masked_select(document_mask(documents) | causal_mask(7)) == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint64, torch.int8])
+def test_ids_may_be_integers_of_every_size(dtype: torch.dtype) -> None:
+    documents = torch.tensor([[3, 3, 1, 1, 1]])
+    mask = packed_mask(documents.to(dtype))
+    assert torch.equal(mask | torch.zeros(5, 5, dtype=torch.bool), document_mask(documents))
+    assert packed_mask(documents.to("meta")).shape == mask.shape
+
+
 def test_a_document_in_two_places_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^the positions of a document must be adjacent in docum"):
         packed_mask(torch.tensor([[1, 1, 2], [1, 2, 1]]))

@@ -335,8 +335,8 @@ WRONG: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
         {},
         "model must not be prepared for inference",
     ),
-    "alpha 0": (encoder, {"alpha": 0.0}, "alpha must be positive and finite, got alpha=0.0"),
-    "alpha NaN": (encoder, {"alpha": float("nan")}, "alpha must be positive and finite"),
+    "alpha 0": (encoder, {"alpha": 0.0}, "alpha must be positive, got alpha=0.0"),
+    "alpha NaN": (encoder, {"alpha": float("nan")}, "alpha must be finite"),
 }
 
 
@@ -371,6 +371,7 @@ UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "another dtype": (lambda: without(B) | {B: torch.ones(16, 2).double()}, "weights must have"),
     "NaN": (lambda: without(B) | {B: torch.full((16, 2), torch.nan)}, "weights must hold finite"),
+    "sparse": (lambda: without(B) | {B: torch.ones(16, 2).to_sparse()}, "weights must have"),
     "on meta": (lambda: without(B) | {B: torch.ones(16, 2, device="meta")}, "weights must hold"),
     "an array": (lambda: without(B) | {B: np.ones((16, 2))}, "weights must be a dictionary of"),
     "a list": (lambda: [1], "weights must be a dictionary of"),

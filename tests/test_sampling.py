@@ -137,6 +137,18 @@ def test_the_same_generator_state_gives_the_same_sequences() -> None:
     assert draw(1) == draw(1) != draw(2)
 
 
+def test_top_p_keeps_no_token_beyond_the_one_with_which_its_mass_is_reached() -> None:
+    (drawn,) = sample(
+        ConstantDistribution(torch.full((4,), 0.25)),  # sums of quarters are exact
+        torch.zeros(1, dtype=torch.int64),
+        end_id=None,
+        max_length=200,
+        top_p=0.5,
+        generator=seeded(),
+    )
+    assert len(set(drawn.tokens)) == 2
+
+
 def test_a_token_of_probability_0_is_never_drawn() -> None:
     (drawn,) = sample(
         ConstantDistribution(torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])),
@@ -152,8 +164,8 @@ def test_a_token_of_probability_0_is_never_drawn() -> None:
 def test_wrong_arguments_are_refused() -> None:
     start = torch.zeros(1, dtype=torch.int64)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"temperature": 0.0}, ValueError, r"^temperature must be above 0 and finite, got"),
-        ({"temperature": math.inf}, ValueError, r"^temperature must be above 0 and finite"),
+        ({"temperature": 0.0}, ValueError, r"^temperature must be above 0, got"),
+        ({"temperature": math.inf}, ValueError, r"^temperature must be finite"),
         ({"top_k": 0}, ValueError, r"^top_k must be positive, got top_k=0$"),
         ({"top_p": 0.0}, ValueError, r"^top_p must be in \(0, 1\], got top_p=0.0$"),
         ({"top_p": 1.5}, ValueError, r"^top_p must be in \(0, 1\], got top_p=1.5$"),

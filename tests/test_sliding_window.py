@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.test_intervals import Elements
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from transformer_blocks import (
     KeyValueCache,
@@ -13,6 +14,7 @@ from transformer_blocks import (
     SlidingWindowAttention,
     causal_mask,
     fused_attention,
+    packed_mask,
     scaled_dot_product_attention,
     sliding_window_mask,
 )
@@ -95,6 +97,39 @@ def test_a_window_of_the_whole_length_masks_nothing_and_takes_the_kernel_without
         found = SlidingWindowAttention(300)(query, key, value, causal=True)
     assert counted.pairs == 300**2  # in one call, not in blocks
     assert torch.equal(found, fused_attention(query, key, value, causal=True))
+
+
+def test_a_second_derivative_is_refused_and_never_zero() -> None:
+    x = torch.randn(1, 1, 8, 4, requires_grad=True)
+    documents = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1]])
+    for y in (
+        SlidingWindowAttention(3)(x, x, x),
+        fused_attention(x, x, x, mask=packed_mask(documents), causal=True),
+    ):
+        with pytest.raises(RuntimeError, match="can be differentiated once, not twice"):
+            torch.autograd.grad(y.square().sum(), x, create_graph=True)
+
+
+def test_shapes_are_computed_without_values() -> None:
+    attention = SlidingWindowAttention(3)
+    with FakeTensorMode():
+        x = torch.randn(2, 4, 300, 8)
+        documents = torch.zeros(2, 300, dtype=torch.int32)
+        assert attention(x, x, x, causal=True).shape == x.shape
+        assert fused_attention(x, x, x, mask=packed_mask(documents)).shape == x.shape
+    meta = torch.empty(2, 4, 300, 8, device="meta")
+    assert attention(meta, meta, meta).shape == meta.shape
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
+def test_compiled_code_of_any_length_computes_the_same() -> None:
+    attention = SlidingWindowAttention(3)
+    compiled = torch.compile(attention, dynamic=True)
+    for length in (7, 9):
+        x = torch.randn(1, 4, length, 8)
+        for keys in (x, x[:, :2]):
+            torch.testing.assert_close(compiled(x, keys, keys), attention(x, keys, keys))
 
 
 @pytest.mark.slow

@@ -307,6 +307,7 @@ for groups in (8, 2):
 from functools import partial
 
 from transformer_blocks import (
+    FeedForward,
     GatedFeedForward,
     QueryKeyNorm,
     build_encoder,
@@ -331,13 +332,14 @@ parts = {
     "attention": grouped,
     "feed_forward": lambda: GatedFeedForward(64, 170),
 }
-SIZES = {"num_layers": 2, "d_model": 64, "num_heads": 8, "d_ff": 256}
+SIZES = {"num_layers": 2, "d_model": 64, "num_heads": 8}
+PAPER = {"feed_forward": lambda: FeedForward(64, 256)}
 models = {"2017": {}, **{name: {name: parts[name]} for name in parts}}
 models["today"] = parts
 x = torch.randn(1, 6, 64)
 print("replaced       weights   causal")
 for name, replaced in models.items():
-    stack = build_encoder(**SIZES, **replaced).eval()
+    stack = build_encoder(**SIZES, **PAPER | replaced).eval()
     count = sum(each.numel() for each in stack.parameters())
     causal = check_causal(partial(stack, causal=True), x)
     print(f"{name:13s} {count:8,d}   {bool(causal)}")
@@ -551,7 +553,6 @@ def gated_stack(d_model, d_ff):
         num_layers=2,
         d_model=d_model,
         num_heads=4,
-        d_ff=d_ff,
         feed_forward=lambda: GatedFeedForward(d_model, d_ff),
     )
 

@@ -5,6 +5,7 @@ change. Each block checks its inputs once, at its boundary. Only types, sizes, s
 devices are checked; no check reads a tensor's values, which would wait for a GPU.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
@@ -41,14 +42,17 @@ def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoR
 
 
 def check_integer(**numbers: int) -> None:
-    """Raise unless every named number is an integer.
+    """Raise unless every named number is an integer that torch can represent.
 
     Raises:
         TypeError: If one is not an ``int``.
+        ValueError: If one has more than 64 bits.
     """
     for name, number in numbers.items():
         if not isinstance(number, int | torch.SymInt) or isinstance(number, bool):
             raise_type_error(name, "an int", number)
+        if isinstance(number, int) and not -(2**63) <= number < 2**63:
+            raise ValueError(f"{name} must have at most 64 bits, got {number.bit_length() + 1}")
 
 
 def check_size(**sizes: int) -> None:
@@ -70,14 +74,17 @@ def check_size(**sizes: int) -> None:
 
 
 def check_number(**numbers: float) -> None:
-    """Raise unless every named number is an ``int`` or a ``float``.
+    """Raise unless every named number is a finite ``int`` or ``float``.
 
     Raises:
-        TypeError: If one is not.
+        TypeError: If one is of another type.
+        ValueError: If one is NaN or infinite.
     """
     for name, number in numbers.items():
         if not isinstance(number, int | float | torch.SymFloat) or isinstance(number, bool):
             raise_type_error(name, "a number", number)
+        if not isinstance(number, torch.SymFloat) and not -math.inf < number < math.inf:
+            raise ValueError(f"{name} must be finite, got {name}={number}")
 
 
 def check_probability(**probabilities: float) -> None:
@@ -87,8 +94,9 @@ def check_probability(**probabilities: float) -> None:
         TypeError: If one is not a number.
         ValueError: If one lies outside [0, 1].
     """
-    check_number(**probabilities)
     for name, probability in probabilities.items():
+        if not isinstance(probability, float):  # the range excludes NaN and infinity
+            check_number(**{name: probability})
         if not 0.0 <= probability <= 1.0:
             raise ValueError(f"{name} must be in [0, 1], got {name}={probability}")
 
@@ -266,8 +274,9 @@ def is_autocast(x: Tensor) -> bool:
 
 
 def has_values(x: Tensor) -> bool:
-    """Return whether the values of a tensor can be read: torch.export traces without them."""
-    return not x.is_meta and not torch.compiler.is_exporting()
+    """Return whether the values of a tensor can be read: meta and fake tensors have none."""
+    is_plain = type(x) in (Tensor, nn.Parameter)  # no subclass, such as FakeTensor
+    return is_plain and not x.is_meta and not torch.compiler.is_exporting()
 
 
 def check_instance(kind: type, **objects: object) -> None:

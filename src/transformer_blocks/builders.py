@@ -12,6 +12,8 @@ Next: :mod:`transformer_blocks.loss`, which training minimises.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import signature
+from operator import attrgetter
 from typing import TypeVar
 
 import torch.nn.functional as F
@@ -75,8 +77,8 @@ def build_encoder(
         TypeError: If an argument is of the wrong type, for example a module where a factory is
             needed.
         ValueError: If a size or probability is out of range, ``num_heads`` does not divide
-            ``d_model``, ``attention`` returns layers of another ``d_model``, or layers share
-            parameters.
+            ``d_model``, ``attention`` returns layers of another ``d_model``, layers share
+            parameters, or an option is given that contradicts what a factory makes.
 
     Example:
         >>> encoder = build_encoder(  # the encoder of the paper's base model
@@ -145,8 +147,8 @@ def build_decoder(
         TypeError: If an argument is of the wrong type, for example a module where a factory is
             needed.
         ValueError: If a size or probability is out of range, ``num_heads`` does not divide
-            ``d_model``, a factory returns layers of another ``d_model``, or layers share
-            parameters.
+            ``d_model``, a factory returns layers of another ``d_model``, layers share
+            parameters, or an option is given that contradicts what a factory makes.
 
     Example:
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
@@ -211,8 +213,32 @@ def _compose(
         for _ in range(num_layers)
     ]
     _check_nothing_is_shared(layers)
+    if all(factories.get(name, True) for name in ("attention", "cross_attention")):
+        attention = layers[0].self_attention
+        _check_options(
+            "attention", attention, num_heads=num_heads, attention_dropout=attention_dropout
+        )
+    if factories["feed_forward"]:
+        feed_forward = layers[0].feed_forward
+        _check_options("feed_forward", feed_forward, d_ff=d_ff, activation=activation)
     last = make_residual()
     return layers, last.norm if last.needs_final_norm else None
+
+
+def _check_options(factory: str, part: nn.Module, **options: object) -> None:
+    """Raise if an option is given that the part which a factory made does not have."""
+    defaults = signature(build_encoder).parameters
+    places = {"attention_dropout": "dropout", "d_ff": "up_projection.out_features"}
+    for name, value in options.items():
+        try:
+            made = attrgetter(places.get(name, name))(part)
+        except AttributeError:
+            made = None
+        if value not in (made, defaults[name].default):
+            raise ValueError(
+                f"{name} must be left out with {factory}, which makes layers with {name}={made}, "
+                f"got {name}={value}"
+            )
 
 
 def _make(name: str, factory: Callable[[], nn.Module], d_model: int) -> nn.Module:

@@ -42,7 +42,7 @@ from transformer_blocks._checks import (
     check_tensor,
     raise_type_error,
 )
-from transformer_blocks.fast.caching import append, drop_empty_mask, grow
+from transformer_blocks.fast.caching import append, drop_empty_mask, grow, writable
 
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
@@ -220,6 +220,7 @@ class KeyValueCache:
             self._buffer = self._buffer[rows.to(device)]
             return
         if len(moved):
+            self._buffer = writable(self._buffer)
             filled = self._buffer[..., : self._length, :]
             filled.index_copy_(0, moved.to(device), filled.index_select(0, origins.to(device)))
         self._buffer = self._buffer[: len(rows)]
@@ -274,7 +275,7 @@ class SelfAttentionCache:
     @property
     def length(self) -> int:
         """The number of cached positions, which is also the position of the next token, from 0."""
-        return self.layers[0].length
+        return _common_length(self.layers)
 
     @property
     def rows(self) -> int:
@@ -348,7 +349,7 @@ class DecoderCache:
     @property
     def length(self) -> int:
         """The number of target positions, which is also the position of the next token, from 0."""
-        return self.layers[0].length
+        return _common_length(self.layers)
 
     @property
     def rows(self) -> int:
@@ -377,6 +378,14 @@ class DecoderCache:
             if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
                 self.memory_mask = self.memory_mask[sources]
             self._rows_per_memory = rows_per_memory
+
+
+def _common_length(layers: Sequence[KeyValueCache]) -> int:
+    """Return the length of the caches of a stack; raise if one of them was changed alone."""
+    lengths = [cache.length for cache in layers]
+    if lengths.count(lengths[0]) != len(lengths):
+        raise ValueError(f"the caches of all layers must have one length, got {lengths}")
+    return lengths[0]
 
 
 def undo_on_error(forward: Callable[Inputs, Output]) -> Callable[Inputs, Output]:

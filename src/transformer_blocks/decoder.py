@@ -291,6 +291,7 @@ class Decoder(nn.Module):
                 f"cache must be of this decoder with {len(self.layers)} layers, "
                 f"got one of {len(cache.layers)}"
             )
+        _ = cache.length  # raises if the layers differ
         if x.shape[0] != cache.rows:
             raise ValueError(
                 f"x must have the cache's batch size {cache.rows}, got {tuple(x.shape)}"

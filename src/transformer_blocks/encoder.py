@@ -184,4 +184,5 @@ class Encoder(nn.Module):
                 f"cache must be of this encoder with {len(self.layers)} layers, "
                 f"got one of {len(cache.layers)}"
             )
+        _ = cache.length  # raises if the layers differ
         return cache.layers

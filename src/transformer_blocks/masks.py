@@ -12,7 +12,8 @@ is inverted in one line, where that function is called.) Because ``True`` hides,
 with ``|``: a position is masked if one mask *or* the other masks it.
 
 The rows of a mask are queries, its columns are keys. Its shape is (L, S), the same for the whole
-batch and all heads, or (B, H, L, S), where B, H and L may be 1 to broadcast.
+batch and all heads, or (B, H, L, S), where B, H and L may be 1 to broadcast. A mask of shape (B, S)
+would be read as (L, S) if B equals L: :func:`padding_mask` returns (B, 1, 1, S).
 
 **Fully masked rows give zeros.** If every key of a query is masked, its attention weights and its
 output (before the output projection) are zero, not NaN, and the gradients are finite. This holds in
@@ -137,7 +138,7 @@ def sliding_window_mask(
     window: int,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Build a sliding-window mask: attend to positions less than ``window`` away, on both sides.
+    """Build a two-sided sliding-window mask: attend to positions less than ``window`` away.
 
     With a window, the cost of attention can grow linearly with the length instead of
     quadratically, and information still crosses longer distances, since each layer of a stack
@@ -184,7 +185,7 @@ def sliding_window_mask(
     offset = key_length - query_length  # the last query has the position of the last key
     band = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
     # In place: a matrix of distances would take eight times the memory of the mask.
-    return band.triu_(offset - window + 1).tril_(offset + window - 1).eq_(False)
+    return band.triu_(offset - window + 1).tril_(offset + window - 1).logical_not_()
 
 
 def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
+from transformer_blocks._checks import has_values
 from transformer_blocks.attention import (
     check_inputs,
     combine_masks,
@@ -89,7 +89,7 @@ def _attend(
     scale: float | None,
 ) -> Tensor:
     """Compute :func:`fused_attention` without checking the arguments."""
-    if isinstance(mask, IntervalMask) and mask.numel() and not mask.is_meta:
+    if isinstance(mask, IntervalMask) and mask.numel() and has_values(mask.first):
         return _attend_to_intervals(query, key, value, mask, causal, dropout, scale)
     batch, heads, length, d_k = query.shape
     groups, key_length = key.shape[1], key.shape[2]
@@ -100,13 +100,15 @@ def _attend(
         together = query.reshape(batch, groups, heads // groups, d_k)
         output = _attend(together, key, value, mask, False, dropout, scale)
         return output.reshape(batch, heads, 1, value.shape[3])
+    # A condition, as torch refuses a symbolic comparison for `enable_gqa`.
+    options: dict[str, Any] = {"scale": scale, **({"enable_gqa": True} if is_grouped else {})}
     # Torch aligns its causal mask to the top left, which is the same if L == S.
     mask_free = causal and mask is None and length == key_length
     if _explicit_is_faster(query, key, mask_free=mask_free, dropout=dropout):
         return explicit_attention(query, key, value, mask, causal, dropout, scale)[0]
     if mask_free:
         output = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, is_causal=True, scale=scale, enable_gqa=is_grouped
+            query, key, value, dropout_p=dropout, is_causal=True, **options
         )
         return _restore_nan(output, query, key)
     chunk = _queries_per_mask(query, key, mask, causal)
@@ -114,16 +116,14 @@ def _attend(
         return _attend_in_chunks(query, key, value, chunk, mask, causal, dropout, scale)
     mask = combine_masks(query, key, mask, causal)
     if mask is None:
-        output = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, scale=scale, enable_gqa=is_grouped
-        )
+        output = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, **options)
         return _restore_nan(output, query, key, nothing_masked=True)
     # In torch's mask, True marks what is attended to. Its kernels differ on a fully masked row, so
     # such a row attends to all keys here, and its output is set to zero.
     fully_masked = mask.all(dim=-1, keepdim=True)
     visible = ~mask | fully_masked
     output = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=visible, dropout_p=dropout, scale=scale, enable_gqa=is_grouped
+        query, key, value, attn_mask=visible, dropout_p=dropout, **options
     )
     return _restore_nan(output, query, key).masked_fill(fully_masked, 0.0)
 
@@ -181,8 +181,12 @@ class _Blockwise(torch.autograd.Function):
         return _attend_to_intervals(query, key, value, mask, False, 0.0, scale)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
+        if torch.is_grad_enabled():  # as with create_graph=True
+            raise RuntimeError(
+                "attention to intervals of keys can be differentiated once, not twice; "
+                "scaled_dot_product_attention with sliding_window_mask or document_mask can"
+            )
         if ctx.version != _count_changes(ctx.mask.rest):
             raise RuntimeError("mask must not be changed in place before the backward pass")
         inputs = ctx.saved_tensors

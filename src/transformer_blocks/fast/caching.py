@@ -9,7 +9,7 @@ Equals ``torch.cat((cached, new), dim=-2)``.
 import torch
 from torch import Tensor
 
-__all__ = ["append", "drop_empty_mask", "grow"]
+__all__ = ["append", "drop_empty_mask", "grow", "writable"]
 
 MIN_CAPACITY = 16  # positions that a buffer has room for when it first grows
 
@@ -58,10 +58,16 @@ def grow(buffer: Tensor, length: int, capacity: int) -> Tensor:
     """
     *outer, present, d_k = buffer.shape
     if capacity <= present:
-        return buffer
+        return writable(buffer)
     larger = buffer.new_empty(*outer, max(capacity, present + present // 2, MIN_CAPACITY), d_k)
     larger[..., :length, :] = buffer[..., :length, :]
     return larger
+
+
+def writable(buffer: Tensor) -> Tensor:
+    """Return a buffer, or a copy if only inference mode, in which it was made, may change it."""
+    is_locked = buffer.is_inference() and not torch.is_inference_mode_enabled()
+    return buffer.clone() if is_locked else buffer
 
 
 def drop_empty_mask(mask: Tensor | None) -> Tensor | None:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from transformer_blocks._checks import (
     check_choice,
+    check_integer,
     check_probability,
     check_size,
     check_tensor,
@@ -39,20 +40,22 @@ def linear_cross_entropy(
     weight: Tensor,
     target: Tensor,
     *,
+    ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
     """Compute the cross-entropy of the tokens that a linear layer predicts, in chunks.
 
     The same as ``F.cross_entropy(hidden @ weight.T, target, ...)``, in 0.7 to 0.9 of its time on a
-    CPU and without storing the (N, V) logits. Padding must not contribute to the loss: select the
-    real tokens before the call. In distributed training, use ``reduction="sum"`` and divide by the
-    number of target tokens of all processes, so that every token has the same weight.
+    CPU and without storing the (N, V) logits. In distributed training, use ``reduction="sum"`` and
+    divide by the number of target tokens of all processes, so that every token has the same weight.
 
     Args:
         hidden: The last hidden vector of each position, of shape (N, d_model).
         weight: Weight of the output projection, which has no bias, of shape (V, d_model).
         target: Ids of the target tokens, int64, of shape (N,).
+        ignore_index: Target id of the tokens that do not contribute to the loss, such as the id of
+            padding. All tokens contribute if it is not given (in torch, -100 never does).
         label_smoothing: Probability that is spread evenly over the vocabulary, from 0 to 1.
         reduction: ``"mean"`` or ``"sum"`` of the losses of all tokens. ``"none"``, one loss per
             token, is not supported: the gradient of the weight is summed over the tokens in the
@@ -78,6 +81,11 @@ def linear_cross_entropy(
         True
     """
     _check(hidden, weight, target, label_smoothing, reduction)
+    if ignore_index is not None:
+        check_integer(ignore_index=ignore_index)
+        contributes = target != ignore_index
+        hidden, target = hidden[contributes], target[contributes]
+    _check_ids(target, len(weight))
     if is_autocast(hidden):
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
@@ -158,9 +166,13 @@ def _check(
             "hidden, weight and target must be on one device, "
             f"got {hidden.device}, {weight.device} and {target.device}"
         )
+
+
+def _check_ids(target: Tensor, vocabulary_size: int) -> None:
+    """Raise unless all target ids are in the vocabulary; on a GPU the check would wait for it."""
     if target.device.type == "cpu" and not torch.compiler.is_compiling():
-        unknown = (target < 0) | (target >= len(weight))
+        unknown = (target < 0) | (target >= vocabulary_size)
         if unknown.any():
             raise IndexError(
-                f"target ids must be in 0..{len(weight) - 1}, got {target[unknown][0].item()}"
+                f"target ids must be in 0..{vocabulary_size - 1}, got {target[unknown][0].item()}"
             )

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_blocks._checks import has_values
 from transformer_blocks.masks import check_documents
 
 __all__ = ["IntervalMask", "packed_mask"]
@@ -62,11 +63,13 @@ def packed_mask(documents: Tensor) -> Tensor:
     """
     check_documents({"documents": documents})
     batch, length = documents.shape
+    documents = documents.long()
     edge = torch.ones(batch, min(length, 1), dtype=torch.bool, device=documents.device)
     changes = documents.diff(dim=1) != 0
     starts, ends = torch.cat((edge, changes), dim=1), torch.cat((changes, edge), dim=1)
     sorted_ids = documents.sort(dim=1).values
-    if not torch.equal(starts.sum(1), (sorted_ids.diff(dim=1) != 0).sum(1) + edge.sum(1)):
+    runs, ids = starts.sum(1), (sorted_ids.diff(dim=1) != 0).sum(1) + edge.sum(1)
+    if has_values(documents) and not torch.equal(runs, ids):
         raise ValueError(
             "the positions of a document must be adjacent in documents, got a document in two "
             "places; document_mask(documents) allows this"

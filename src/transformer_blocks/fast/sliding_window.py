@@ -18,7 +18,7 @@ with an L x S mask that is True in the window.
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_size, has_values
 from transformer_blocks.attention import attention_weights, check_inputs
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.intervals import window_intervals
@@ -94,7 +94,7 @@ class SlidingWindowAttention(nn.Module):
         if length == 1:  # a decoding step
             key, value = key[:, :, -self.window :], value[:, :, -self.window :]
             mask = None if mask is None else mask[..., -self.window :]
-        elif torch.compiler.is_compiling():  # its lengths may be symbols
+        elif torch.compiler.is_compiling() or not has_values(query):  # lengths may be symbols
             mask = self._add_window(query, key, mask)
         elif key_length > self.window or length > self.window:
             window = window_intervals(length, key_length, self.window, query.device)

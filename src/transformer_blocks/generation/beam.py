@@ -141,7 +141,7 @@ def beam_search(
         unfinished = [unfinished[i] for i in order]
         tokens = start.new_tensor([token for each in unfinished for _, token in each.hypotheses])
         if unfinished and origins != list(range(scores.numel())):
-            model.reorder(torch.tensor(origins))
+            model.reorder(torch.tensor(origins, device="cpu"))
     return [search.results()[:n_best] for search in searches]
 
 

@@ -1,10 +1,11 @@
 """Incremental decoding: a Transformer and its cache as a step model."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_blocks._checks import (
     check_callable,
@@ -16,6 +17,7 @@ from transformer_blocks.cache import DecoderCache, SelfAttentionCache, check_row
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.generation.prompts import count_padding, left_padding_mask
+from transformer_blocks.multi_head import MultiHeadAttention
 
 
 class IncrementalDecoder:
@@ -74,6 +76,8 @@ class IncrementalDecoder:
         cache_type = DecoderCache if isinstance(stack, Decoder) else SelfAttentionCache
         check_instance(cache_type, cache=cache)
         check_callable(embed=embed, output=output)
+        if any(_drops(part) for part in stack.modules()):
+            warnings.warn("stack drops values at random, as in training; call eval()", stacklevel=2)
         self.stack, self.cache = stack, cache
         self.embed, self.output = embed, output
         self._padding: Tensor | None = None  # of each row, on the CPU, (N,); None if no row has any
@@ -265,3 +269,10 @@ class IncrementalDecoder:
         x = self.embed(tokens, length - padding)  # (N, L, d_model)
         mask = left_padding_mask(padding, length + tokens.shape[1])[:, None, None]  # (N, 1, 1, S)
         return self.stack(x, mask=mask.to(x.device), causal=True, cache=self.cache)
+
+
+def _drops(part: nn.Module) -> bool:
+    """Return whether a module applies dropout in its present mode."""
+    p = part.p if isinstance(part, nn.Dropout) else 0.0
+    p = part.dropout if isinstance(part, MultiHeadAttention) else p
+    return part.training and p > 0.0

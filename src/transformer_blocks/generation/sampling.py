@@ -13,7 +13,6 @@ them is drawn now and then. Three parameters make that rarer:
   2020, https://arxiv.org/abs/1904.09751).
 """
 
-import math
 from collections.abc import Collection, Sequence
 from functools import cache
 
@@ -91,8 +90,8 @@ def sample(
         check_number(top_p=top_p)
     if top_k is not None:
         check_size(top_k=top_k)
-    if not 0.0 < temperature < math.inf:
-        raise ValueError(f"temperature must be above 0 and finite, got temperature={temperature}")
+    if temperature <= 0.0:
+        raise ValueError(f"temperature must be above 0, got temperature={temperature}")
     if top_p is not None and not 0.0 < top_p <= 1.0:
         raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
     dtype = _widest_dtype(start.device)

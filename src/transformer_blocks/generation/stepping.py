@@ -59,7 +59,7 @@ def generate(
             unfinished = [unfinished[row] for row in rows]
             tokens = tokens[rows]
             if unfinished:
-                model.reorder(torch.tensor(rows))
+                model.reorder(torch.tensor(rows, device="cpu"))
     return [Generation(*result) for result in zip(sequences, scores, finished, strict=True)]
 
 

@@ -21,7 +21,6 @@ Next: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
 """
 
 import copy
-import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -336,8 +335,8 @@ def _check_options(rank: int, alpha: float | None) -> None:
     check_size(rank=rank)
     if alpha is not None:
         check_number(alpha=alpha)
-        if not 0.0 < alpha < math.inf:
-            raise ValueError(f"alpha must be positive and finite, got alpha={alpha}")
+        if alpha <= 0.0:
+            raise ValueError(f"alpha must be positive, got alpha={alpha}")
 
 
 def _check_layer(linear: nn.Linear, rank: int) -> None:
@@ -356,10 +355,10 @@ def _check_no_hooks(module: nn.Module) -> None:
 
 def _check_weight(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     """Raise unless a loaded matrix has this dtype and shape, and finite numbers."""
-    if tensor.dtype != dtype or tensor.shape != shape:
+    if tensor.dtype != dtype or tensor.shape != shape or tensor.layout != torch.strided:
         raise ValueError(
-            f"weights must have {name!r} as {dtype} of shape {shape}, "
-            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
+            f"weights must have {name!r} as {torch.strided}, {dtype} of shape {shape}, "
+            f"got {tensor.layout}, {tensor.dtype} of shape {tuple(tensor.shape)}"
         )
     if tensor.is_meta or not tensor.isfinite().all():
         raise ValueError(f"weights must hold finite numbers, got others in {name!r}")

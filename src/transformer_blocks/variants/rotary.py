@@ -48,13 +48,18 @@ from transformer_blocks._checks import (
 )
 from transformer_blocks.multi_head import QueryKeyTransform
 
+POSITIONS = 2**24
+"""Number of positions that float32 counts exactly."""
+
 
 class RotaryPositionalEncoding(QueryKeyTransform):
     r"""A transform that rotates queries and keys by their positions.
 
-    It has no parameters and no maximum length. This does not mean that a trained model works at
-    lengths beyond those of its training: the perplexity of small models that we trained on 64
-    tokens fell from 3.87 to 3.74 at 128 tokens, and rose to 4.9 at 512
+    It has no parameters. Angles are computed in float32 at least, as in published models: the angle
+    at position p is off by up to p / 2^24 radians, and the positions of float32 vectors end at
+    2^24. That there is no other maximum length does not mean that a trained model works at lengths
+    beyond those of its training: the perplexity of small models that we trained on 64 tokens fell
+    from 3.87 to 3.74 at 128 tokens, and rose to 4.9 at 512
     (:doc:`chapter 15 </learn/15_since_2017>`).
 
     The last query has the position of the last key, so the transform works for self-attention, and
@@ -70,7 +75,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
     Raises:
         TypeError: If ``base`` is not a number, or ``scaling`` cannot be called.
-        ValueError: If ``d_k`` is not positive and even, or ``base`` is not positive.
+        ValueError: If ``d_k`` is not positive and even, or ``base`` is below 1 or infinite.
 
     Example:
         >>> rotary = RotaryPositionalEncoding(d_k=4)
@@ -98,8 +103,8 @@ class RotaryPositionalEncoding(QueryKeyTransform):
             check_callable(scaling=scaling)
         if d_k % 2:
             raise ValueError(f"d_k must be even, got d_k={d_k}")
-        if not base > 0.0:
-            raise ValueError(f"base must be positive, got base={base}")
+        if base < 1.0:
+            raise ValueError(f"base must be at least 1, got base={base}")
         super().__init__()
         self.d_k, self.base, self.scaling = d_k, base, scaling
 
@@ -116,7 +121,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         Raises:
             TypeError: If ``queries`` is not a floating-point tensor, or ``start`` not an integer.
             ValueError: If the shape does not fit, or ``start`` is negative, which it is if there
-                are more queries than keys.
+                are more queries than keys, or a position is not below 2^24 in float32.
         """
         check_vectors("queries", queries, self.d_k, leading=("B", "H", "L"))
         return self._rotate(queries, start)
@@ -147,6 +152,11 @@ class RotaryPositionalEncoding(QueryKeyTransform):
                 "there must be no more queries than keys"
             )
         dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
+        if dtype == torch.float32 and start + x.shape[2] > POSITIONS:
+            raise ValueError(
+                f"positions must be below 2**24 in {x.dtype}, got start={start} and "
+                f"{x.shape[2]} vectors"
+            )
         position = torch.arange(start, start + x.shape[2], dtype=dtype, device=x.device)
         even = torch.arange(0, self.d_k, 2, dtype=dtype, device=x.device)  # 2i
         frequency = self.base ** (-even / self.d_k)  # (d_k / 2,)

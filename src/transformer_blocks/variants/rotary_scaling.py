@@ -102,10 +102,9 @@ class Llama3Scaling:
         _check_factor(self.factor)
         check_size(length=self.length)
         check_number(low=self.low, high=self.high)
-        if not 0.0 < self.low < self.high < math.inf:
+        if not 0.0 < self.low < self.high:
             raise ValueError(
-                "low must be above 0 and below a finite high, "
-                f"got low={self.low} and high={self.high}"
+                f"low must be above 0 and below high, got low={self.low} and high={self.high}"
             )
 
     def __call__(self, frequencies: Tensor) -> Tensor:
@@ -117,5 +116,5 @@ class Llama3Scaling:
 
 def _check_factor(factor: float) -> None:
     check_number(factor=factor)
-    if not 1.0 <= factor < math.inf:
-        raise ValueError(f"factor must be at least 1 and finite, got factor={factor}")
+    if factor < 1.0:
+        raise ValueError(f"factor must be at least 1, got factor={factor}")
