@@ -94,7 +94,7 @@ format: $(VENV)/.dev  ## format the code
 
 .PHONY: docs
 docs: $(VENV)/.docs  ## render the docstrings as pages: docs/_build/html/index.html
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/_ext/pages.py docs docs/_build/html
 
 .PHONY: clean
 clean:  ## remove the environment and build outputs; runs/ and data/ remain

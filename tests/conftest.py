@@ -27,9 +27,8 @@ def has_docs() -> None:
 def pages(has_docs: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the pages anew, as `make docs` does, and give their folder."""
     html = tmp_path_factory.mktemp("pages") / "html"
-    options = ["-q", "-W", "--keep-going", "-b", "html"]
     build = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, ROOT / "docs", html],
+        [sys.executable, ROOT / "docs" / "_ext" / "pages.py", ROOT / "docs", html],
         capture_output=True,
         text=True,
         encoding="utf-8",

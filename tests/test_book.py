@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from tests.test_language import texts
 
 from cells import Cell, chapter_files, code_lines, notebook_text, read_cells
 from execution import outputs_of
@@ -15,6 +16,33 @@ CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 
 QUICK = ("01_one_query", "02_self_attention", "03_projections", "08_layer")
 """The chapters that the fast tests run; the others take five seconds and more."""
+
+QUOTES = {  # what a chapter says of a training, and what the training prints
+    "03_projections": [(r"an accuracy of about (0\.48)", r"^shared +(\S+)")],
+    "04_scale": [(r"the entropy is about (1\.76)", r"^d = 64 +\S+ +(\S+)")],
+    "05_masks": [(r"the loss is about (3\.2),", r"^no mask +\S+ +\S+ +\S+ +(\S+)")],
+    "06_heads": [(r"scores about (0\.64)", r"^ +1 +(\S+)")],
+    "10_encoder_decoder": [
+        (r"(83) % of the symbols are right, but only about (28) %", r"^ +50 +\S+ +(\S+) +(\S+)"),
+        (r"more than (99) % of the sequences", r"^ +400 +\S+ +\S+ +(\S+)"),
+        (r"on the average about (0\.9)\.", r"^mean weight there: (\S+)"),
+        (r"this one only about (84) %", r"^ +100 .* (\S+)\n +200 .*\ncorrect: 0"),
+        (r"about (85) % of the symbols", r"^without\n.*\n +100 +\S+ +(\S+)"),
+    ],
+    "12_train": [(r"the first measurement, about (0\.67)", r"^ +50 +\S+ +\S+ +\S+ +(\S+)")],
+    "14_look_inside": [
+        (r"puts about (0\.7) of its weight", r"^head 1: .* (\S+)$"),
+        (r"truth, (8) and (3) sentences", r"^decoder cross_attention +(\S+) +(\S+)"),
+    ],
+}
+
+
+def that_run(paths: list[Path]) -> pytest.MarkDecorator:
+    """Mark a test of chapters that run, most of which are slow."""
+    marks = {True: (), False: pytest.mark.slow}
+    params = [pytest.param(p, id=p.stem, marks=marks[p.stem in QUICK]) for p in paths]
+    return pytest.mark.parametrize("path", params)
+
 
 chapters = pytest.mark.parametrize("path", chapter_files(), ids=lambda path: path.stem)
 
@@ -37,17 +65,35 @@ def prose(path: Path) -> str:
     return "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
-        for path in chapter_files()
-    ],
-)
+@that_run(chapter_files())
 def test_a_chapter_runs_and_its_exercises_fail_until_they_are_solved(path: Path) -> None:
     outputs = outputs_of(path)  # raises if a cell fails, or a check passes too early
     assert any(re.search(r"\d", output) for output in outputs)
     assert [output for output in outputs if columns(output) > OUTPUT_COLUMNS] == []
+
+
+@that_run([path for path in chapter_files() if path.stem in QUOTES])
+def test_what_a_chapter_says_of_a_training_is_what_it_prints_as_far_as_cpus_agree(
+    path: Path,
+) -> None:
+    source, printed = path.read_text("utf-8").replace("\n# ", " "), "\n".join(outputs_of(path))
+    for sentence, output in QUOTES[path.stem]:
+        said, found = re.search(sentence, source), re.search(output, printed, re.M)
+        assert said, sentence
+        assert found, output
+        unit = 100 if "%" in sentence else 1
+        for quoted, number in zip(said.groups(), found.groups(), strict=True):
+            tolerance = 0.05 if "." in number else 1
+            expected = pytest.approx(float(quoted) / unit, rel=0.1, abs=tolerance)
+            assert float(number) == expected, sentence
+
+
+def test_every_comparison_of_floats_in_a_text_has_an_absolute_tolerance() -> None:
+    arguments = re.compile(r"allclose(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))")
+    calls = [(name, call) for name, text in texts().items() for call in arguments.findall(text)]
+    assert len(calls) > 80
+    assert len(calls) == sum(text.count("allclose(") for text in texts().values())
+    assert [(name, call) for name, call in calls if "atol=" not in call] == []
 
 
 @chapters

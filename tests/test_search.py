@@ -135,7 +135,7 @@ def build(source: Path, *options: str) -> Path:
     """Build a site, and give the folder of its pages."""
     html = source / "_build"
     result = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", *options, "-b", "html", source, html],
+        [sys.executable, ROOT / "docs" / "_ext" / "pages.py", *options, source, html],
         capture_output=True,
         text=True,
         encoding="utf-8",

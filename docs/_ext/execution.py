@@ -1,8 +1,8 @@
 """Execution: run the cells of a chapter in a Jupyter kernel, and keep their outputs.
 
-The outputs are stored in ``docs/_build/learn`` under a hash of the chapter and of all the code that
-it can import, so that a chapter runs again only after a change. A check of an exercise runs twice:
-it must fail after the stub, and pass after the solution.
+The outputs are stored in ``docs/_build/learn`` under a hash of the chapter, of all the code that it
+can import and of the CPU's instruction set, so that a chapter runs again only after a change. A
+check of an exercise runs twice: it must fail after the stub, and pass after the solution.
 
     python docs/_ext/execution.py --record 12
 
@@ -66,8 +66,9 @@ def outputs_of(path: Path) -> list[str]:
 
 
 def fingerprint(path: Path) -> str:
-    """Hash a chapter, all code that it can import, and the results that it can read."""
+    """Hash a chapter, the code and results that it can read, and how this machine computes."""
     digest = hashlib.sha256(path.read_bytes())
+    digest.update(torch.__config__.show().encode())  # torch's version and the instruction set
     for pattern in ("src/**/*.py", "examples/**/*.py", "docs/experiments/results/*.json"):
         for file in sorted(ROOT.glob(pattern)):
             digest.update(file.read_bytes())

@@ -1,5 +1,8 @@
 """Figures of chapter 3: queries, keys, values."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
@@ -16,6 +19,7 @@ from style import (
     box,
     canvas,
     figure,
+    figure_of,
     new_figure,
     note,
     weight_table,
@@ -108,9 +112,8 @@ def train(layer: SingleHeadAttention, steps: int = 200) -> SingleHeadAttention:
     return layer
 
 
-@figure
-def friends() -> Figure:
-    """Draw the weights of an untrained layer, of one with a shared matrix, and of a trained one."""
+def weights_of_friends() -> dict[str, Any]:
+    """Compute the weights of an untrained layer, one with a shared matrix, and a trained one."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         x, _ = make_batch(1)
@@ -118,14 +121,23 @@ def friends() -> Figure:
         layers[1].key_projection = layers[1].query_projection
         for layer in layers[1:]:
             train(layer)
-    names = x[0, :, :6].argmax(-1).tolist()
-    friends = x[0, :, 6:12].argmax(-1).tolist()
+    return {
+        "names": x[0, :, :6].argmax(-1).tolist(),
+        "friends": x[0, :, 6:12].argmax(-1).tolist(),
+        "tables": [layer.attention_weights(x, x)[0, 0].tolist() for layer in layers],
+    }
+
+
+@figure_of(weights_of_friends)
+def friends(
+    names: list[int], friends: list[int], tables: Sequence[Sequence[Sequence[float]]]
+) -> Figure:
+    """Draw the weights of an untrained layer, of one with a shared matrix, and of a trained one."""
     keys = ["ABCDEF"[name] for name in names]
     queries = [f"{'ABCDEF'[n]} → {'ABCDEF'[f]}" for n, f in zip(names, friends, strict=True)]
     titles = ["before training", "trained, $W^Q = W^K$", "trained"]
     made = new_figure(6.4, 2.5)
-    for axes, layer, title in zip(made.subplots(1, 3), layers, titles, strict=True):
-        weights = layer.attention_weights(x, x)[0, 0].tolist()
+    for axes, weights, title in zip(made.subplots(1, 3), tables, titles, strict=True):
         weight_table(axes, weights, queries=queries, keys=keys, title=title, show_numbers=False)
         for row, friend in enumerate(friends):
             corner = (names.index(friend) - 0.5, row - 0.5)

@@ -1,6 +1,8 @@
 """Figures of chapter 5: masks."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from style import BLUE, INK, MUTED, ORANGE, curves, figure, new_figure, weight_table
+from style import (
+    BLUE,
+    INK,
+    MUTED,
+    ORANGE,
+    curves,
+    figure,
+    figure_of,
+    new_figure,
+    weight_table,
+)
 from transformer_blocks import SingleHeadAttention, attention_weights, causal_mask, padding_mask
 from transformer_blocks.inspection import explain_mask
 
@@ -121,36 +133,34 @@ def train(*, causal: bool, steps: int = 300) -> tuple[SingleHeadAttention, list[
     return layer, losses
 
 
-@figure
-def leak() -> Figure:
+def losses_and_weights() -> dict[str, Any]:
+    """Compute the losses with and without a causal mask, and the weights of the model without."""
+    leaking, leaking_losses = train(causal=False)
+    _, masked_losses = train(causal=True)
+    tokens = torch.randint(VOCABULARY, (500, LENGTH))
+    with torch.no_grad():
+        weights = predict(leaking, tokens, causal=False)[1].mean(dim=(0, 1))
+    return {
+        "masked": masked_losses[::10],
+        "leaking": leaking_losses[::10],
+        "weights": weights.tolist(),
+    }
+
+
+@figure_of(losses_and_weights)
+def leak(masked: list[float], leaking: list[float], weights: Sequence[Sequence[float]]) -> Figure:
     """Draw the losses with and without a causal mask, and the weights of the model without."""
     made = new_figure(6.4, 3.0)
     left, right = made.subplots(1, 2, width_ratios=(1.25, 1))
-    leaking, leaking_losses = train(causal=False)
-    _, masked_losses = train(causal=True)
-    steps = range(0, 300, 10)
-    for losses, color, marker in (
-        (masked_losses, BLUE, "o"),
-        (leaking_losses, ORANGE, "s"),
-    ):
-        rounded = [round(losses[step], 2) for step in steps]
-        left.plot(steps, rounded, color=color, marker=marker, markevery=5)
+    for losses, color, marker in ((masked, BLUE, "o"), (leaking, ORANGE, "s")):
+        left.plot(range(0, 300, 10), losses, color=color, marker=marker, markevery=5)
     left.axhline(math.log(VOCABULARY), color=MUTED, ls=":", lw=1.2)
     left.text(295, 2.2, "causal mask: ln 8 = 2.08", ha="right", color=INK, size=9)
     left.text(295, 0.42, "no mask", ha="right", color=INK, size=9)
     left.set_ylim(0, 2.5)
     curves(left, x="update", y="training loss")
-    tokens = torch.randint(VOCABULARY, (500, LENGTH))
-    with torch.no_grad():
-        weights = predict(leaking, tokens, causal=False)[1].mean(dim=(0, 1))
     names = [str(position) for position in range(LENGTH)]
-    weight_table(
-        right,
-        weights.mul(20).round().div(20).tolist(),
-        queries=names,
-        keys=names,
-        show_numbers=False,
-    )
+    weight_table(right, weights, queries=names, keys=names, show_numbers=False)
     right.set_xlabel("no mask: position of the key")
     right.set_ylabel("position of the query")
     return made

@@ -1,5 +1,8 @@
 """Figures of chapter 6: heads."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
@@ -18,6 +21,7 @@ from style import (
     box,
     canvas,
     figure,
+    figure_of,
     new_figure,
     note,
     weight_table,
@@ -144,22 +148,32 @@ def train(heads: int) -> MultiHeadAttention:
     return layer
 
 
-@figure
-def heads_weights() -> Figure:
-    """Draw the weights of one head and of two heads for the same six items."""
+def weights_of_heads() -> dict[str, Any]:
+    """Compute the weights of one head and of two heads for the same six items."""
     one, two = train(1), train(2)
     torch.manual_seed(3)
     x, _, places, names = make_batch(1)
-    letters = ["ABCDEF"[name] for name in names[0].tolist()]
     with torch.no_grad():
         tables = [*one.attention_weights(x, x)[0], *two.attention_weights(x, x)[0]]
+    return {
+        "names": names[0].tolist(),
+        "places": places[0].tolist(),
+        "tables": [table.tolist() for table in tables],
+    }
+
+
+@figure_of(weights_of_heads)
+def heads_weights(
+    names: list[int], places: list[tuple[int, int]], tables: Sequence[Sequence[Sequence[float]]]
+) -> Figure:
+    """Draw the weights of one head and of two heads for the same six items."""
+    letters = ["ABCDEF"[name] for name in names]
     made = new_figure(6.4, 2.75)
     panels = made.subplots(1, 3)
     titles = ("one head", "two heads: head 0", "two heads: head 1")
     for axes, table, title in zip(panels, tables, titles, strict=True):
-        rounded = table.mul(20).round().div(20).tolist()
-        weight_table(axes, rounded, queries=letters, keys=letters, title=title, show_numbers=False)
-        for row, (first, second) in enumerate(places[0].tolist()):
+        weight_table(axes, table, queries=letters, keys=letters, title=title, show_numbers=False)
+        for row, (first, second) in enumerate(places):
             for place, number in ((first, "1"), (second, "2")):
                 axes.add_patch(
                     Rectangle(
@@ -167,7 +181,7 @@ def heads_weights() -> Figure:
                         facecolor="none", edgecolor=ORANGE, lw=1.6,
                     )
                 )  # fmt: skip
-                color = "white" if rounded[row][place] > 0.6 else INK
+                color = "white" if table[row][place] > 0.6 else INK
                 axes.text(place, row, number, ha="center", va="center", size=9, color=color)
         axes.set_aspect("equal")
     panels[0].set_ylabel("item")

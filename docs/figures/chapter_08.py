@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from style import (
     canvas,
     curves,
     figure,
+    figure_of,
     new_figure,
     note,
 )
@@ -113,7 +115,7 @@ def _without_norm(d_model: int, dropout: float) -> Residual:
 
 
 def _gradient_norms(residual: Callable[..., Residual], *, has_residuals: bool) -> list[float]:
-    """Compute the norm of the gradient of each layer before training, as the chapter does."""
+    """Compute log10 of the norm of each layer's gradient before training, as the chapter does."""
     torch.manual_seed(0)
     model = Sorter(residual)
     names = [name for name, part in model.named_modules() if isinstance(part, Residual)]
@@ -121,25 +123,32 @@ def _gradient_norms(residual: Callable[..., Residual], *, has_residuals: bool) -
     with nullcontext() if has_residuals else ablate(model, residuals=names):
         logits = model(tokens).flatten(0, 1)
         F.cross_entropy(logits, tokens.sort(dim=1).values.flatten()).backward()
-    return [
-        torch.stack([w.grad.norm() for w in layer.parameters() if w.grad is not None]).norm().item()
+    gradients = [
+        torch.cat([w.grad.flatten() for w in layer.parameters() if w.grad is not None])
         for layer in model.encoder.layers
     ]
+    return [gradient.norm().log10().item() for gradient in gradients]
 
 
-@figure
-def layer_gradients() -> Figure:
+def gradients_of_stacks() -> dict[str, Any]:
+    """Compute the gradients of four stacks; that of the first depends much on rounding."""
+    return {
+        "norms": {
+            "residual only": _gradient_norms(_without_norm, has_residuals=True),
+            "post-norm": _gradient_norms(PostNorm, has_residuals=True),
+            "pre-norm": _gradient_norms(PreNorm, has_residuals=True),
+            "neither": _gradient_norms(_without_norm, has_residuals=False),
+        }
+    }
+
+
+@figure_of(gradients_of_stacks)
+def layer_gradients(norms: dict[str, list[float]]) -> Figure:
     """Draw the gradient norm of each layer at initialisation, for four stacks."""
     made = new_figure(6.4, 3.0)
     axes = made.subplots()
-    for name, residual, has_residuals in (
-        ("residual only", _without_norm, True),
-        ("post-norm", PostNorm, True),
-        ("pre-norm", PreNorm, True),
-        ("neither", _without_norm, False),
-    ):
-        norms = _gradient_norms(residual, has_residuals=has_residuals)
-        axes.plot(range(1, 13), norms, label=name)
+    for name, logarithms in norms.items():
+        axes.plot(range(1, 13), [10**each for each in logarithms], label=name)
     axes.set_yscale("log")
     axes.set_xticks(range(1, 13))
     curves(axes, x="layer", y="norm of the gradient")

@@ -1,5 +1,7 @@
 """Figures of chapter 10: encoder and decoder."""
 
+from typing import Any
+
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,6 +17,7 @@ from style import (
     box,
     canvas,
     figure,
+    figure_of,
     new_figure,
     note,
     weight_table,
@@ -104,21 +107,28 @@ def teacher_forcing() -> Figure:
     return made
 
 
-@figure
-def anti_diagonal() -> Figure:
-    """Draw the cross-attention of chapter 10's model before and after its training."""
+def weights_of_reverser() -> dict[str, Any]:
+    """Compute the cross-attention of chapter 10's model before and after its training."""
     chapter = definitions("10_encoder_decoder")
     source = torch.arange(6)[None]
     names = list(chapter["SYMBOLS"][:6])
     torch.manual_seed(0)
     models = {"before training": chapter["Reverser"](), "after training": chapter["model"]}
-    made = new_figure(6.4, 3.2)
-    drawn = made.subplots(1, 2)
-    for axes, (title, model) in zip(drawn, models.items(), strict=True):
+    tables = {}
+    for title, model in models.items():
         with record_attention(model) as recorded, torch.no_grad():
             model(source, chapter["shift"](source.flip(1)))
-        weights = recorded["decoder.cross_attention"][0][0, 0]
-        weight_table(axes, weights.tolist(), queries=names[::-1], keys=names, title=title)
+        tables[title] = recorded["decoder.cross_attention"][0][0, 0].tolist()
+    return {"names": names, "tables": tables}
+
+
+@figure_of(weights_of_reverser)
+def anti_diagonal(names: list[str], tables: dict[str, list[list[float]]]) -> Figure:
+    """Draw the cross-attention of chapter 10's model before and after its training."""
+    made = new_figure(6.4, 3.2)
+    drawn = made.subplots(1, 2)
+    for axes, (title, weights) in zip(drawn, tables.items(), strict=True):
+        weight_table(axes, weights, queries=names[::-1], keys=names, title=title)
         axes.set_xlabel("source")
     first: Axes = drawn[0]
     first.set_ylabel("symbol to be written")

@@ -1,7 +1,7 @@
 """Figures of chapter 14: look inside."""
 
 import re
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cells import LEARN, definitions
-from style import BLUE, GREEN, INK, ORANGE, SKY, figure, new_figure, weight_table
+from style import BLUE, GREEN, INK, ORANGE, SKY, figure, figure_of, new_figure, weight_table
 from transformer_blocks import record_attention
 
 TRANSLATION = ["the", "cat", "eats", "fish", ".", "<eos>"]
@@ -27,37 +27,34 @@ def trained() -> dict[str, Any]:
     return {**chapter, "source": source, "target": target, "weights": weights}
 
 
-def draw_heads(name: str, queries: list[str]) -> Figure:
-    """Draw the attention weights of both heads."""
+def weights_of(name: str) -> dict[str, Any]:
+    """Return the attention weights of both heads, and the tokens of the source."""
     chapter = trained()
+    return {"tables": chapter["weights"][name].tolist(), "keys": chapter["ours"]}
+
+
+def draw_heads(tables: list[list[list[float]]], queries: list[str], keys: list[str]) -> Figure:
+    """Draw the attention weights of both heads."""
     made = new_figure(6.8, 3.1 if len(queries) == 6 else 3.5)
-    panels = made.subplots(1, 2)
-    for head, axes in enumerate(panels):
-        weight_table(
-            axes,
-            chapter["weights"][name][head].tolist(),
-            queries=queries,
-            keys=chapter["ours"],
-            title=f"head {head}",
-        )
+    for head, (axes, weights) in enumerate(zip(made.subplots(1, 2), tables, strict=True)):
+        weight_table(axes, weights, queries=queries, keys=keys, title=f"head {head}")
     return made
 
 
-@figure
-def both_heads() -> Figure:
+@figure_of(partial(weights_of, "blocks.decoder.layers.0.cross_attention"))
+def both_heads(tables: list[list[list[float]]], keys: list[str]) -> Figure:
     """Draw the cross-attention of the two heads."""
-    return draw_heads("blocks.decoder.layers.0.cross_attention", TRANSLATION)
+    return draw_heads(tables, TRANSLATION, keys)
 
 
-@figure
-def encoder_heads() -> Figure:
+@figure_of(partial(weights_of, "blocks.encoder.layers.0.self_attention"))
+def encoder_heads(tables: list[list[list[float]]], keys: list[str]) -> Figure:
     """Draw the encoder's self-attention of the two heads."""
-    return draw_heads("blocks.encoder.layers.0.self_attention", trained()["ours"])
+    return draw_heads(tables, keys, keys)
 
 
-@figure
-def patching() -> Figure:
-    """Draw the weights of the query that predicts fish, beside the effect of each position."""
+def weights_and_effects() -> dict[str, Any]:
+    """Compute the weights of the query that predicts fish, and the effect of each position."""
     chapter = trained()
     model, ours, words = chapter["model"], chapter["ours"], chapter["target_words"]
     other = ["肉" if word == "魚" else word for word in ours]
@@ -73,6 +70,12 @@ def patching() -> Figure:
             logits = model.decode(patched, chapter["target"][:, :-1])[0, 3]
             effects.append(logits.softmax(dim=0)[words.index("meat")].item())
     weights = chapter["weights"]["blocks.decoder.layers.0.cross_attention"][:, 3].tolist()
+    return {"words": ours, "weights": weights, "effects": effects}
+
+
+@figure_of(weights_and_effects)
+def patching(words: list[str], weights: list[list[float]], effects: list[float]) -> Figure:
+    """Draw the weights of the query that predicts fish, beside the effect of each position."""
     made = new_figure(6.4, 2.9)
     axes: Axes = made.subplots()
     bars = (
@@ -81,9 +84,9 @@ def patching() -> Figure:
         ("p(meat) after the replacement", effects, GREEN),
     )
     for number, (label, heights, color) in enumerate(bars):
-        places = [place + 0.27 * (number - 1) for place in range(len(ours))]
+        places = [place + 0.27 * (number - 1) for place in range(len(words))]
         axes.bar(places, heights, width=0.25, color=color, label=label)
-    axes.set_xticks(range(len(ours)), ours, size=11)
+    axes.set_xticks(range(len(words)), words, size=11)
     axes.set_ylim(0, 1.28)
     axes.set_yticks([0, 0.5, 1])
     axes.legend(ncols=3, loc="upper center", columnspacing=1.2, handlelength=1.2)

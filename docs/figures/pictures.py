@@ -4,7 +4,8 @@
 
 makes all of them, or the named ones:
 
-- the figures of the book, ``docs/learn/figures/NAME.svg`` (see ``draw.py``),
+- the figures of the book, ``docs/learn/figures/NAME.svg`` (see ``draw.py``), after computing the
+  numbers in ``docs/images/data`` that some of them show,
 - the figures of trained models, ``docs/images/NAME.png``, from the numbers in ``docs/images/data``,
 - the README's picture of the attention explorer, ``explorer``, which needs Chromium and the run of
   ``make demo`` (see ``readme_picture.py``),
@@ -50,9 +51,12 @@ from translation.pictures import (  # noqa: E402
 from vision_transformer import draw as draw_vision  # noqa: E402
 
 IMAGES = HERE.parent / "images"
-DATA = IMAGES / "data"
+DATA = style.RECORDED
+IDS = re.compile(r' (?:id|clip-path|xlink:href)="[^"]*"')  # they hash the sizes of what they name
+SEEN = re.compile(r'(style="[^"]*"|>[^<]+<)')  # colours and words; all else is places
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 TOLERANCE = 0.5  # of a point: libraries of other versions may round differently
+LAST_DIGIT = 0.011  # of a number that is written, and of an opacity
 BLOCK = 8  # pixels: letters that are drawn a little differently have the same mean colour ...
 COLOUR = 0.08  # ... up to this difference, of 1 between black and white
 
@@ -82,7 +86,9 @@ class BookFigure(Picture):
         self.name, self.path = name, draw.FIGURES / f"{name}.svg"
 
     def make(self) -> None:
-        """Draw the figure."""
+        """Compute the numbers that the figure shows, if they are recorded, and draw it."""
+        if self.name in style.COMPUTATIONS:
+            style.record(self.name)
         self.path.write_text(style.as_svg(self.name), encoding="utf-8")
 
     def difference(self) -> str:
@@ -130,11 +136,18 @@ class ReadmePicture(Picture):
 
 def svg_difference(drawn: str, stored: str) -> str:
     """Describe how two drawings differ, apart from small differences between their numbers."""
+    drawn, stored = IDS.sub("", drawn), IDS.sub("", stored)
     if NUMBER.sub("#", drawn) != NUMBER.sub("#", stored):
         return "other shapes or words"
-    pairs = zip(NUMBER.findall(drawn), NUMBER.findall(stored), strict=True)
-    moved = [f"{new} for {old}" for new, old in pairs if abs(float(new) - float(old)) > TOLERANCE]
-    return ", ".join(moved)
+    changed = []
+    for place, parts in enumerate(zip(SEEN.split(drawn), SEEN.split(stored), strict=True)):
+        tolerance = LAST_DIGIT if place % 2 else TOLERANCE
+        changed += [
+            f"{new} for {old}"
+            for new, old in zip(*map(NUMBER.findall, parts), strict=True)
+            if abs(float(new) - float(old)) > tolerance
+        ]
+    return ", ".join(changed)
 
 
 def png_difference(drawn: bytes, stored: bytes) -> str:

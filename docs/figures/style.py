@@ -7,8 +7,10 @@ colours and markers of all pictures (see ``transformer_blocks.explorer.style``).
 """
 
 import io
+import json
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -60,12 +62,52 @@ SETTINGS: dict[Any, Any] = {
 }
 
 FIGURES: dict[str, Callable[[], Figure]] = {}
+COMPUTATIONS: dict[str, Callable[[], dict[str, Any]]] = {}
+RECORDED = Path(__file__).parents[1] / "images" / "data"
 
 
 def figure(draw: Callable[[], Figure]) -> Callable[[], Figure]:
     """Register a function that draws a figure; the file gets the function's name."""
     FIGURES[draw.__name__] = draw
     return draw
+
+
+def figure_of(
+    compute: Callable[[], dict[str, Any]],
+) -> Callable[[Callable[..., Figure]], Callable[..., Figure]]:
+    """Register a function that draws the recorded result of a long computation.
+
+    Each CPU rounds in its own way, and a training multiplies the difference. Therefore its numbers
+    are computed by ``make pictures`` alone, and kept in ``docs/images/data``.
+
+    Args:
+        compute: Returns the numbers by name; the function that draws takes them as keyword
+            arguments.
+    """
+
+    def register(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+        name = draw.__name__
+        COMPUTATIONS[name] = compute
+        FIGURES[name] = lambda: draw(**json.loads(recorded(name).read_text("utf-8"))["numbers"])
+        return draw
+
+    return register
+
+
+def recorded(name: str) -> Path:
+    """Return the file with the recorded numbers of a figure."""
+    return RECORDED / f"{name}.json"
+
+
+def record(name: str) -> None:
+    """Compute the numbers of a figure, and record them with three decimals."""
+    numbers = json.loads(json.dumps(COMPUTATIONS[name]()), parse_float=lambda x: round(float(x), 3))
+    content = {
+        "command": f"python docs/figures/pictures.py {name}",
+        "origin": "the computation of this figure, as its chapter makes it",
+        "numbers": numbers,
+    }
+    recorded(name).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def as_svg(name: str) -> str:

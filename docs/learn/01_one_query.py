@@ -130,8 +130,10 @@ value = torch.tensor(values).reshape(1, 1, 3, 2)
 theirs, their_weights = scaled_dot_product_attention(
     query, key, value, scale=1.0
 )
-assert torch.allclose(theirs.flatten(), torch.tensor(output))
-assert torch.allclose(their_weights.flatten(), torch.tensor(weights))
+assert torch.allclose(theirs.flatten(), torch.tensor(output), atol=1e-6)
+assert torch.allclose(
+    their_weights.flatten(), torch.tensor(weights), atol=1e-6
+)
 print("output ", theirs.shape)
 print("weights", their_weights.shape)
 
@@ -249,7 +251,7 @@ q, k, v = (
 )
 expected, _ = attend(q.tolist(), k.tolist(), v.tolist())
 assert torch.allclose(
-    attend_with_products(q, k, v), torch.tensor(expected)
+    attend_with_products(q, k, v), torch.tensor(expected), atol=1e-6
 )
 
 

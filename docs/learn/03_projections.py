@@ -291,8 +291,8 @@ for name, each in [("separate", layer), ("shared", shared)]:
 # high score with its friend, the friend has the same score with its admirer.
 # Moreover, the score of an item with itself is the squared length of $x_A W$,
 # which is large whenever other scores are. The best that training finds are
-# weights that are almost equal, and an accuracy of 0.48. With two matrices, the
-# score of A with B and that of B with A are independent.
+# weights that are almost equal, and an accuracy of about 0.48. With two matrices,
+# the score of A with B and that of B with A are independent.
 #
 # ![Three tables of attention weights for six items; an orange frame marks each item's friend. Before training, the weights are spread irregularly. With one matrix for queries and keys, all weights are similar, and the largest of a row is on the diagonal. With two matrices, each row has one dark cell, which is in the frame.](figures/friends.svg)
 #

@@ -482,7 +482,7 @@ def single_head_score(colours):
     guess = same + (1 - same) / 2
     return prefer, guess
     # Equal: 0.625 for four colours. The trained head prefers, and
-    # scores 0.636: for a few pairs, its second answer is right too.
+    # scores about 0.64: a few of its second answers are right too.
 
 
 # %% [markdown]

@@ -140,7 +140,7 @@ for _ in range(20):
         lookahead=6,
     )
     assert tokens[1:-1] == theirs.tokens
-    assert abs(ours - theirs.score) < 1e-5
+    assert abs(ours - theirs.score) < 1e-4
 print("20 searches are equal")
 
 # %% [markdown]
@@ -345,7 +345,7 @@ def garden_path():
 # %% tags=["check"]
 made = garden_path()
 assert made.shape == (4, 4)
-assert torch.allclose(made.sum(dim=1), torch.ones(4))
+assert torch.allclose(made.sum(dim=1), torch.ones(4), atol=1e-6)
 start = torch.tensor([0])
 options = {"end_id": 0, "max_length": 5}
 greedy = greedy_search(TableModel(made), start, **options)[0]
@@ -391,7 +391,8 @@ for p, expected in (
     (0.7, [0.0, 4 / 7, 3 / 7, 0.0]),
     (1.0, [0.0625, 0.5, 0.375, 0.0625]),
 ):
-    assert torch.allclose(nucleus(given, p), torch.tensor(expected))
+    found = nucleus(given, p)
+    assert torch.allclose(found, torch.tensor(expected), atol=1e-6)
 
 
 # %% tags=["solution"]

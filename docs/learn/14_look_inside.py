@@ -150,8 +150,8 @@ for head in (0, 1):
 #
 # Each row is the token that the model is about to predict. Much of it can be
 # read: head 0 finds the subject and the object, head 1 the verb. But when it
-# predicts *fish*, head 1 puts 0.70 of its weight on the full stop. Is the full
-# stop a reason for *fish*? And *cat* reads は with 0.87: is it the particle, or
+# predicts *fish*, head 1 puts about 0.7 of its weight on the full stop. Is the full
+# stop a reason for *fish*? And *cat* reads は with about 0.87: is it the particle, or
 # the noun before it? The table has no answer. We come back to it.
 #
 # The same call records models that are not made of these blocks: those of
@@ -291,7 +291,7 @@ with torch.no_grad():
 # %% [markdown]
 # ![Three bars for each source position when the model predicts fish: the weight of head 0, which is 0.97 at 魚; the weight of head 1, which is 0.70 at the full stop; and the probability of meat after the memory at this position was replaced, which is 0.996 at 魚 and 0 everywhere else.](figures/patching.svg)
 #
-# Only the position of the noun counts. Although head 1 gives 0.70 of its weight to
+# Only the position of the noun counts. Although head 1 gives about 0.7 of its weight to
 # the full stop, the prediction does not depend on what the memory there says
 # about fish or meat. A head that has nothing to do for a query must still put its
 # weights somewhere, because they sum to one. In large models, too, they often go
@@ -493,18 +493,19 @@ def rollout(layers):
 
 # %% tags=["check"]
 swap = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
-assert torch.allclose(rollout([swap]), torch.full((2, 2), 0.5))
-assert torch.allclose(rollout([swap] * 2), torch.full((2, 2), 0.5))
+half = torch.full((2, 2), 0.5)
 first = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])  # all read token 0
 second = torch.eye(2).expand(3, 2, 2)  # three heads, own token
 in_order = torch.tensor([[0.75, 0.25], [0.75, 0.25]])
-assert torch.allclose(
-    rollout([first, second])[1], torch.tensor([0.5, 0.5])
-)
-assert torch.allclose(
-    rollout([swap, first])[0], torch.tensor([0.5, 0.5])
-)
-assert torch.allclose(rollout([first, swap]), in_order), "the order?"
+for layers, rows, expected in [
+    ([swap], [0, 1], half),
+    ([swap] * 2, [0, 1], half),
+    ([first, second], [1], half[:1]),
+    ([swap, first], [0], half[:1]),
+    ([first, swap], [0, 1], in_order),
+]:
+    found = rollout(layers)[rows]
+    assert torch.allclose(found, expected, atol=1e-6), found
 
 
 # %% tags=["solution"]

@@ -63,10 +63,11 @@ def cross_entropy(
     Example:
         >>> logits, target = torch.randn(3, 100), torch.tensor([3, 14, 15])
         >>> loss = cross_entropy(logits, target, label_smoothing=0.1)
-        >>> torch.allclose(loss, F.cross_entropy(logits, target, label_smoothing=0.1))
+        >>> expected = F.cross_entropy(logits, target, label_smoothing=0.1)
+        >>> torch.allclose(loss, expected, atol=1e-5)
         True
         >>> uniform = cross_entropy(torch.zeros(3, 100), target)  # no token is preferred ...
-        >>> torch.allclose(uniform.exp(), torch.tensor(100.0))  # ... a perplexity of V
+        >>> torch.allclose(uniform.exp(), torch.tensor(100.0), atol=1e-3)  # ... a perplexity of V
         True
     """
     _check(logits, target, label_smoothing, reduction)

@@ -88,7 +88,7 @@ def record_attention(
         >>> layer = nn.TransformerEncoderLayer(16, 4, batch_first=True)
         >>> with record_attention(layer) as maps:
         ...     _ = layer(x)
-        >>> maps["self_attn"][0].sum(dim=-1).allclose(torch.ones(1, 4, 5))
+        >>> maps["self_attn"][0].sum(dim=-1).allclose(torch.ones(1, 4, 5), atol=1e-6)
         True
     """
     check_module(model=model)
