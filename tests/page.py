@@ -110,8 +110,8 @@ class Opened:
 
     def choose_head(self, layer: int, column: int) -> None:
         """Choose from the lists; after the heads come the mean and rollout."""
-        self.page.select_option("#layer", index=layer - 1)
-        self.page.select_option("#column", index=column - 1)
+        self.page.select_option("#layer", index=layer)
+        self.page.select_option("#column", index=column)
 
     def numbers(self) -> Any:
         """Read the table of the selected head as numbers from 0 to 1."""

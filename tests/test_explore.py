@@ -78,7 +78,7 @@ def test_calls_of_one_module_are_shown_one_after_the_other(tmp_path: Path) -> No
             return self.attention(*[self.attention(x, x, x)[0]] * 3)[0]
 
     page = explore(Twice(), torch.randn(2, 3, 16), sequence=1, title="Twice")
-    assert [maps.name for maps in page.maps] == ["Self-attention", "Self-attention, call 2"]
+    assert [maps.name for maps in page.maps] == ["Self-attention", "Self-attention, call 1"]
     assert not torch.equal(page.maps[0].weights, page.maps[1].weights)
     page.save(tmp_path / "page.html")
     assert "<title>Twice</title>" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -82,10 +82,10 @@ def go(page: Opened, number: int, layer: int, head: int, row: int, column: int) 
     """Select a cell, and wait until the panel shows it."""
     address = f"#v=map&a={number}&l={layer}&h={head}&q={row}&k={column}&lock=1"
     page.page.evaluate("address => { location.hash = address; }", address)
-    name = f"{page.explorer.maps[number].name}, layer {layer + 1}, "
+    name = f"{page.explorer.maps[number].name}, layer {layer}, "
     token = page.explorer.maps[number].key_tokens[column].replace("▁", "")
     heads = {HEADS: "mean", HEADS + 1: "rollout"}
-    name += heads.get(head, f"head {head + 1}")
+    name += heads.get(head, f"head {head}")
     page.page.wait_for_function(
         """([name, query, key]) => {
             const cell = document.getElementById("why-cell");
@@ -159,7 +159,7 @@ def test_each_step_has_the_numbers_of_its_equation(shared: Opened) -> None:
     scores = keys @ query * SIZE**-0.5
     assert number(result(shared, "scores")) == pytest.approx(float(keys[column] @ query), abs=0.01)
     best = int((query * keys[column]).abs().argmax())
-    assert f"Largest: feature {best + 1}: " in shared.text("#why-scores-step")
+    assert f"Largest: feature {best}: " in shared.text("#why-scores-step")
     assert number(result(shared, "scale")) == pytest.approx(float(scores[column]), abs=0.01)
     unscaled = (keys @ query).softmax(dim=-1)
     assert f"this weight would be {100 * float(unscaled[column]):.1f}" in shared.text(
@@ -244,7 +244,7 @@ def test_summaries_offer_their_heads(shared: Opened) -> None:
         assert shared.page.query_selector("#why-weight") is None
         assert len(shared.page.query_selector_all("#why .heads button")) == HEADS
     shared.page.click("#why .heads button:nth-child(2)")
-    assert "layer 2, head 2" in shared.text("#why-cell")
+    assert "layer 1, head 1" in shared.text("#why-cell")
     expected = float(shared.explorer.maps[0].weights[1, 1, 1, 2])
     assert weight(shared) == pytest.approx(expected, abs=QUANTUM)
 
@@ -267,7 +267,7 @@ def test_the_panel_closes_and_is_absent_without_data(shared: Opened) -> None:
 @in_browser
 def test_the_logit_lens_marks_the_first_layer_that_predicts_the_token(shared: Opened) -> None:
     go(shared, 2, 0, 0, 1, 0)
-    assert "after layer 2 of 2" in shared.text("#lens-result")
+    assert "after layer 1 (of 0 to 1)" in shared.text("#lens-result")
     rows = shared.page.eval_on_selector_all(
         "#lens tbody tr",
         "rows => rows.map(row => [row.className, row.querySelector('.chosen').cellIndex])",

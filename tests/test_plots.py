@@ -49,7 +49,7 @@ def test_figures_show_each_head_with_its_tokens_and_change_no_global_setting() -
     figure = plot_heads(table, TARGET, SOURCE, title="猫 $x$", axis_names=names, columns=2)
     panels = panels_of(figure)
     assert [axes.get_title(loc="left") for axes in panels] == [
-        *("mean of the heads", "head 1", "head 2", "head 3"),
+        *("mean of the heads", "head 0", "head 1", "head 2"),
     ]
     for axes, expected in zip(panels, [table.mean(0), *table], strict=True):
         np.testing.assert_allclose(axes.images[0].get_array(), expected.numpy(), rtol=1e-6)

@@ -54,6 +54,8 @@ def explore(
     weights are those of scaled dot-product attention, and the model computes them with a function
     that can be observed (:func:`~transformer_blocks.inspection.record_projections`), the page also
     holds the queries, keys and values from which they are computed, unless these are too many.
+    The page counts layers, heads, positions and repeated calls of a layer from 0, as the indices of
+    recorded weights.
 
     Args:
         model: The model.
@@ -111,7 +113,7 @@ def explore(
         weights = torch.stack([each for each, _ in layers])  # (layers, H, L, S)
         queries, keys, kind = _find_tokens(tokens, stack)
         is_zero = (weights == 0).all(dim=0).all(dim=0)
-        name = kind if stack.call == 0 else f"{kind}, call {stack.call + 1}"
+        name = kind if stack.call == 0 else f"{kind}, call {stack.call}"
         if any(each.name == name for each in maps):
             name = f"{name} in {stack.pattern}"
         mask = is_zero if is_zero.any() else None

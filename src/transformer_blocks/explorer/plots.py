@@ -108,7 +108,7 @@ def plot_heads(
     from transformer_blocks.explorer.panels import Panel, draw_panels
 
     maps = [("mean of the heads", weights.float().mean(0))]
-    maps += [(f"head {number}", table) for number, table in enumerate(weights, start=1)]
+    maps += [(f"head {number}", table) for number, table in enumerate(weights)]
     panels = [Panel(name, table, queries, keys, mask) for name, table in maps]
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     return draw_panels(rows, title=title, axis_names=axis_names, theme=theme)
