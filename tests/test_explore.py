@@ -87,8 +87,8 @@ def test_calls_of_one_module_are_shown_one_after_the_other(tmp_path: Path) -> No
 def test_a_position_is_masked_on_the_page_if_it_is_in_every_layer_and_head() -> None:
     masks = torch.zeros(2, 1, 2, 3, 3, dtype=torch.bool)  # for each layer, (B, H, L, S)
     masks[:, :, :, 0, 2] = True
-    masks[0, :, 1, 1, 2] = True  # in one head
-    masks[1, :, :, 2, 0] = True  # in one layer
+    masks[:, :, 1, 1, 2] = True  # in one head
+    masks[0, :, :, 2, 0] = True  # in one layer
 
     class Masked(nn.Module):
         def __init__(self) -> None:

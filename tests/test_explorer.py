@@ -62,6 +62,8 @@ def test_heads_are_named_by_their_mask_and_causal_ones_without_it_by_the_causal_
 
     assert names(future, future) == names(future, None) == names(far, far) == [["broad"]]
     assert names(far, None) == names(future, None, list("abcdefgh")) == [[None]]
+    after = ~torch.eye(8, dtype=torch.bool).roll(1, dims=1)
+    assert names(after, None) == [["next token"]]
 
 
 def test_tokens_cannot_end_the_data_or_fill_placeholders_of_the_template() -> None:

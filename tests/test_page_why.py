@@ -1,22 +1,13 @@
 """The explorer's page in a browser: the arithmetic of a weight, and the logit lens."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from tests.browser import axe, in_browser
-from tests.page import HOSTILE, Opened
-from torch import Tensor
+from tests.page import FULLY_MASKED, HEADS, HOSTILE, LAYERS, SIZE, Opened
+from tests.page import make_explorer_with_arithmetic as make_explorer
 
-from transformer_blocks import attention_weights, causal_mask
-from transformer_blocks.explorer import Arithmetic, AttentionMaps, DecodingSteps, Explorer
-
-SOURCE = ["▁猫", "が", "公園", "で", "走り", "ます", "か", "。", "</s>"]
-TARGET = ["▁does", "▁the", HOSTILE[1], "</s>"]
-LAYERS, HEADS, SIZE, VALUE_SIZE = 2, 3, 8, 6
-FULLY_MASKED = 1  # row of the decoder's self-attention
 QUANTUM = 1 / 4095 + 5e-5  # of the page, and of a percentage with two digits
 
 
@@ -31,41 +22,6 @@ CHOOSE_ALL = """() => {
     }
     return found;
 }"""
-
-
-def maps(
-    name: str,
-    queries: list[str],
-    keys: list[str] | None = None,
-    *,
-    mask: Tensor | None = None,
-    scale: float | None = None,
-    is_decoding: bool = False,
-) -> AttentionMaps:
-    sizes = (len(queries), SIZE), (len(keys or queries), SIZE), (len(keys or queries), VALUE_SIZE)
-    query, key, value = (2 * torch.randn(LAYERS, HEADS, *size) for size in sizes)
-    weights = attention_weights(query, key, mask=mask, scale=scale)
-    arithmetic = Arithmetic(query, key, value, scale)
-    return AttentionMaps(name, weights, queries, keys, mask, is_decoding, arithmetic)
-
-
-def make_explorer() -> Explorer:
-    torch.manual_seed(0)
-    mask = causal_mask(4)
-    mask[FULLY_MASKED] = True
-    inputs = ["<s>", *TARGET[:-1]]
-    without = maps("Without", inputs)
-    candidates = [[(token, 0.9), ("▁a", 0.05), ("internationalisation", 0.02)] for token in TARGET]
-    first = [[("▁a", 0.4), (token, 0.3)] for token in TARGET]
-    return Explorer(
-        [
-            maps("Self", inputs, scale=0.2),
-            maps("Decoder", inputs, mask=mask, is_decoding=True),
-            maps("Cross", TARGET, SOURCE, is_decoding=True),
-            replace(without, arithmetic=None),
-        ],
-        decoding=DecodingSteps(TARGET, candidates, [first, candidates]),
-    )
 
 
 @pytest.fixture(scope="module")
