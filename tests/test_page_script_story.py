@@ -68,6 +68,9 @@ def test_the_sentence_names_the_largest_weights() -> None:
     if values[1].argmax() != 0:
         end = f"The weight of “{queries[1]}” to “{keys[0]}” is {100 * values[1, 0]:.0f} %."
         assert page.text("story-sentence").endswith(end)
+    page("select({side: 'keys', row: 3, column: 1})")
+    end = f"The weight of “{queries[3]}” to “{keys[1]}” is {100 * values[3, 1]:.0f} %."
+    assert page.text("story-sentence").endswith(end) == (values[:, 1].argmax() != 3)
     page("select({isLocked: false, heads: [0, 2], head: 0}), pointAt({side: 'queries', index: 1})")
     best = [table(explorer, 2, 0, head)[1].argmax() for head in (0, 2)]
     names = re.findall("“(.*?)”", page.text("story-sentence"))
@@ -94,7 +97,8 @@ def test_heads_are_switched_on_and_off_and_summaries_stand_alone() -> None:
     for choice, heads, head, names in (
         *(("1", [1], 1, ["1"]), ("2", [1, 2], 2, ["1", "2"]), ("1", [2], 2, ["2"])),
         *(("2", [3], 3, ["mean"]), ("4", [4], 4, ["rollout"]), ("0", [0], 0, ["0"])),
-        *(("all", [0, 1, 2], 0, ["all", "0", "1", "2"]), ("all", [3], 3, ["mean"])),
+        *(("all", [0, 1, 2], 0, ["all", "0", "1", "2"]), ("1", [0, 2], 2, ["0", "2"])),
+        *(("all", [0, 1, 2], 2, ["all", "0", "1", "2"]), ("all", [3], 3, ["mean"])),
     ):
         page(f"$('story-heads').querySelector('[data-column=\"{choice}\"]').click()")
         assert page("[state.heads, state.head]") == [heads, head]
@@ -126,6 +130,9 @@ def test_a_click_locks_a_token_and_another_on_the_other_side_selects_a_cell() ->
     assert click("queries", 3)[0] is False
     assert click("keys", 4) == [True, "keys", values[:, 4].argmax(), 4]
     assert page("shownToken()") == {"side": "keys", "index": 4}
+    chosen = "[...$('story-{}').children].findIndex(each => each.classList.contains('chosen'))"
+    assert page(chosen.format("keys")) == 4
+    assert page(chosen.format("queries")) == values[:, 4].argmax()
     assert click("queries", 0) == [True, "keys", 0, 4]
     page("$('story-figure').click()")
     assert page("[state.isLocked, state.side, shownToken()]") == [False, "queries", None]
@@ -265,12 +272,19 @@ def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None
             assert page("state.row") == (expected[0] if expected != whole else 3)
     page("$('previous').click(), $('step').value = 2, $('step').fire('input').type")
     assert page(shown) == steps[2]
-    page("pass(1000)")
+    page("pointAt({side: 'keys', index: 1}), $('next').click()")
+    assert page("shownToken()") == {"side": "queries", "index": 3}
+    page("$('previous').click(), $('previous').click(), $('next').click(), pass(1000)")
+    assert [
+        each for each in page.drawn("story-one") if each[0] == "text"
+    ]  # once it has been animated
     drawn = page("ribbonsOf(story.layout, {side: 'queries', index: 2}, 2).length")
     assert page("story.drawn.one") == drawn
     assert page("story.drawn.all") == page("ribbonsOf(story.layout, null, 1).length")
     future = "[...$('story-queries').children].map(each => each.classList.contains('future'))"
     assert page(future) == [False, False, False, True]
+    page("pointAt({side: 'queries', index: 3}), select({attention: 1})")
+    assert page("[story.step, story.pointed]") == [None, None]
 
 
 def test_play_shows_every_step_once_and_can_be_paused() -> None:

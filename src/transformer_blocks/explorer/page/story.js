@@ -286,7 +286,7 @@ function markChoices() {
   const columns = storyColumns(), {heads} = storyAttention();
   for (const chip of $("story-heads").children) {
     const {column} = chip.dataset;
-    const isOn = column === "all" ? columns.length === heads && columns.every(each => each < heads) : columns.includes(Number(column));
+    const isOn = column === "all" ? columns.length === heads : columns.includes(Number(column));
     chip.setAttribute("aria-pressed", String(isOn));
   }
 }
