@@ -533,7 +533,10 @@ def test_a_pinned_head_is_compared_in_words() -> None:
         first = keys.index(re.findall("“(.*?)”", part)[0])
         assert first == (sign * difference).argmax()
     assert page.text("compare") == "minus layer 0, head 1"
-    assert f": {100 * difference[1]:+.1f} %" in page.text("summary").partition("Selected cell")[2]
+    page(f"select({{column: {difference.argmax()}}})")
+    assert (
+        f": {100 * difference.max():+.1f} %" in page.text("summary").partition("Selected cell")[2]
+    )
     page("select({layer: 0, head: 1})")
     assert "The pinned layer 0, head 1 has the same weights." in page.text("summary")
     page("togglePin()")

@@ -58,6 +58,8 @@ def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> No
         assert rows[-2][0] == f"{9 - len(listed)} other keys"
         assert float(rows[-2][3][:-2]) == pytest.approx(100 * float(others), abs=0.06)
         assert float(rows[-1][3][:-2]) == pytest.approx(100, abs=0.06)
+    page(f"{buttons}[1].click()")
+    assert page("[state.row, state.column, state.isLocked]") == [3, keys[1], True]
     page("select({attention: 3})")
     assert page("$('why').hidden") is True
     page("select({attention: 2, head: 0, row: 1, column: 2, isLocked: true}), 0")
