@@ -214,7 +214,7 @@ def draw(results: dict[str, Any]) -> Any:
         for head, axes in enumerate(row):
             weights = heads[layer, head].view(side, side)
             axes.imshow(weights.tolist(), cmap=blue, vmin=0, vmax=heads.max().item())
-            axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8, pad=2)
+            axes.set_title(f"layer {layer}, head {head}", fontsize=8, pad=2)
             axes.set(xticks=[], yticks=[])
     left, right = bottom.subfigures(1, 2, width_ratios=(1.0, 1.25))
     left.suptitle("encoding of each position, compared with all", fontsize=10.5)

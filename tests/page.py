@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import torch
 from matplotlib.image import imread
 from torch import Tensor
 
-from transformer_blocks import causal_mask
-from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
+from transformer_blocks import attention_weights, causal_mask
+from transformer_blocks.explorer import Arithmetic, AttentionMaps, DecodingSteps, Explorer
 from transformer_blocks.explorer.style import PALETTES, Theme
 
 SOURCE = ["▁猫", "が", "眠る", "。", "</s>"]
@@ -52,6 +53,47 @@ def make_explorer() -> Explorer:
         ],
         "猫が眠る。 → the cat sleeps",
         DecodingSteps(TARGET, candidates),
+    )
+
+
+SENTENCE = ["▁猫", "が", "公園", "で", "走り", "ます", "か", "。", "</s>"]
+OUTPUT = ["▁does", "▁the", HOSTILE[1], "</s>"]
+LAYERS, HEADS, SIZE, VALUE_SIZE = 2, 3, 8, 6
+FULLY_MASKED = 1  # row of the decoder's self-attention
+
+
+def maps_with_arithmetic(
+    name: str,
+    queries: list[str],
+    keys: list[str] | None = None,
+    *,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    is_decoding: bool = False,
+) -> AttentionMaps:
+    sizes = (len(queries), SIZE), (len(keys or queries), SIZE), (len(keys or queries), VALUE_SIZE)
+    query, key, value = (2 * torch.randn(LAYERS, HEADS, *size) for size in sizes)
+    weights = attention_weights(query, key, mask=mask, scale=scale)
+    arithmetic = Arithmetic(query, key, value, scale)
+    return AttentionMaps(name, weights, queries, keys, mask, is_decoding, arithmetic)
+
+
+def make_explorer_with_arithmetic() -> Explorer:
+    torch.manual_seed(0)
+    mask = causal_mask(4)
+    mask[FULLY_MASKED] = True
+    inputs = ["<s>", *OUTPUT[:-1]]
+    without = maps_with_arithmetic("Without", inputs)
+    candidates = [[(token, 0.9), ("▁a", 0.05), ("internationalisation", 0.02)] for token in OUTPUT]
+    first = [[("▁a", 0.4), (token, 0.3)] for token in OUTPUT]
+    return Explorer(
+        [
+            maps_with_arithmetic("Self", inputs, scale=0.2),
+            maps_with_arithmetic("Decoder", inputs, mask=mask, is_decoding=True),
+            maps_with_arithmetic("Cross", OUTPUT, SENTENCE, is_decoding=True),
+            replace(without, arithmetic=None),
+        ],
+        decoding=DecodingSteps(OUTPUT, candidates, [first, candidates]),
     )
 
 
@@ -110,8 +152,8 @@ class Opened:
 
     def choose_head(self, layer: int, column: int) -> None:
         """Choose from the lists; after the heads come the mean and rollout."""
-        self.page.select_option("#layer", index=layer - 1)
-        self.page.select_option("#column", index=column - 1)
+        self.page.select_option("#layer", index=layer)
+        self.page.select_option("#column", index=column)
 
     def numbers(self) -> Any:
         """Read the table of the selected head as numbers from 0 to 1."""

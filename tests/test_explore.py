@@ -9,7 +9,7 @@ import torch
 from tests.foreign import FAMILIES, own_weights
 from torch import Tensor, nn
 
-from transformer_blocks import EncoderDecoder, build_decoder, build_encoder
+from transformer_blocks import EncoderDecoder, MultiHeadAttention, build_decoder, build_encoder
 from transformer_blocks.explorer import Explorer, explore
 
 SOURCE, TARGET = list("abcdefg"), list("wxyz")
@@ -78,10 +78,30 @@ def test_calls_of_one_module_are_shown_one_after_the_other(tmp_path: Path) -> No
             return self.attention(*[self.attention(x, x, x)[0]] * 3)[0]
 
     page = explore(Twice(), torch.randn(2, 3, 16), sequence=1, title="Twice")
-    assert [maps.name for maps in page.maps] == ["Self-attention", "Self-attention, call 2"]
+    assert [maps.name for maps in page.maps] == ["Self-attention", "Self-attention, call 1"]
     assert not torch.equal(page.maps[0].weights, page.maps[1].weights)
     page.save(tmp_path / "page.html")
     assert "<title>Twice</title>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_position_is_masked_on_the_page_if_it_is_in_every_layer_and_head() -> None:
+    masks = torch.zeros(2, 1, 2, 3, 3, dtype=torch.bool)  # for each layer, (B, H, L, S)
+    masks[:, :, :, 0, 2] = True
+    masks[:, :, 1, 1, 2] = True  # in one head
+    masks[0, :, :, 2, 0] = True  # in one layer
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(MultiHeadAttention(16, 2) for _ in masks)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer, mask in zip(self.layers, masks, strict=True):
+                x = layer(x, x, x, mask=mask)
+            return x
+
+    (maps,) = explore(Masked(), torch.randn(1, 3, 16)).maps
+    assert torch.equal(maps.mask, masks.all(dim=(0, 1, 2)))
 
 
 def encoder() -> nn.Module:
@@ -101,7 +121,17 @@ def encoder() -> nn.Module:
         ({"tokens": 3}, TypeError, r"^tokens must be a sequence of strings"),
         ({"sequence": 2}, ValueError, r"^sequence must be in 0\.\.1, got sequence=2$"),
         ({"sequence": -1}, ValueError, r"^sequence must be in 0\.\.1, got sequence=-1$"),
-        ({"sequence": True}, TypeError, r"^sequence must be an integer"),
+        ({"sequence": True}, TypeError, r"^sequence must be an int"),
+        ({"tokens": (1, 2, 3)}, TypeError, r"^tokens\[0\] must be a string, got tokens\[0\]=1$"),
+        ({"tokens": (1, 2)}, TypeError, r"^tokens\[0\] must be a string, got tokens\[0\]=1$"),
+        ({"tokens": (["a"], [2])}, TypeError, r"^tokens\[0\] must be a string, got tokens\[0\]=2$"),
+        ({"title": None}, TypeError, r"^title must be an instance of str, got title=None$"),
+        ({"inputs": torch.randn(0, 3, 16)}, ValueError, r"^inputs must have at least one sequence"),
+        (
+            {"model": encoder().to("meta"), "inputs": torch.randn(2, 3, 16, device="meta")},
+            ValueError,
+            r"^model must compute values, got weights on the meta device$",
+        ),
         ({"inputs": None}, TypeError, r"^inputs must be a tensor, a sequence or a mapping"),
         ({"inputs": "text"}, TypeError, r"^inputs must be a tensor, a sequence or a mapping"),
         ({"model": len}, TypeError, r"^model must be "),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from tests.page import HOSTILE, TARGET, data_of, make_explorer, weights
+from torch import Tensor
 
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import (
@@ -48,6 +49,21 @@ def test_the_representation_has_names_and_not_every_weight() -> None:
         "title='猫が眠る。 → the cat sleeps', "
         "decoding=DecodingSteps(tokens=['▁the', '▁cat', '▁sleeps', '</s>']), model='')"
     )
+
+
+def test_heads_are_named_by_their_mask_and_causal_ones_without_it_by_the_causal_mask() -> None:
+    future = causal_mask(8)
+    far = future | ~torch.ones(8, 8, dtype=torch.bool).triu(-2)
+
+    def names(masked: Tensor, mask: Tensor | None, keys: list[str] | None = None) -> Any:
+        equal = torch.zeros(1, 1, 8, 8).masked_fill(masked, -torch.inf).softmax(dim=-1)
+        maps = AttentionMaps("a", equal, list("abcdefgh"), keys, mask)
+        return data_of(Explorer([maps]).html)["maps"][0]["patterns"]
+
+    assert names(future, future) == names(future, None) == names(far, far) == [["broad"]]
+    assert names(far, None) == names(future, None, list("abcdefgh")) == [[None]]
+    after = ~torch.eye(8, dtype=torch.bool).roll(1, dims=1)
+    assert names(after, None) == [["next token"]]
 
 
 def test_tokens_cannot_end_the_data_or_fill_placeholders_of_the_template() -> None:
@@ -132,6 +148,12 @@ def test_a_glyph_that_no_font_has_is_logged(caplog: pytest.LogCaptureFixture) ->
         ({"weights": weights(1, 1, 4, 4) * torch.nan}, ValueError, "must be numbers from 0 to 1"),
         ({"weights": weights(1, 1, 4, 4) * 9}, ValueError, "must be numbers from 0 to 1"),
         ({"weights": weights(0, 1, 4, 4)}, ValueError, "must not be empty"),
+        ({"weights": weights(1, 1, 4, 4).to("meta")}, ValueError, "must have values, got a tensor"),
+        ({"weights": torch.ones(1, 1, 4, 4).int()}, TypeError, "must be floating-point numbers"),
+        ({"weights": [[[[1.0]]]]}, TypeError, r"^weights of 'a' must be a tensor, got list"),
+        ({"queries": [1, 2, 3, 4]}, TypeError, r"^queries\[0\] must be a string, got"),
+        ({"keys": "abcd"}, TypeError, "^keys must be a sequence of strings, got keys='abcd'$"),
+        ({"query_axis": None}, TypeError, "^query_axis must be an instance of str"),
         ({"mask": torch.zeros(4, 4)}, TypeError, "^mask must be bool"),
         ({"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 4\)"),
     ],
@@ -141,12 +163,17 @@ def test_weights_and_masks_that_do_not_fit_are_refused(
 ) -> None:
     parts: dict[str, Any] = {"weights": weights(1, 1, 4, 4)}
     with pytest.raises(error, match=message):
-        AttentionMaps("a", queries=TARGET, **(parts | change))
+        AttentionMaps("a", **({"queries": TARGET} | parts | change))
 
 
 def test_empty_pages_and_missing_steps_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^maps must not be empty, got none$"):
         Explorer([])
+    only: Any = AttentionMaps("a", weights(1, 1, 4, 4), TARGET)
+    with pytest.raises(TypeError, match=r"^maps must be a sequence of AttentionMaps, got "):
+        Explorer(only)
+    with pytest.raises(TypeError, match=r"^tokens must be a sequence of strings, got tokens='a'$"):
+        DecodingSteps("a", [[]])
     with pytest.raises(ValueError, match=r"got 1 tokens and 0 lists$"):
         DecodingSteps(["a"], [])
     with pytest.raises(ValueError, match=r"^probability of 'b' must be in \[0, 1\], got nan$"):
@@ -171,9 +198,10 @@ def test_characters_that_cannot_be_encoded_and_weights_with_gradients_are_shown(
     maps = AttentionMaps("\udfff", weights(1, 1, 4, 4).requires_grad_(), tokens)
     page = Explorer([maps], "\ud800")
     page.save(tmp_path / "page.html")
-    assert (
-        data_of((tmp_path / "page.html").read_text(encoding="utf-8"))["maps"][0]["keys"] == tokens
-    )
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert data_of(html)["maps"][0]["keys"] == ["\ufffd", *tokens[1:]]
+    assert "<title>\ufffd</title>" in html
+    assert page._repr_html_().encode()
 
 
 def test_without_fonttools_a_page_is_saved_and_a_warning_names_the_extra(

@@ -60,9 +60,9 @@ def test_the_table_has_the_weights_of_all_maps(opened: Opened) -> None:
     opened.go("#v=map")
     for number, maps in enumerate(opened.explorer.maps):
         opened.page.click(f"#attentions button:nth-child({number + 1})")
-        opened.choose_head(2, 3)
+        opened.choose_head(1, 2)
         np.testing.assert_allclose(opened.numbers(), maps.weights[1, 2], rtol=0, atol=1e-3)
-        assert opened.text("#name") == f"{maps.name}, layer 2, head 3"
+        assert opened.text("#name") == f"{maps.name}, layer 1, head 2"
 
 
 @in_browser
@@ -70,9 +70,9 @@ def test_mean_and_rollout_follow_their_definitions(opened: Opened) -> None:
     opened.go("#v=map&a=0")
     maps = opened.explorer.maps[0]
     mean = maps.weights.mean(dim=1).double()
-    opened.choose_head(2, 4)
+    opened.choose_head(1, 3)
     np.testing.assert_allclose(opened.numbers(), mean[1], rtol=0, atol=1e-3)
-    opened.choose_head(2, 5)
+    opened.choose_head(1, 4)
     steps = (mean + torch.eye(5)) / 2
     np.testing.assert_allclose(opened.numbers(), steps[1] @ steps[0], rtol=0, atol=1e-3)
     opened.page.click("#attentions button:nth-child(3)")
@@ -94,7 +94,7 @@ def test_the_tooltip_shows_exact_percentages(opened: Opened) -> None:
     opened.page.wait_for_url("**q=1&k=3*")
     summary = opened.text("#summary")
     best = token_labels(SOURCE)[int(opened.explorer.maps[2].weights[0, 1, 1].argmax())].text
-    assert f"Cross-attention, layer 1, head 2: “cat” attends to “{best}”" in summary
+    assert f"Cross-attention, layer 0, head 1: “cat” attends to “{best}”" in summary
 
 
 @in_browser
@@ -104,11 +104,11 @@ def test_everything_can_be_controlled_by_keyboard(opened: Opened) -> None:
     page.focus("#grid")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    assert opened.text("#name") == "Encoder self-attention, layer 2, head 2"
-    assert "selected: layer 2, head 2" in (page.get_attribute("#grid", "aria-label") or "")
+    assert opened.text("#name") == "Encoder self-attention, layer 1, head 1"
+    assert "selected: layer 1, head 1" in (page.get_attribute("#grid", "aria-label") or "")
     page.keyboard.press("p")
     page.keyboard.press("ArrowRight")
-    assert opened.text("#compare") == "minus layer 2, head 2"
+    assert opened.text("#compare") == "minus layer 1, head 1"
     page.keyboard.press("p")
     assert opened.text("#compare") == ""
     page.focus("#map")
@@ -147,24 +147,24 @@ def test_single_key_shortcuts_can_be_disabled(opened: Opened) -> None:
 @in_browser
 def test_the_address_restores_the_view(opened: Opened) -> None:
     opened.go("#v=map&a=2&l=1&h=3&q=2&k=4&pin=2.0.1")
-    assert opened.text("#name") == "Cross-attention, layer 2, mean"
-    assert opened.text("#compare") == "minus layer 1, head 2"
+    assert opened.text("#name") == "Cross-attention, layer 1, mean"
+    assert opened.text("#compare") == "minus layer 0, head 1"
     assert "sleeps → </s>" in opened.text("#summary")
     opened.page.wait_for_timeout(300)
     address = opened.page.url
     opened.page.reload()
     opened.page.wait_for_selector("html[data-ready]")
     assert opened.page.url == address
-    assert opened.text("#name") == "Cross-attention, layer 2, mean"
+    assert opened.text("#name") == "Cross-attention, layer 1, mean"
     opened.go("#v=map&a=99&l=-3&h=x&q=1e9&pin=7.7.7")
-    assert opened.text("#name") == "Cross-attention, layer 1, head 1"
+    assert opened.text("#name") == "Cross-attention, layer 0, head 0"
 
 
 @in_browser
 def test_a_pinned_head_is_subtracted(opened: Opened) -> None:
     opened.go("#v=map&a=0&l=0&h=0")
     opened.page.click("#pin")
-    opened.choose_head(2, 3)
+    opened.choose_head(1, 2)
     table = opened.explorer.maps[0].weights
     np.testing.assert_allclose(opened.numbers(), table[1, 2] - table[0, 0], rtol=0, atol=1e-3)
     assert opened.text("#pin") == "Unpin"
@@ -282,10 +282,10 @@ def test_a_notebook_shows_the_page_in_a_sandboxed_frame(browser: Any, tmp_path: 
     frame = page.frame_locator("iframe")
     frame.locator("html[data-ready]").wait_for(state="attached")
     frame.locator("#views button", has_text="Map").click()
-    assert frame.locator("#name").inner_text() == "Cross-attention, layer 2, mean"
+    assert frame.locator("#name").inner_text() == "Cross-attention, layer 1, mean"
     assert page.get_attribute("iframe", "sandbox") == "allow-scripts allow-downloads"
     frame.locator("#column").select_option(index=2)
-    assert frame.locator("#name").inner_text() == "Cross-attention, layer 2, head 3"
+    assert frame.locator("#name").inner_text() == "Cross-attention, layer 1, head 2"
     assert messages == []
     context.close()
 
@@ -356,11 +356,11 @@ def test_a_tap_selects_and_back_undoes(browser: Any, tmp_path: Path) -> None:
     page.locator("#grid").scroll_into_view_if_needed()
     frame = page.evaluate("document.getElementById('grid').getBoundingClientRect().toJSON()")
     page.touchscreen.tap(frame["right"] - 20, frame["bottom"] - 3)  # below the last small map
-    assert opened.text("#name") == "Cross-attention, layer 2, mean"
+    assert opened.text("#name") == "Cross-attention, layer 1, mean"
     page.wait_for_url("**h=3*")
     page.go_back()
     page.wait_for_url("**h=1&*")
-    assert opened.text("#name") == "Cross-attention, layer 2, head 2"
+    assert opened.text("#name") == "Cross-attention, layer 1, head 1"
     page.go_back()
     page.wait_for_url("**q=0&k=0*")
     assert "Selected cell: the → 猫" in opened.text("#summary")
@@ -506,7 +506,7 @@ def test_an_overview_of_24_layers_and_16_heads_fits(browser: Any, tmp_path: Path
     opened.go("#v=map&l=22&h=17&q=0&k=0&pin=0.1.2&lock=1")
     page = opened.page
     assert opened.text("#column option:checked") == "rollout"
-    assert "layer 2, head 3" in opened.text("#pinned-name")
+    assert "layer 1, head 2" in opened.text("#pinned-name")
     for width in (390, 820, 1180, 1440):
         page.set_viewport_size({"width": width, "height": 640})
         page.wait_for_selector("#grid[data-drawn]")
@@ -569,7 +569,7 @@ def test_a_pinned_head_is_marked_and_compared_in_words_and_lines(opened: Opened)
     assert f"it attends more to “{labels[int(difference.argmax())]}” +" in summary
     assert f"less to “{labels[int(difference.argmin())]}” -" in summary
     assert opened.page.is_visible("#pinned")
-    assert opened.text("#pinned-name").endswith("layer 1, head 2")
+    assert opened.text("#pinned-name").endswith("layer 0, head 1")
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_a_picture_is_opaque_and_has_the_colours_of_its_weights(shown: Opened) -
     themes: tuple[Theme, ...] = ("light", "dark")
     for theme in themes:
         name, png = save(shown, "png", theme)
-        assert name == "cross-attention-layer-2-head-3.png"
+        assert name == "cross-attention-layer-1-head-2.png"
         image, svg = pixels_of(png), save(shown, "svg", theme)[1]
         assert image.shape[1] >= 1600
         background = [int(PALETTES[theme].background[i : i + 2], 16) for i in (1, 3, 5)]
@@ -96,19 +96,19 @@ def test_a_picture_is_opaque_and_has_the_colours_of_its_weights(shown: Opened) -
 def test_a_picture_names_all_that_it_shows(shown: Opened) -> None:
     shown.go("#v=map&a=1&l=1&h=1")
     name, svg = save(shown, "svg")
-    assert name == "decoder-self-attention-layer-2-head-2.svg"
+    assert name == "decoder-self-attention-layer-1-head-1.svg"
     texts = texts_of(svg)
     largest = f"{100 * float(shown.explorer.maps[1].weights[1, 1].max()):.1f} %"
     tokens = ["<s>", *(token.removeprefix("▁") for token in TARGET[:-1])]
     assert {*tokens, "query", "key", "0 %", largest, "masked", "transformer_blocks"} <= {*texts}
     written = " ".join(texts)
     assert shown.explorer.title in written
-    assert f"{MODEL} · Decoder self-attention, layer 2, head 2" in written
+    assert f"{MODEL} · Decoder self-attention, layer 1, head 1" in written
     shown.go("#v=map&a=2&l=1&h=3&pin=2.0.1")
     texts = texts_of(save(shown, "svg")[1])
     assert {*(token.removeprefix("▁") for token in SOURCE)} <= {*texts}  # also vertical ones
     assert "masked" not in texts
-    assert "layer 2, mean minus Cross-attention, layer 1, head 2" in " ".join(texts)
+    assert "layer 1, mean minus Cross-attention, layer 0, head 1" in " ".join(texts)
 
 
 @pytest.mark.slow

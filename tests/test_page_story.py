@@ -44,7 +44,7 @@ def test_the_sentence_names_the_largest_weights_and_only_their_lines_are_drawn(
     opened: Opened,
 ) -> None:
     mean = opened.explorer.maps[2].weights.mean(dim=1)[-1]
-    assert opened.text("#story-name") == "Cross-attention, layer 2, mean of 3 heads"
+    assert opened.text("#story-name") == "Cross-attention, layer 1, mean of 3 heads"
     assert opened.page.is_hidden("#head")
     assert shown(opened)["drawn"]["all"] == int((mean >= 0.01).sum())
     row, column = divmod(int(mean.argmax()), mean.shape[1])
@@ -87,7 +87,7 @@ def test_heads_are_drawn_together_in_their_colours(opened: Opened) -> None:
 
     image = "document.getElementById('story-all').toDataURL()"
     images = [opened.page.evaluate(image)]
-    for chip, heads in (("2", (1,)), ("1", (0, 1)), ("3", (0, 1, 2)), ("2", (0, 2))):
+    for chip, heads in (("1", (1,)), ("0", (0, 1)), ("2", (0, 1, 2)), ("1", (0, 2))):
         opened.page.click(f"#story-heads [aria-label='head {chip}']")
         assert shown(opened)["drawn"]["all"] == count(1, *heads)
         scale = {PALETTES["light"].muted} if len(heads) > 1 else set()  # of the line thickness
@@ -96,14 +96,14 @@ def test_heads_are_drawn_together_in_their_colours(opened: Opened) -> None:
             "#story-heads [aria-label^='head '][aria-pressed=true]",
             "all => all.map(e => e.innerText)",
         )
-        assert pressed == [str(head + 1) for head in heads]
+        assert pressed == [str(head) for head in heads]
         images.append(opened.page.evaluate(image))
     assert len(set(images)) == len(images)
-    assert opened.text("#story-name").endswith("heads 1, 3")
+    assert opened.text("#story-name").endswith("heads 0, 2")
     opened.page.hover(token("queries", 1))
     best = table[1, [0, 2], 1].argmax(dim=1).tolist()
     assert named(opened.text(SENTENCE)) == ["cat", *(SOURCE_LABELS[index] for index in best)]
-    opened.page.click("#story-layers [aria-label='layer 1']")
+    opened.page.click("#story-layers [aria-label='layer 0']")
     assert shown(opened)["drawn"]["all"] == count(0, 0, 2)
     opened.page.click("#story-heads [aria-label='all heads']")
     assert shown(opened)["drawn"]["all"] == count(0, 0, 1, 2)
@@ -175,7 +175,7 @@ def test_play_writes_the_output_token_by_token(opened: Opened) -> None:
     mean = opened.explorer.maps[2].weights.mean(dim=1)[-1]
     for step, label in enumerate(TARGET_LABELS):
         page.clock.run_for(1000)
-        assert opened.text("#step-name") == f"step {step + 1} of 4"
+        assert opened.text("#step-name") == f"step {step} (of 0 to 3)"
         assert opened.text("#generated .now") == label
         assert "".join(opened.text("#generated").split()) == "".join(TARGET_LABELS[: step + 1])
         assert opened.text("#candidates").split("\n")[:2] == [label, "90.0 %"]
@@ -268,7 +268,7 @@ def test_tokens_of_any_kind_and_number_are_placed_without_overlaps(
     assert page.text(SENTENCE) == "The empty token is fully masked: it attends to no token."
     assert page.page.evaluate("window.hacked") is None
     assert page.page.query_selector("img") is None
-    page.page.click("#story-heads [aria-label='head 9']")
+    page.page.click("#story-heads [aria-label='head 8']")
     assert "repeat after 7 heads" in page.text("#story-note")
     assert violations(page) == []
     page.page.click("#attentions button:nth-child(2)")

@@ -31,14 +31,14 @@ def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 @pytest.mark.slow
 @in_browser
 def test_every_address_opens_a_view_that_agrees_with_itself(shared: Opened) -> None:
-    cross = "Cross-attention, layer 2, "
+    cross = "Cross-attention, layer 1, "
     for number, (place, name) in enumerate(
         {
             "v=constructor": "mean of 3 heads",
             "v=__proto__&a=2&hs=": "mean of 3 heads",
             "v=story&a=2&h=3&hs=1": "mean of 3 heads",
-            "v=story&a=2&h=1&hs=0.1.3": "heads 1, 2",
-            "v=story&a=2&h=2&hs=3.4.9": "head 3",
+            "v=story&a=2&h=1&hs=0.1.3": "heads 0, 1",
+            "v=story&a=2&h=2&hs=3.4.9": "head 2",
         }.items()
     ):
         shared.show(f"#{place}&n={number}")

@@ -1,22 +1,13 @@
 """The explorer's page in a browser: the arithmetic of a weight, and the logit lens."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from tests.browser import axe, in_browser
-from tests.page import HOSTILE, Opened
-from torch import Tensor
+from tests.page import FULLY_MASKED, HEADS, HOSTILE, LAYERS, SIZE, Opened
+from tests.page import make_explorer_with_arithmetic as make_explorer
 
-from transformer_blocks import attention_weights, causal_mask
-from transformer_blocks.explorer import Arithmetic, AttentionMaps, DecodingSteps, Explorer
-
-SOURCE = ["▁猫", "が", "公園", "で", "走り", "ます", "か", "。", "</s>"]
-TARGET = ["▁does", "▁the", HOSTILE[1], "</s>"]
-LAYERS, HEADS, SIZE, VALUE_SIZE = 2, 3, 8, 6
-FULLY_MASKED = 1  # row of the decoder's self-attention
 QUANTUM = 1 / 4095 + 5e-5  # of the page, and of a percentage with two digits
 
 
@@ -33,41 +24,6 @@ CHOOSE_ALL = """() => {
 }"""
 
 
-def maps(
-    name: str,
-    queries: list[str],
-    keys: list[str] | None = None,
-    *,
-    mask: Tensor | None = None,
-    scale: float | None = None,
-    is_decoding: bool = False,
-) -> AttentionMaps:
-    sizes = (len(queries), SIZE), (len(keys or queries), SIZE), (len(keys or queries), VALUE_SIZE)
-    query, key, value = (2 * torch.randn(LAYERS, HEADS, *size) for size in sizes)
-    weights = attention_weights(query, key, mask=mask, scale=scale)
-    arithmetic = Arithmetic(query, key, value, scale)
-    return AttentionMaps(name, weights, queries, keys, mask, is_decoding, arithmetic)
-
-
-def make_explorer() -> Explorer:
-    torch.manual_seed(0)
-    mask = causal_mask(4)
-    mask[FULLY_MASKED] = True
-    inputs = ["<s>", *TARGET[:-1]]
-    without = maps("Without", inputs)
-    candidates = [[(token, 0.9), ("▁a", 0.05), ("internationalisation", 0.02)] for token in TARGET]
-    first = [[("▁a", 0.4), (token, 0.3)] for token in TARGET]
-    return Explorer(
-        [
-            maps("Self", inputs, scale=0.2),
-            maps("Decoder", inputs, mask=mask, is_decoding=True),
-            maps("Cross", TARGET, SOURCE, is_decoding=True),
-            replace(without, arithmetic=None),
-        ],
-        decoding=DecodingSteps(TARGET, candidates, [first, candidates]),
-    )
-
-
 @pytest.fixture(scope="module")
 def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     file = tmp_path_factory.mktemp("why") / "page.html"
@@ -82,10 +38,10 @@ def go(page: Opened, number: int, layer: int, head: int, row: int, column: int) 
     """Select a cell, and wait until the panel shows it."""
     address = f"#v=map&a={number}&l={layer}&h={head}&q={row}&k={column}&lock=1"
     page.page.evaluate("address => { location.hash = address; }", address)
-    name = f"{page.explorer.maps[number].name}, layer {layer + 1}, "
+    name = f"{page.explorer.maps[number].name}, layer {layer}, "
     token = page.explorer.maps[number].key_tokens[column].replace("▁", "")
     heads = {HEADS: "mean", HEADS + 1: "rollout"}
-    name += heads.get(head, f"head {head + 1}")
+    name += heads.get(head, f"head {head}")
     page.page.wait_for_function(
         """([name, query, key]) => {
             const cell = document.getElementById("why-cell");
@@ -159,7 +115,7 @@ def test_each_step_has_the_numbers_of_its_equation(shared: Opened) -> None:
     scores = keys @ query * SIZE**-0.5
     assert number(result(shared, "scores")) == pytest.approx(float(keys[column] @ query), abs=0.01)
     best = int((query * keys[column]).abs().argmax())
-    assert f"Largest: feature {best + 1}: " in shared.text("#why-scores-step")
+    assert f"Largest: feature {best}: " in shared.text("#why-scores-step")
     assert number(result(shared, "scale")) == pytest.approx(float(scores[column]), abs=0.01)
     unscaled = (keys @ query).softmax(dim=-1)
     assert f"this weight would be {100 * float(unscaled[column]):.1f}" in shared.text(
@@ -244,7 +200,7 @@ def test_summaries_offer_their_heads(shared: Opened) -> None:
         assert shared.page.query_selector("#why-weight") is None
         assert len(shared.page.query_selector_all("#why .heads button")) == HEADS
     shared.page.click("#why .heads button:nth-child(2)")
-    assert "layer 2, head 2" in shared.text("#why-cell")
+    assert "layer 1, head 1" in shared.text("#why-cell")
     expected = float(shared.explorer.maps[0].weights[1, 1, 1, 2])
     assert weight(shared) == pytest.approx(expected, abs=QUANTUM)
 
@@ -267,7 +223,7 @@ def test_the_panel_closes_and_is_absent_without_data(shared: Opened) -> None:
 @in_browser
 def test_the_logit_lens_marks_the_first_layer_that_predicts_the_token(shared: Opened) -> None:
     go(shared, 2, 0, 0, 1, 0)
-    assert "after layer 2 of 2" in shared.text("#lens-result")
+    assert "after layer 1 (of 0 to 1)" in shared.text("#lens-result")
     rows = shared.page.eval_on_selector_all(
         "#lens tbody tr",
         "rows => rows.map(row => [row.className, row.querySelector('.chosen').cellIndex])",

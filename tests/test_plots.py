@@ -49,7 +49,7 @@ def test_figures_show_each_head_with_its_tokens_and_change_no_global_setting() -
     figure = plot_heads(table, TARGET, SOURCE, title="猫 $x$", axis_names=names, columns=2)
     panels = panels_of(figure)
     assert [axes.get_title(loc="left") for axes in panels] == [
-        *("mean of the heads", "head 1", "head 2", "head 3"),
+        *("mean of the heads", "head 0", "head 1", "head 2"),
     ]
     for axes, expected in zip(panels, [table.mean(0), *table], strict=True):
         np.testing.assert_allclose(axes.images[0].get_array(), expected.numpy(), rtol=1e-6)
@@ -173,9 +173,9 @@ def test_nothing_is_cut_off_and_no_texts_overlap(heads: int, keys: list[str], ti
 @pytest.mark.parametrize("plot", [plot_attention, plot_heads])
 def test_figures_refuse_tokens_that_do_not_fit(plot: Any) -> None:
     table = weights(4, 4) if plot is plot_attention else weights(2, 4, 4)
-    with pytest.raises(ValueError, match="with L=4 and S=5 tokens, got"):
+    with pytest.raises(ValueError, match=r"with \(L, S\) = \(4, 5\) tokens, got"):
         plot(table, TARGET, SOURCE)
-    with pytest.raises(ValueError, match=r'^theme must be "light" or "dark", got theme=\'blue\'$'):
+    with pytest.raises(ValueError, match=r"^theme must be 'light' or 'dark', got theme='blue'$"):
         plot(table, TARGET, TARGET, theme="blue")
 
 
@@ -190,9 +190,38 @@ def test_figures_refuse_nan_and_masks_that_do_not_fit() -> None:
         plot_heads(weights(0, 4, 5), TARGET, SOURCE)
 
     with pytest.raises(
-        TypeError, match=r"^mask must be bool, where True hides a key, got dtype=torch\.float32$"
+        TypeError, match=r"^mask must be bool, where True hides a key, got dtype=torch\.float32;"
     ):
         plot_attention(weights(4, 5), TARGET, SOURCE, mask=torch.zeros(4, 5))
+
+
+def test_lone_surrogates_are_drawn_as_replacement_characters() -> None:
+    names = "\ud800", "\udfff"
+    figure = plot_attention(weights(2, 2), names, names, title="a\ud900", axis_names=names)
+    assert figure._repr_png_()
+    (axes,) = panels_of(figure)
+    texts = [axes.get_xlabel(), axes.get_ylabel(), *(each.get_text() for each in figure.texts)]
+    texts += [label.get_text() for label in [*axes.get_xticklabels(), *axes.get_yticklabels()]]
+    assert texts == ["\ufffd", "\ufffd", "a\ufffd", *"\ufffd\ufffd\ufffd\ufffd"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"title": None}, TypeError, "^title must be an instance of str, got title=None$"),
+        ({"axis_names": "qk"}, TypeError, "^axis_names must be a sequence of strings"),
+        ({"axis_names": ("q",)}, ValueError, "^axis_names must be two names, got"),
+        ({"queries": [1, 2, 3, 4]}, TypeError, r"^queries\[0\] must be a string, got"),
+        ({"weights": weights(4, 5).to("meta")}, ValueError, "^weights must have values, got"),
+        ({"weights": weights(4, 5).numpy()}, TypeError, "^weights must be a tensor, got ndarray"),
+    ],
+)
+def test_figures_refuse_arguments_of_other_types(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    given: dict[str, Any] = {"weights": weights(4, 5), "queries": TARGET, "keys": SOURCE}
+    with pytest.raises(error, match=message):
+        plot_attention(**(given | options))
 
 
 @pytest.mark.parametrize("plot", [plot_attention, plot_heads])

@@ -95,8 +95,8 @@ def plot_encoder_attention(
     rows = [
         [
             Panel(f"encoder, layer {layer}, head {head}", weights, tokens, tokens)
-            for head, weights in enumerate(maps[name][0][0], start=1)
+            for head, weights in enumerate(maps[name][0][0])
         ]
-        for layer, name in enumerate(maps, start=1)
+        for layer, name in enumerate(maps)
     ]
     save(draw_panels(rows, title=title, axis_names=("query", "key"), theme="light"), path)

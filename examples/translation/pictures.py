@@ -84,7 +84,7 @@ def plot_side_by_side(
     single: list[Panel] = []
     rows: list[list[Panel]] = []
     for name, record, attentions in records:
-        for number, attention in enumerate(attentions, start=1):
+        for number, attention in enumerate(attentions):
             layer = f"{name}, layer {number}" if len(attentions) > 1 else name
             heads = record.weights[attention]
             if len(heads) == 1 and len(attentions) == 1:
@@ -93,7 +93,7 @@ def plot_side_by_side(
                 rows.append(
                     [
                         Panel(f"{layer}, head {head}", weights, record.target, record.source)
-                        for head, weights in enumerate(heads, start=1)
+                        for head, weights in enumerate(heads)
                     ]
                 )
     columns = max(map(len, rows), default=min(4, len(single)))

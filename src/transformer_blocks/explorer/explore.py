@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_module, raise_type_error
+from transformer_blocks._checks import check_instance, check_integer, check_module, raise_type_error
 from transformer_blocks.explorer.arithmetic import Arithmetic
+from transformer_blocks.explorer.checks import check_tokens
 from transformer_blocks.explorer.page import ARITHMETIC_KILOBYTES, AttentionMaps, Explorer
 from transformer_blocks.inspection import Projections, record_attention, record_projections
 
@@ -54,6 +55,8 @@ def explore(
     weights are those of scaled dot-product attention, and the model computes them with a function
     that can be observed (:func:`~transformer_blocks.inspection.record_projections`), the page also
     holds the queries, keys and values from which they are computed, unless these are too many.
+    The page counts layers, heads, positions and repeated calls of a layer from 0, as the indices of
+    recorded weights.
 
     Args:
         model: The model.
@@ -71,8 +74,9 @@ def explore(
         The page. Save it with ``.save(path)``, or leave it as the last line of a notebook's cell.
 
     Raises:
-        ValueError: If no attention weights could be recorded, if the number of tokens differs from
-            the model's number of positions, or if the batch has no such sequence.
+        ValueError: If no attention weights could be recorded, if they have no values (on the meta
+            device), if the number of tokens differs from the model's number of positions, or if the
+            batch has no such sequence.
         TypeError: If an argument is of another type.
 
     Example:
@@ -82,7 +86,7 @@ def explore(
         [AttentionMaps('Self-attention', weights of shape (2, 4, 3, 3))]
     """
     check_module(model=model)
-    _check_arguments(inputs, tokens, sequence)
+    _check_arguments(inputs, tokens, sequence, title)
     with (
         _evaluation_mode(model),
         record_projections(model) as projections,
@@ -96,6 +100,10 @@ def explore(
             inputs_of_calls = [None] * len(calls)
         pattern = re.sub(r"\d+", "*", name)
         for number, batch in enumerate(calls):
+            if not len(batch):
+                raise ValueError("inputs must have at least one sequence, got a batch of 0")
+            if batch.is_meta:
+                raise ValueError("model must compute values, got weights on the meta device")
             if not 0 <= sequence < len(batch):
                 raise ValueError(
                     f"sequence must be in 0..{len(batch) - 1}, got sequence={sequence}"
@@ -111,7 +119,7 @@ def explore(
         weights = torch.stack([each for each, _ in layers])  # (layers, H, L, S)
         queries, keys, kind = _find_tokens(tokens, stack)
         is_zero = (weights == 0).all(dim=0).all(dim=0)
-        name = kind if stack.call == 0 else f"{kind}, call {stack.call + 1}"
+        name = kind if stack.call == 0 else f"{kind}, call {stack.call}"
         if any(each.name == name for each in maps):
             name = f"{name} in {stack.pattern}"
         mask = is_zero if is_zero.any() else None
@@ -134,7 +142,7 @@ def explore(
     )
 
 
-def _check_arguments(inputs: object, tokens: object, sequence: object) -> None:
+def _check_arguments(inputs: object, tokens: Any, sequence: int, title: object) -> None:
     """Raise unless every argument of :func:`explore` has its annotated type.
 
     Raises:
@@ -142,15 +150,20 @@ def _check_arguments(inputs: object, tokens: object, sequence: object) -> None:
     """
     if isinstance(inputs, str) or not isinstance(inputs, Tensor | Sequence | Mapping):
         raise_type_error("inputs", "a tensor, a sequence or a mapping of arguments", inputs)
-    if tokens is not None and (isinstance(tokens, str) or not isinstance(tokens, Sequence)):
-        raise_type_error("tokens", "a sequence of strings, or a tuple of two", tokens)
-    if isinstance(sequence, bool) or not isinstance(sequence, int):
-        raise_type_error("sequence", "an integer", sequence)
+    if tokens is not None:
+        for each in tokens if _are_both(tokens) else (tokens,):
+            check_tokens("tokens", each)
+    check_integer(sequence=sequence)
+    check_instance(str, title=title)
 
 
-def _find_tokens(
-    tokens: Tokens | tuple[Tokens, Tokens] | None, stack: _Stack
-) -> tuple[Tokens, Tokens | None, str]:
+def _are_both(tokens: Any) -> bool:
+    """Return whether tokens are a tuple of the source's and of the decoder's, not one sequence."""
+    both = isinstance(tokens, tuple) and len(tokens) == 2
+    return both and all(isinstance(each, Sequence) and not isinstance(each, str) for each in tokens)
+
+
+def _find_tokens(tokens: Any, stack: _Stack) -> tuple[Tokens, Tokens | None, str]:
     """Find the tokens of the queries and of the keys, and name the attention.
 
     Returns:
@@ -163,7 +176,7 @@ def _find_tokens(
             return numbers, None, "Self-attention"
         return numbers[:length], numbers[:key_length], "Attention"
     choices: list[tuple[Tokens, Tokens | None, str]]
-    if isinstance(tokens, tuple) and len(tokens) == 2 and not isinstance(tokens[0], str):
+    if _are_both(tokens):
         source, target = tokens
         lengths = f"{len(source)} and {len(target)}"
         choices = [(source, None, "Encoder self-attention")]
@@ -176,7 +189,7 @@ def _find_tokens(
                 choices.reverse()
     else:
         lengths = f"{len(tokens)}"
-        choices = [([str(token) for token in tokens], None, "Self-attention")]
+        choices = [(tokens, None, "Self-attention")]
     for queries, keys, kind in choices:
         if (len(queries), len(queries if keys is None else keys)) == (length, key_length):
             return queries, keys, kind

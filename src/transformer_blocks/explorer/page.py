@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_number
+from transformer_blocks._checks import check_instance, check_number, raise_type_error
 from transformer_blocks.explorer.arithmetic import (
     TOLERANCE,
     Arithmetic,
@@ -25,9 +25,10 @@ from transformer_blocks.explorer.arithmetic import (
     serialize_arithmetic,
     serialize_lines,
 )
+from transformer_blocks.explorer.checks import check_tokens, check_weights
 from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.style import LINES, PALETTES
-from transformer_blocks.explorer.tokens import token_labels
+from transformer_blocks.explorer.tokens import encodable, token_labels
 from transformer_blocks.inspection.patterns import PATTERNS, head_patterns
 from transformer_blocks.masks import causal_mask
 
@@ -61,7 +62,7 @@ class AttentionMaps:
         key_axis: Name of the axis of the keys.
 
     Raises:
-        TypeError: If ``mask`` is not boolean.
+        TypeError: If an argument is of another type, or ``mask`` is not boolean.
         ValueError: If shapes do not fit, a weight is not a number from 0 to 1, or ``arithmetic``
             does not reproduce the weights.
     """
@@ -77,23 +78,13 @@ class AttentionMaps:
     key_axis: str = "key"
 
     def __post_init__(self) -> None:
-        size = len(self.queries), len(self.key_tokens)
-        if self.weights.dim() != 4 or tuple(self.weights.shape[2:]) != size:
-            raise ValueError(
-                f"weights of {self.name!r} must have shape (layers, H, L, S) with (L, S) = {size} "
-                f"tokens, got {tuple(self.weights.shape)}"
-            )
-        if not self.weights.numel():
-            raise ValueError(f"weights of {self.name!r} must not be empty, got none")
+        check_instance(str, name=self.name, query_axis=self.query_axis, key_axis=self.key_axis)
+        name = f"weights of {self.name!r}"
+        axes = "layers", "H"
+        check_weights(name, self.weights, axes, self.queries, self.key_tokens, self.mask)
         low, high = float(self.weights.detach().min()), float(self.weights.detach().max())
         if not -1e-3 <= low <= high <= 1 + 1e-3:  # false for NaN too
-            raise ValueError(
-                f"weights of {self.name!r} must be numbers from 0 to 1, got {low} to {high}"
-            )
-        if self.mask is not None and self.mask.dtype != torch.bool:
-            raise TypeError(f"mask must be bool, got dtype={self.mask.dtype}")
-        if self.mask is not None and tuple(self.mask.shape) != size:
-            raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(self.mask.shape)}")
+            raise ValueError(f"{name} must be numbers from 0 to 1, got {low} to {high}")
         if self.arithmetic is not None:
             difference, _ = find_difference(self.arithmetic, self.weights, self.mask)
             if difference > TOLERANCE:
@@ -124,6 +115,7 @@ class DecodingSteps:
             :func:`~transformer_blocks.inspection.logit_lens`.
 
     Raises:
+        TypeError: If an argument is of another type.
         ValueError: If there are no tokens, or not one list of candidates per token, or if a
             probability is not between 0 and 1.
     """
@@ -137,13 +129,16 @@ class DecodingSteps:
             self._check(lists)
 
     def _check(self, lists: Sequence[Sequence[tuple[str, float]]]) -> None:
+        check_tokens("tokens", self.tokens)
         if not self.tokens or len(self.tokens) != len(lists):
             raise ValueError(
                 "decoding steps must have candidates for each of their tokens, got "
                 f"{len(self.tokens)} tokens and {len(lists)} lists"
             )
         for candidates in lists:
+            check_tokens("candidates", [token for token, _ in candidates])
             for token, probability in candidates:
+                check_number(probability=probability)
                 if not 0 <= probability <= 1:  # also true for NaN
                     raise ValueError(
                         f"probability of {token!r} must be in [0, 1], got {probability}"
@@ -164,6 +159,7 @@ class Explorer:
             if it needs more, it is left out, and this is logged. None for no limit.
 
     Raises:
+        TypeError: If an argument is of another type.
         ValueError: If there are no maps, or their queries do not match the decoding steps.
 
     Example:
@@ -184,8 +180,13 @@ class Explorer:
     arithmetic_kilobytes: int | None = field(default=ARITHMETIC_KILOBYTES, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.maps, Sequence):
+            raise_type_error("maps", "a sequence of AttentionMaps", self.maps)
         if not self.maps:
             raise ValueError("maps must not be empty, got none")
+        for each in self.maps:
+            check_instance(AttentionMaps, maps=each)
+        check_instance(str, title=self.title, model=self.model)
         limit = self.arithmetic_kilobytes
         if limit is not None:
             check_number(arithmetic_kilobytes=limit)
@@ -205,7 +206,7 @@ class Explorer:
     def html(self) -> str:
         """The page as one document with scripts, styles, fonts and weights; it loads no files."""
         content = self._content()
-        text = self.title + json.dumps(content, ensure_ascii=False)
+        text = encodable(self.title + json.dumps(content, ensure_ascii=False))
         theme = _read("theme.js")
         parts = [_read(f"{name}.js") for name in SCRIPTS]
         script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
@@ -218,7 +219,7 @@ class Explorer:
         )
         contents = {
             "policy": policy,
-            "title": escape(_encodable(self.title)),
+            "title": escape(encodable(self.title)),
             "theme": theme,
             "style": style,
             "data": _as_script_data(content),
@@ -250,7 +251,7 @@ class Explorer:
         """Show the page in a sandboxed frame."""
         return (
             "<iframe sandbox='allow-scripts allow-downloads' style='width:100%;height:760px;"
-            f'border:1px solid #8886\' title="{escape(self.title)}" '
+            f'border:1px solid #8886\' title="{escape(encodable(self.title))}" '
             f'srcdoc="{escape(self.html)}"></iframe>'
         )
 
@@ -304,6 +305,7 @@ def save_explorer(
 
     Raises:
         OSError: If the file cannot be written.
+        TypeError: If an argument is of another type.
         ValueError: If there are no maps, or their queries do not match the decoding steps.
     """
     Explorer(maps, title, decoding, model, arithmetic_kilobytes).save(path)
@@ -426,11 +428,6 @@ def _as_script_data(content: object) -> str:
     """Format JSON that cannot end its script element and contains no markup."""
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _encodable(text: str) -> str:
-    """Replace characters that UTF-8 cannot encode, lone surrogates."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _hash(text: str) -> str:

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformer_blocks.explorer.figure import PlainFigure, colour_map, style_axes
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.style import PALETTES, Palette, Theme
-from transformer_blocks.explorer.tokens import LINE_END, token_labels
+from transformer_blocks.explorer.tokens import LINE_END, encodable, token_labels
 
 LARGEST_PANEL, LARGEST_SIDE, LARGEST_AREA = 24.0, 300.0, 2000.0  # inches; square inches
 LABEL = 0.15  # inches per label
@@ -107,6 +107,8 @@ def draw_panels(
     Returns:
         The figure.
     """
+    title = encodable(title)
+    rows = [[panel._replace(title=encodable(panel.title)) for panel in row] for row in rows]
     figure = PlainFigure(1.0, 1.0, theme)
     figure.set_layout_engine("none")
     style = make_style([panel for row in rows for panel in row], title, axis_names, theme)
@@ -134,6 +136,7 @@ def make_style(
     """Find the font and the colour scale that all panels of a figure share."""
     rows = {_shorten(label.text) for each in panels for label in token_labels(each.queries)}
     columns = {_shorten(label.text) for each in panels for label in token_labels(each.keys)}
+    axis_names = encodable(axis_names[0]), encodable(axis_names[1])
     names = {title, *axis_names, *(panel.title for panel in panels)}
     font = font_for("".join(sorted(rows | names | set(map(_stack, columns)))))
     largest = max(float(panel.weights.max()) for panel in panels)

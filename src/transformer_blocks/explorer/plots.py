@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._checks import check_choice, check_instance, check_size
+from transformer_blocks.explorer.checks import check_tokens, check_weights
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.style import PALETTES, Theme
+from transformer_blocks.explorer.tokens import encodable
 
 LARGEST_SIDE, LARGEST_AREA = 300.0, 2000.0  # inches; square inches
 
@@ -50,17 +51,18 @@ def plot_attention(
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
-        TypeError: If ``mask`` is not boolean.
-        ValueError: If shapes do not fit, or ``theme`` is unknown.
+        TypeError: If an argument is of another type, or ``mask`` is not boolean.
+        ValueError: If shapes do not fit, a weight is not finite, or ``theme`` is unknown.
     """
-    _check(weights, queries, keys, mask, theme, leading="")
+    check_weights("weights", weights, (), queries, keys, mask)
+    _check(weights, title, axis_names, theme)
     check_packages("a figure", "matplotlib", extra="plot")
     from transformer_blocks.explorer import panels
 
     panel = panels.Panel("", weights, queries, keys, mask)
     if axes is None:
         return panels.draw_panels([[panel]], title=title, axis_names=axis_names, theme=theme)
-    panel = panel._replace(title=title)
+    panel = panel._replace(title=encodable(title))
     style = panels.make_style([panel], "", axis_names, theme)
     box, figure = axes.get_position(), axes.figure
     size = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
@@ -99,47 +101,31 @@ def plot_heads(
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
-        TypeError: If ``mask`` is not boolean.
-        ValueError: If shapes do not fit, or ``theme`` is unknown.
+        TypeError: If an argument is of another type, or ``mask`` is not boolean.
+        ValueError: If shapes do not fit, a weight is not finite, or ``theme`` is unknown.
     """
     check_size(columns=columns)
-    _check(weights, queries, keys, mask, theme, leading="H, ")
+    check_weights("weights", weights, ("H",), queries, keys, mask)
+    _check(weights, title, axis_names, theme)
     check_packages("a figure", "matplotlib", extra="plot")
     from transformer_blocks.explorer.panels import Panel, draw_panels
 
     maps = [("mean of the heads", weights.float().mean(0))]
-    maps += [(f"head {number}", table) for number, table in enumerate(weights, start=1)]
+    maps += [(f"head {number}", table) for number, table in enumerate(weights)]
     panels = [Panel(name, table, queries, keys, mask) for name, table in maps]
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     return draw_panels(rows, title=title, axis_names=axis_names, theme=theme)
 
 
-def _check(
-    weights: Tensor,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    mask: Tensor | None,
-    theme: Theme,
-    *,
-    leading: str,
-) -> None:
-    """Raise unless weights are finite, and weights and mask have one row or column per label."""
-    size = len(queries), len(keys)
-    if weights.dim() != 2 + bool(leading) or tuple(weights.shape[-2:]) != size:
-        raise ValueError(
-            f"weights must have shape ({leading}L, S) with L={size[0]} and S={size[1]} tokens, "
-            f"got {tuple(weights.shape)}"
-        )
-    if not weights.numel():
-        raise ValueError(f"weights must not be empty, got shape {tuple(weights.shape)}")
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"mask must be bool, where True hides a key, got dtype={mask.dtype}")
-    if mask is not None and tuple(mask.shape) != size:
-        raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
+def _check(weights: Tensor, title: str, axis_names: tuple[str, str], theme: Theme) -> None:
+    """Raise unless weights are finite, texts are strings, and the theme is known."""
     if not bool(weights.isfinite().all()):
         raise ValueError("weights must be finite, got NaN or infinity")
-    if theme not in PALETTES:
-        raise ValueError(f'theme must be "light" or "dark", got theme={theme!r}')
+    check_instance(str, title=title)
+    check_tokens("axis_names", axis_names)
+    if len(axis_names) != 2:
+        raise ValueError(f"axis_names must be two names, got axis_names={axis_names!r}")
+    check_choice("theme", theme, PALETTES)
 
 
 def new_figure(width: float, height: float) -> Any:

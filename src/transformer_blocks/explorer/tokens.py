@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 SPACE, LINE_END = "␣", "↵"  # shown where a token is nothing but spaces or ends of lines
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")  # which no encoding of Unicode has
 SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[A-Z]+\d*\]")  # <s>, <|endoftext|>, [CLS]; not <0x0A>
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which neither a file nor a font can hold, by U+FFFD."""
+    return LONE_SURROGATES.sub("\ufffd", text)
 
 
 class Label(NamedTuple):
@@ -37,7 +43,7 @@ def token_labels(tokens: Sequence[str]) -> list[Label]:
 
     Returns:
         A label for each token. A token that is nothing but a marker becomes ``␣``, or ``↵`` if it
-        marks the end of a line.
+        marks the end of a line. Lone surrogates become U+FFFD.
 
     Example:
         >>> from transformer_blocks.explorer.tokens import token_labels
@@ -48,6 +54,7 @@ def token_labels(tokens: Sequence[str]) -> list[Label]:
         >>> token_labels(["▁", "猫"])[0]
         Label(text='␣', begins_word=True)
     """
+    tokens = list(map(encodable, tokens))
     words = [token for token in tokens if not SPECIAL.fullmatch(token)]
     if any(token.startswith("▁") for token in words):
         label = _of_sentencepiece

@@ -108,7 +108,7 @@ function inSentence(text) {
 // The automatic label of a head, for example "previous token": null if it has none or the page has no labels.
 const patternOf = (attention, layer, column) => attention.patterns?.[layer]?.[column] ?? null;
 
-const headName = (attention, column) => column < attention.heads ? `head ${column + 1}` : summaries(attention)[column - attention.heads];
-const nameOf = place => `${attentions[place.attention].name}, layer ${place.layer + 1}, ${headName(attentions[place.attention], place.head)}`;
+const headName = (attention, column) => column < attention.heads ? `head ${column}` : summaries(attention)[column - attention.heads];
+const nameOf = place => `${attentions[place.attention].name}, layer ${place.layer}, ${headName(attentions[place.attention], place.head)}`;
 const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);
 const percent = (x, sign = false) => `${sign && x >= .0005 ? "+" : ""}${(100 * x).toFixed(1).replace("-0.0", "0.0")} %`;

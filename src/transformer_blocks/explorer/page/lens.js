@@ -24,13 +24,13 @@ function drawLens() {
       bar.style.width = `${100 * probability}%`;
       return part("td", isChosen ? "chosen" : "", bar, part("div", "candidate", make("span", {textContent: text}), part("span", "probability", roundPercent(probability))));
     });
-    const name = make("th", {scope: "row"}, `layer ${layer + 1}`);
+    const name = make("th", {scope: "row"}, `layer ${layer}`);
     return part("tr", layer === first ? "first" : "", name, ...cells);
   });
   const head = make("tr", {}, make("th", {scope: "col", textContent: "after"}), ...Array.from({length: count}, (_, i) => make("th", {scope: "col", textContent: ORDINALS[i] ?? `${i + 1}th`})));
   const result = first < 0 ? `${quoted(token)} is the most probable token after none of the layers.`
-    : `${quoted(token)} becomes the most probable token after layer ${first + 1} of ${layers.length}.`;
-  $("lens").replaceChildren(make("h2", {textContent: `Logit lens: how ${quoted(token)} was predicted, step ${step + 1}`}),
+    : `${quoted(token)} becomes the most probable token after layer ${first} (of 0 to ${layers.length - 1}).`;
+  $("lens").replaceChildren(make("h2", {textContent: `Logit lens: how ${quoted(token)} was predicted, step ${step}`}),
     make("p", {}, make("strong", {id: "lens-result", textContent: result}), " The logit lens applies the output layer to the output of every decoder layer (nostalgebraist, 2020)."),
     makeScrolling("probabilities after each layer", make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows))));
 }

@@ -349,7 +349,7 @@ function describeQuery() {
     const more = seen.filter(column => differences[column] > 0).sort((a, b) => differences[b] - differences[a]);
     const less = seen.filter(column => differences[column] < 0).sort((a, b) => differences[a] - differences[b]);
     const parts = [["more", more], ["less", less]].filter(([, list]) => list.length).map(([name, list]) => `${name} to ${listKeys(list, attention, differences, true)}`);
-    const pinned = `layer ${state.pin.layer + 1}, ${headName(attention, state.pin.head)}`;
+    const pinned = `layer ${state.pin.layer}, ${headName(attention, state.pin.head)}`;
     sentences.splice(1, 0, parts.length ? `Than in the pinned ${pinned}, it attends ${parts.join("; ")}.` : `The pinned ${pinned} has the same weights.`);
   }
   $("summary").textContent = sentences.join(" ").replaceAll(" %", "\u00a0%");
@@ -382,7 +382,7 @@ function drawMap(isNew) {
   $("name").textContent = nameOf(state);
   $("pin").setAttribute("aria-pressed", String(Boolean(state.pin)));
   $("pin").textContent = state.pin ? "Unpin" : "Pin to compare";
-  $("compare").textContent = state.pin ? `minus layer ${state.pin.layer + 1}, ${headName(attention, state.pin.head)}` : "";
+  $("compare").textContent = state.pin ? `minus layer ${state.pin.layer}, ${headName(attention, state.pin.head)}` : "";
   $("unlock").hidden = !state.isLocked;
   $("map").setAttribute("aria-label", `${nameOf(state)}: attention weights of ${attention.rows} queries and ${attention.columns} keys`);
   if (!isNew && !isPointing && selection !== lastSelection) reveal(state.row, state.column);
@@ -442,8 +442,8 @@ function showTip(place) {
   tip.hidden = place === null;
   if (place === null) return;
   const {area, row, column} = place;
-  if (area === "row") tip.textContent = `${inSentence(attention.queries[row])} (${row + 1} of ${attention.rows})`;
-  else if (area === "column") tip.textContent = `${inSentence(attention.keys[column])} (${column + 1} of ${attention.columns})`;
+  if (area === "row") tip.textContent = `${inSentence(attention.queries[row])} (query ${row})`;
+  else if (area === "column") tip.textContent = `${inSentence(attention.keys[column])} (key ${column})`;
   else tip.textContent = describe(row, column);
   const atX = area === "row" ? 4 : left + (column + 1) * cell - x + 8, atY = area === "column" ? 2 : top + (row + 1) * cell - y + 8;
   tip.style.left = `${Math.max(0, Math.min(atX, $("figure").clientWidth - tip.offsetWidth - 4))}px`;

@@ -43,10 +43,10 @@ function drawOverview() {
   for (let head = 0; head < columnsOf(attention); head++) {
     const x = thumbnailX(head) + cellWidth / 2, isSummary = head >= attention.heads;
     if (isSummary) scene.text(x, isNarrow ? top - 4 : top - 10, headName(attention, head), {size: 11, fill: colours.muted, angle: isNarrow ? -90 : 0, anchor: isNarrow ? "start" : "middle"});
-    else if (head % everyColumn === 0) scene.text(x, top - 10, String(head + 1), {size: 11, fill: colours.muted, anchor: "middle"});
+    else if (head % everyColumn === 0) scene.text(x, top - 10, String(head), {size: 11, fill: colours.muted, anchor: "middle"});
   }
   for (let layer = 0; layer < attention.layers; layer += everyRow) {
-    scene.text(left - 6, thumbnailY(layer) + cellHeight / 2, String(layer + 1), {size: 11, fill: colours.muted, anchor: "end"});
+    scene.text(left - 6, thumbnailY(layer) + cellHeight / 2, String(layer), {size: 11, fill: colours.muted, anchor: "end"});
   }
   for (let layer = 0; layer < attention.layers; layer++) for (let head = 0; head < columnsOf(attention); head++) {
     const margin = overview.margin - .5;
@@ -98,14 +98,14 @@ function markOverview() {
     $("pattern").replaceChildren(make("b", {textContent: pattern}), rule ? `: ${rule}` : "");
   }
   $("pinned-name").hidden = state.pin === null;
-  if (state.pin) $("pinned-name").textContent = `Pinned, in the dashed frame: layer ${state.pin.layer + 1}, ${headName(attention, state.pin.head)}`;
+  if (state.pin) $("pinned-name").textContent = `Pinned, in the dashed frame: layer ${state.pin.layer}, ${headName(attention, state.pin.head)}`;
   $("grid").setAttribute("aria-label", `${attention.layers} layers and ${attention.heads} heads of ${attention.name}; selected: ${placeName(attention, state.layer, state.head)}`);
   $("layer").value = state.layer;
   $("column").value = state.head;
 }
 function placeName(attention, layer, head) {
   const pattern = patternOf(attention, layer, head);
-  return `layer ${layer + 1}, ${headName(attention, head)}${pattern ? `: ${pattern}` : ""}`;
+  return `layer ${layer}, ${headName(attention, head)}${pattern ? `: ${pattern}` : ""}`;
 }
 
 // The two lists from which a layer and a head are chosen.
@@ -115,7 +115,7 @@ function fillSelects() {
   if (listedAttention === attention) return;
   listedAttention = attention;
   const options = (count, name) => Array.from({length: count}, (_, i) => make("option", {value: i, textContent: name(i)}));
-  $("layer").replaceChildren(...options(attention.layers, i => String(i + 1)));
+  $("layer").replaceChildren(...options(attention.layers, String));
   $("column").replaceChildren(...options(columnsOf(attention), i => headName(attention, i).replace("head ", "")));
 }
 

@@ -59,7 +59,7 @@ function drawSteps() {
   $("play").textContent = story.isPlaying ? "Pause" : "Play";
   $("step").max = String(lastStep());
   $("step").value = String(step ?? lastStep());
-  const where = step === null ? "whole output" : `step ${step + 1} of ${lastStep() + 1}`;
+  const where = step === null ? "whole output" : `step ${step} (of 0 to ${lastStep()})`;
   $("step").setAttribute("aria-valuetext", where);
   $("step-name").textContent = where;
 }

@@ -76,8 +76,8 @@ function subjectsOf() {
   if (state.view === "map") return [data.model, ...shownName().split(/ (?=minus )/)].filter(Boolean);
   const attention = attentions[state.attention], columns = state.heads;
   const heads = columns.length > 1 && columns.every(column => column < attention.heads)
-    ? `heads ${columns.map(column => column + 1).join(", ")}` : columns.map(column => headName(attention, column).replace("mean", `mean of ${attention.heads} heads`)).join(", ");
-  return [data.model, `${attention.name}, layer ${state.layer + 1}, ${heads}`].filter(Boolean);
+    ? `heads ${columns.join(", ")}` : columns.map(column => headName(attention, column).replace("mean", `mean of ${attention.heads} heads`)).join(", ");
+  return [data.model, `${attention.name}, layer ${state.layer}, ${heads}`].filter(Boolean);
 }
 const subjectOf = () => subjectsOf().join(" · ").replace(" · minus ", " minus ");
 

@@ -241,9 +241,8 @@ function axisLabel(attention, side) {
 }
 
 function storyLegend() {
-  const {heads} = storyAttention();
   if (isSummaryShown()) return {kind: "lines", entries: []};
-  return {kind: "lines", entries: storyColumns().map(column => ({colour: lineColour(column), name: column < heads ? `head ${column + 1}` : headName(storyAttention(), column)}))};
+  return {kind: "lines", entries: storyColumns().map(column => ({colour: lineColour(column), name: headName(storyAttention(), column)}))};
 }
 
 function storyCaption() {

@@ -16,29 +16,19 @@ const state = {
   zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
 };
 
-// What a page shows first: of a decoder the last layer's mean cross-attention.
-function setDefaults() {
+// The attention that a page shows first: of a decoder the cross-attention.
+function firstAttention() {
   const cross = attentions.findLastIndex(attention => attention.isDecoding && !attention.isSelf);
-  state.attention = Math.max(0, cross >= 0 ? cross : attentions.findIndex(attention => attention.isDecoding));
-  const attention = attentions[state.attention];
-  state.view = data.decoding && attention.isDecoding ? "story" : "map";
-  state.layer = attention.layers - 1;
-  state.head = attention.heads;
-  state.heads = [attention.heads];
-  state.row = state.column = 0;
-  state.side = "queries";
-  state.isLocked = false;
-  state.pin = null;
-  state.zoom = 1;
+  return Math.max(0, cross >= 0 ? cross : attentions.findIndex(attention => attention.isDecoding));
 }
 
 const clampIndex = (text, below) => Math.max(0, Math.min(below - 1, Number.parseInt(text, 10) || 0));
 
+// Select what the address names, and by default the mean of the last layer's heads.
 function readAddress() {
-  setDefaults();
-  const parameters = new URLSearchParams(location.hash.slice(1)), read = name => parameters.get(name);
-  if (Object.hasOwn(views, read("v"))) state.view = read("v");
-  if (parameters.has("a")) state.attention = clampIndex(read("a"), attentions.length);
+  const parameters = new URLSearchParams(location.hash.slice(1)), read = name => parameters.get(name), first = firstAttention();
+  state.view = Object.hasOwn(views, read("v")) ? read("v") : data.decoding && attentions[first].isDecoding ? "story" : "map";
+  state.attention = clampIndex(read("a") ?? first, attentions.length);
   const attention = attentions[state.attention];
   state.layer = clampIndex(read("l") ?? attention.layers - 1, attention.layers);
   state.head = clampIndex(read("h") ?? attention.heads, columnsOf(attention));
@@ -49,14 +39,11 @@ function readAddress() {
   state.row = clampIndex(read("q"), attention.rows);
   state.column = clampIndex(read("k"), attention.columns);
   state.isLocked = read("lock") === "1";
-  if (state.isLocked && read("side") === "keys") state.side = "keys";
+  state.side = state.isLocked && read("side") === "keys" ? "keys" : "queries";
   state.zoom = Math.max(1, Math.min(1000, Number.parseFloat(read("z")) || 1));
   const pin = (read("pin") ?? "").split(".");
-  if (pin.length === 3) {
-    const a = clampIndex(pin[0], attentions.length);
-    const place = {attention: a, layer: clampIndex(pin[1], attentions[a].layers), head: clampIndex(pin[2], columnsOf(attentions[a]))};
-    if (a === state.attention) state.pin = place;
-  }
+  state.pin = pin.length === 3 && clampIndex(pin[0], attentions.length) === state.attention
+    ? {attention: state.attention, layer: clampIndex(pin[1], attention.layers), head: clampIndex(pin[2], columnsOf(attention))} : null;
 }
 
 function addressOf({view, attention, layer, head, heads, row, column, side, isLocked, pin, zoom}) {

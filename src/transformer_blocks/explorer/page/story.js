@@ -234,8 +234,8 @@ function drawStory(isNew) {
   const columns = storyColumns(), heads = columns.filter(column => column < attention.heads);
   const which = isSummaryShown() ? (columns[0] === attention.heads ? `mean of ${attention.heads} ${attention.heads === 1 ? "head" : "heads"}` : "rollout")
     : heads.length > 1 && heads.length === attention.heads ? `all ${heads.length} heads`
-    : `${heads.length === 1 ? "head" : "heads"} ${heads.map(head => head + 1).join(", ")}${heads.length < columns.length ? " and mean" : ""}`;
-  $("story-name").textContent = `${attention.name}, layer ${state.layer + 1}, ${which}`;
+    : `${heads.length === 1 ? "head" : "heads"} ${heads.join(", ")}${heads.length < columns.length ? " and mean" : ""}`;
+  $("story-name").textContent = `${attention.name}, layer ${state.layer}, ${which}`;
   drawAllRibbons();
   drawPointed();
   drawSteps();
@@ -263,8 +263,8 @@ function drawStoryLegend() {
 function buildChoices() {
   const attention = storyAttention(), group = $("story-layers");
   group.replaceChildren();
-  fillRadioGroup(group, Array.from({length: attention.layers}, (_, layer) => String(layer + 1)), layer => select({layer}));
-  [...group.children].forEach((option, layer) => { option.ariaLabel = `layer ${layer + 1}`; });
+  fillRadioGroup(group, Array.from({length: attention.layers}, (_, layer) => String(layer)), layer => select({layer}));
+  [...group.children].forEach((option, layer) => { option.ariaLabel = `layer ${layer}`; });
   const chips = Array.from({length: columnsOf(attention)}, (_, column) => {
     const isHead = column < attention.heads, chip = make("button", {type: "button", className: "head-chip", ariaLabel: headName(attention, column)});
     chip.dataset.column = column;
@@ -273,7 +273,7 @@ function buildChoices() {
       dot.style.borderColor = dot.style.backgroundColor = lineColour(column);
       chip.append(dot);
     }
-    chip.append(isHead ? String(column + 1) : headName(attention, column));
+    chip.append(isHead ? String(column) : headName(attention, column));
     return chip;
   });
   const all = make("button", {type: "button", className: "head-chip", textContent: "all", ariaLabel: "all heads"});
@@ -286,7 +286,7 @@ function markChoices() {
   const columns = storyColumns(), {heads} = storyAttention();
   for (const chip of $("story-heads").children) {
     const {column} = chip.dataset;
-    const isOn = column === "all" ? columns.length === heads && columns.every(each => each < heads) : columns.includes(Number(column));
+    const isOn = column === "all" ? columns.length === heads : columns.includes(Number(column));
     chip.setAttribute("aria-pressed", String(isOn));
   }
 }

@@ -45,7 +45,7 @@ function makeEquation(sum, {size, scale}) {
 
 function dotStep(sum, {size}) {
   const largest = placesOfLargest(sum.products.map(Math.abs), 2).sort((i, j) => Math.abs(sum.products[j]) - Math.abs(sum.products[i]));
-  const named = largest.map(i => `feature ${i + 1}: ${decimal(sum.query[i])} \u00d7 ${inBrackets(sum.key[i])} = ${decimal(sum.products[i])}`);
+  const named = largest.map(i => `feature ${i}: ${decimal(sum.query[i])} \u00d7 ${inBrackets(sum.key[i])} = ${decimal(sum.products[i])}`);
   const positive = sumOf(sum.products.filter(x => x > 0)), negative = sumOf(sum.products.filter(x => x < 0));
   return makeStep(1, "scores", ["Dot product of query and key"],
     chart("why-products", `Products of query and key by feature. Largest: ${named.join("; ")}.`),
@@ -86,7 +86,7 @@ function makeKeyTable(sum, place) {
   };
   const cells = (...texts) => texts.map(textContent => make("td", {textContent}));
   const rows = listed.map(key => {
-    const button = make("button", {type: "button", textContent: attention.keys[key], title: `key ${key + 1}: ${attention.keys[key]}`});
+    const button = make("button", {type: "button", textContent: attention.keys[key], title: `key ${key}: ${attention.keys[key]}`});
     button.dataset.key = key;
     button.setAttribute("aria-pressed", String(key === place.column));
     button.addEventListener("click", () => select({column: key, isLocked: true}));
@@ -153,14 +153,14 @@ function showHeads({attention: a, layer, head, row, column}) {
     : "Several heads are shown, and each computes its own weight.";
   const buttons = Array.from({length: attention.heads}, (_, i) => {
     const weight = attention.map(layer, i)[row * attention.columns + column];
-    const button = make("button", {type: "button"}, `head ${i + 1}`, make("span", {textContent: roundPercent(weight)}));
+    const button = make("button", {type: "button"}, `head ${i}`, make("span", {textContent: roundPercent(weight)}));
     button.addEventListener("click", () => {
       select({head: i, isLocked: true});
       $("why-close")?.focus({preventScroll: true});
     });
     return button;
   });
-  $("why-body").replaceChildren(part("p", "", `${sentence} Choose a head of layer ${layer + 1} to see how its weight arises:`), part("div", "heads", ...buttons));
+  $("why-body").replaceChildren(part("p", "", `${sentence} Choose a head of layer ${layer} to see how its weight arises:`), part("div", "heads", ...buttons));
 }
 
 function buildWhy() {

@@ -1,0 +1,329 @@
+"""The explorer's page without a browser: the arithmetic of a weight, its charts, and pictures."""
+
+import csv
+import io
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from tests.page import (
+    SENTENCE,
+    SOURCE,
+    TARGET,
+    weights,
+)
+from tests.page_script import (
+    LIGHT,
+    QUANTUM,
+    Script,
+    labels,
+    numbers,
+    plain,
+    table,
+    uneven,
+    with_arithmetic,
+)
+
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
+
+# --- Why: a weight's arithmetic -------------------------------------------------------------------
+
+
+def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> None:
+    explorer, html = with_arithmetic()
+    page = Script(html, "#v=map&a=2&l=0&h=1&q=2&k=7")
+    assert page("$('why').hidden") is True
+    page("select({isLocked: true}), 0")
+    weakest = int(explorer.maps[2].weights[0, 0, 3].argmin())
+    for layer, head, row, column in ((0, 1, 2, 7), (1, 1, 2, 7), (1, 2, 0, 0), (0, 0, 3, weakest)):
+        page(f"select({{layer: {layer}, head: {head}, row: {row}, column: {column}}})")
+        weight = float(explorer.maps[2].weights[layer, head, row, column])
+        text = page("$('why').querySelectorAll('strong').map(each => each.textContent)")
+        assert float(text[0][:-2]) == pytest.approx(100 * weight, abs=0.03)
+        assert page.text("why-cell").endswith(f"Cross, layer {layer}, head {head}")
+        rows = page.children("why", "tr")
+        buttons = "$('why').querySelectorAll('button').filter(each => 'key' in each.dataset)"
+        keys = page(f"{buttons}.map(each => each.dataset.key)")
+        listed = {int(key): cells for key, cells in zip(keys, rows[1:-2], strict=True)}
+        values = explorer.maps[2].weights[layer, head, row]
+        assert set(listed) == {*values.topk(5).indices.tolist(), column}
+        for key, cells in listed.items():
+            assert cells[0] == labels(SENTENCE)[key]
+            score = page(f"decimal(computeArithmetic(state).scores[{key}])")
+            assert cells[1] == score
+            assert float(cells[3][:-2]) == pytest.approx(100 * float(values[key]), abs=0.06)
+        others = values.sum() - sum(values[key] for key in listed)
+        assert rows[-2][0] == f"{9 - len(listed)} other keys"
+        assert float(rows[-2][3][:-2]) == pytest.approx(100 * float(others), abs=0.06)
+        assert float(rows[-1][3][:-2]) == pytest.approx(100, abs=0.06)
+    page(f"{buttons}[1].click()")
+    assert page("[state.row, state.column, state.isLocked]") == [3, keys[1], True]
+    page("select({attention: 3})")
+    assert page("$('why').hidden") is True
+    page("select({attention: 2, head: 0, row: 1, column: 2, isLocked: true}), 0")
+    page("document.fire('keydown', {key: 'Escape'}).type")
+    assert page("[$('why').hidden, state.isLocked]") == [True, False]
+
+
+def test_summaries_offer_the_heads_whose_weights_they_combine() -> None:
+    explorer, html = with_arithmetic()
+    page = Script(html, "#v=map&a=2&l=1&h=3&q=2&k=7&lock=1")
+    buttons = "$('why').querySelectorAll('.heads')[0].children"
+    found = page(f"{buttons}.map(each => each.textContent)")
+    values = explorer.maps[2].weights[1, :, 2, 7]
+    for head, text in enumerate(found):
+        assert text.startswith(f"head {head}")
+        percent = float(text.removeprefix(f"head {head}")[:-2])
+        assert percent == pytest.approx(100 * float(values[head]), abs=0.06)
+    page(f"{buttons}[1].click(), 0")
+    assert page("[state.head, state.heads, state.isLocked]") == [1, [1], True]
+
+
+def test_the_lens_follows_the_step_and_names_the_first_layer_that_agrees() -> None:
+    tokens = TARGET[:2]
+    layers = [
+        [[("▁a", 0.5)], [("▁cat", 0.5), ("▁a", 0.25)]],
+        [[("▁the", 0.75), ("▁a", 0.1)], [("▁cat", 0.9)]],
+        [[("▁the", 0.9)], [("▁dog", 0.9)]],
+    ]
+    steps = DecodingSteps(tokens, [[], []], layers)
+    own = AttentionMaps("Cross", weights(3, 1, 2, 5), tokens, SOURCE, is_decoding=True)
+    other = AttentionMaps("Self", weights(3, 1, 2, 2), tokens)
+    page = Script(Explorer([own, other], decoding=steps).html, "#v=map&a=0&q=0")
+    for row, layer, first in ((0, 1, "a"), (1, 0, "cat")):
+        page(f"select({{row: {row}}})")
+        text = page.text("lens")
+        assert f"becomes the most probable token after layer {layer} (of 0 to 2)." in text
+        assert f"“{labels(tokens)[row]}”" in text
+        rows = page.children("lens", "tr")
+        assert [cells[0] for cells in rows] == ["after", "layer 0", "layer 1", "layer 2"]
+        assert rows[1][1].startswith(first)
+        marked = page(
+            "$('lens').querySelectorAll('.first').map(each => each.firstChild.textContent)"
+        )
+        assert marked == [f"layer {layer}"]
+    page("select({attention: 1})")
+    assert page("$('lens').hidden") is True
+
+
+# --- Charts ---------------------------------------------------------------------------------------
+
+
+def bars(path: str) -> Any:
+    """Read rectangles from a path, as (x, upper edge, width, height)."""
+    return np.array(numbers(path)).reshape(-1, 5)[:, :4]
+
+
+def test_bars_of_scores_rise_above_zero_or_fall_below_it() -> None:
+    page = Script(plain()[1])
+    scores, masked = [2.0, -1.0, 0.5, 9.0, -3.0], [False, False, False, True, False]
+    for column in (0, 1):
+        sums = f"{{scores: {scores}, masked: {masked}}}".replace("False", "false").replace(
+            "True", "true"
+        )
+        page(f"drawScores($('c'), 400, {sums}, {column}, 'key')")
+        drawn = page.drawn("c")
+        (chosen,) = (each[2][:4] for each in drawn if each[1] == LIGHT.accent and len(each[2]) == 5)
+        found = bars(next(each[2] for each in drawn if each[1] == LIGHT.weights[3]))
+        zero = numbers(next(each[2] for each in drawn if "H" in each[2]))[1]
+        others = [i for i in (0, 1, 2, 4) if i != column]
+        for i, (_, top, _, height) in zip([column, *others], [chosen, *found], strict=True):
+            end = top if scores[i] > 0 else top + height
+            assert zero - end == pytest.approx(scores[i] * 52 / 5)
+            assert zero == pytest.approx(top + height if scores[i] > 0 else top)
+        lefts = [chosen[0], *found[:, 0]]
+        step = (lefts[2] - lefts[1]) / (others[1] - others[0])
+        np.testing.assert_allclose(np.diff(found[:, 0]), step * np.diff(others))
+        marker = numbers(
+            next(each[2] for each in drawn if each[1] == LIGHT.accent and "h10" in each[2])
+        )
+        assert chosen[0] < marker[0] + 5 < chosen[0] + chosen[2]
+        hatched = next(each[2] for each in drawn if each[1] == LIGHT.muted and "l" in each[2])
+        first = lefts[1] + (3 - others[0]) * step
+        assert abs(numbers(hatched)[0] - first) < step / 2
+
+
+@pytest.mark.parametrize("width", [600, 80])
+def test_bars_of_features_have_the_sign_and_size_of_their_numbers(width: int) -> None:
+    page = Script(plain()[1])
+    values = [0.1, 0.0625, 1.0, 0.125, -0.25, 0.5, -0.2, 0.3, 3.0, -2.0]
+    marks = [-x for x in values]
+    strip = [float(i - 4) for i in range(10)]
+    given = f"strips: [['query', {strip}]], bars: {values}, marks: {marks}, name: 'n', height: 60"
+    page(f"drawFeatures($('c'), {width}, {{{given}}})")
+    drawn = page.drawn("c")
+    shown = list(range(10)) if width == 600 else sorted(np.argsort(np.abs(values))[::-1][:6])
+    rest = [] if width == 600 else [sum(values) - sum(values[i] for i in shown)]
+    expected = [values[i] for i in shown] + rest
+    found = [each for each in drawn if each[0] == "fill" and len(each[2]) == 5]
+    zero = numbers(next(each[2] for each in drawn if "H" in each[2]))[1]
+    lines = np.array(numbers(next(each[2] for each in drawn if "h" in each[2]))).reshape(-1, 3)
+    unit = 60 / 6
+    for value, (_, ink, (_, top, _, height, _)), (_, y, _) in zip(
+        expected, found, lines, strict=True
+    ):
+        assert zero - (top if value > 0 else top + height) == pytest.approx(value * unit)
+        assert ink == (LIGHT.differences[-1] if value > 0 else LIGHT.differences[0])
+        assert zero - y == pytest.approx(-value * unit)
+    names = [each[3] for each in drawn if each[0] == "text"][2:]
+    assert names[:2] == ["8", "9" if width == 600 else "2"]  # the label of 9 has no room
+    image = next(each[1] for each in drawn if each[0] == "cells")
+    most = max(abs(strip[i]) for i in shown)
+    first = page(f"colour(palette().differences, {(strip[shown[0]] / most + 1) / 2})")
+    np.testing.assert_allclose(image["data"][:3], first, atol=1)
+
+
+def test_shares_fill_the_bar_in_order_and_the_mask_frames_the_selected_key() -> None:
+    page = Script(plain()[1])
+    shares = [0.125, 0.5, 0.25, 0.125]
+    for column in (0, 2):
+        page(
+            f"drawShares($('c'), 460, [['with', {shares}], ['without', {shares[::-1]}]], {column})"
+        )
+        drawn = page.drawn("c")
+        chosen = [each[2][:4] for each in drawn if each[1] == LIGHT.accent]
+        for row, (values, (x, y, width, _)) in enumerate(
+            zip((shares, shares[::-1]), chosen, strict=True)
+        ):
+            assert (x, width) == pytest.approx(
+                (58 + 400 * sum(values[:column]), 400 * values[column])
+            )
+            assert y == 24 * row
+            own = [bars(each[2]) for each in drawn if each[1] in LIGHT.weights[2:4] and each[2]]
+            boxes = np.concatenate([each[each[:, 1] == y] for each in own])
+            lefts = 58 + 400 * np.cumsum([0, *values[:-1]])
+            np.testing.assert_allclose(np.sort(boxes[:, 0]), np.delete(lefts, column))
+        page(f"drawMask($('m'), 200, {{masked: [false, true, false]}}, {column})")
+        frame = next(each[2] for each in page.drawn("m") if each[1] == LIGHT.accent)
+        assert frame[0] == 3 + 34 * column
+        hatched = next(each[2] for each in page.drawn("m") if isinstance(each[2], str))
+        hatches = [float(text) for text in re.findall(r"M([\d.]+) [\d.]+l", hatched)]
+        assert all(37 <= x < 71 for x in hatches)
+        assert hatches
+
+
+# --- Pictures -------------------------------------------------------------------------------------
+
+
+def test_a_scene_is_written_as_it_is_painted() -> None:
+    page = Script(plain()[1])
+    page(
+        """globalThis.scene = new Scene(200, 100),
+        scene.rect(1, 2, 30, 40, {fill: "#123456", stroke: "#654321", line: 3, radius: 5}),
+        scene.path("M1.2345 2L3 4", {stroke: "#abcdef", line: 2}),
+        scene.text(7, 8, "<&>", {fill: "#111111", anchor: "end", weight: "bold"}),
+        scene.cells(10, 20, 4, 5, 2, 3, [1, 1, 2, 2, 1, 1].map(i => [, 0xff0000ff, 0xff00ff00][i])),
+        scene.hatch(50, 60, 10, 10, 1, 3, [0, 1, 1], {stroke: "#222222"}),
+        show(scene, $("c"))"""
+    )
+    drawn = page.drawn("c")
+    root = ElementTree.fromstring(page("svgOf(scene, {title: 'T'})"))
+    assert root.attrib["viewBox"] == "0 0 200 100"
+    found = [(each.tag.partition("}")[2], each.attrib) for each in root.iter()]
+    rect = next(attributes for tag, attributes in found if tag == "rect")
+    assert [float(rect[name]) for name in ("x", "y", "width", "height", "rx")] == drawn[0][2]
+    assert (rect["fill"], rect["stroke"], rect["stroke-width"]) == (
+        drawn[0][1],
+        *drawn[1][1::2][:1],
+        "3",
+    )
+    paths = [attributes for tag, attributes in found if tag == "path"]
+    assert (paths[0]["d"], drawn[2][2]) == ("M1.23 2L3 4", "M1.2345 2L3 4")
+    text = next(each for each in root.iter() if each.tag.endswith("text"))
+    assert (text.text, text.attrib["text-anchor"], drawn[3][3]) == ("<&>", "end", "<&>")
+    assert [float(text.attrib["x"]), float(text.attrib["y"])] == drawn[3][2]
+    assert {each["fill"]: each["d"] for each in paths[1:3]} == {
+        "#ff0000": "M0 0h2v1h-2zM1 1h2v1h-2z",
+        "#00ff00": "M2 0h1v1h-1zM0 1h1v1h-1z",
+    }
+    assert drawn[4][1]["data"][8:12] == [0, 255, 0, 255]
+    area = paths[3]["d"]
+    assert area == "M60 60h20v10h-20z"
+    assert numbers(drawn[-1][2]) == numbers(paths[4]["d"])
+
+
+def test_upright_letters_stand_below_each_other_up_to_their_end() -> None:
+    page = Script(plain()[1])
+    letters = page("lettersOf({x: 50, y: 100, text: '猫ー犬', size: 10, room: Infinity})")
+    assert [each["letter"] for each in letters] == list("猫ー犬")
+    assert [each["angle"] for each in letters] == [0, 90, 0]
+    ys = [each["y"] for each in letters]
+    assert ys[2] - ys[0] == pytest.approx(21)
+    assert 90 < ys[2] < 100
+    assert letters[0]["x"] == 50 - 2.5  # the stand-in's letters are half as wide as high
+    squeezed = page("lettersOf({x: 50, y: 100, text: '猫犬', size: 10, room: 10})")
+    assert squeezed[1]["y"] - squeezed[0]["y"] == pytest.approx(5)
+
+
+def test_the_saved_weights_are_the_shown_ones_with_their_tokens() -> None:
+    explorer, html = plain()
+    for address, expected in (
+        ("#v=map&a=0&l=1&h=4", table(explorer, 0, 1, 4)),
+        ("#v=map&a=0&l=1&h=0&pin=0.0.2", table(explorer, 0, 1, 0) - table(explorer, 0, 0, 2)),
+        (
+            "#v=story&a=0&l=1&hs=0.2&h=0",
+            table(explorer, 0, 1, 0) / 2 + table(explorer, 0, 1, 2) / 2,
+        ),
+    ):
+        page = Script(html, address)
+        head, *rows = csv.reader(io.StringIO(page("csvOf()")))
+        assert head == ["", *labels(SOURCE)]
+        assert [row[0] for row in rows] == labels(SOURCE)
+        found = [[float(cell) for cell in row[1:]] for row in rows]
+        np.testing.assert_allclose(found, expected, atol=4 * QUANTUM)
+
+
+def test_a_picture_says_what_it_shows() -> None:
+    html = uneven()[1]
+    for address, subject, name in (
+        ("#v=map&a=0&l=1&h=2", "Large, layer 1, head 2", "large-layer-1-head-2.svg"),
+        (
+            "#v=map&a=0&l=1&h=2&pin=0.2.4",
+            "Large, layer 1, head 2 minus Large, layer 2, mean",
+            "large-layer-1-head-2-minus-large-layer-2-mean.svg",
+        ),
+        (
+            "#v=story&a=0&l=0&hs=1.3&h=1",
+            "Large, layer 0, heads 1, 3",
+            "large-layer-0-heads-1-3.svg",
+        ),
+        (
+            "#v=story&a=0&l=0&h=4",
+            "Large, layer 0, mean of 4 heads",
+            "large-layer-0-mean-of-4-heads.svg",
+        ),
+    ):
+        page = Script(html, address)
+        assert (page("subjectOf()"), page("fileName('svg')")) == (f"Model · {subject}", name)
+        page("$('save').click(), $('poster-svg').click()")
+        root = ElementTree.fromstring(page("saved[0].parts[0]").partition("?>")[2])
+        texts = [each.text for each in root.iter() if each.tag.endswith("text")]
+        assert subject in " ".join(filter(None, texts))
+        assert "transformer_blocks" in texts
+        kinds = [
+            text
+            for text in texts
+            if text in ("attention weight", "difference of attention weights")
+        ]
+        assert kinds == (
+            ["difference of attention weights"] if "minus" in subject else ["attention weight"]
+        )
+        width, height = (float(root.attrib[side]) for side in ("width", "height"))
+        background = next(each for each in root if each.tag.endswith("rect"))
+        assert (float(background.attrib["width"]), float(background.attrib["height"])) == (
+            width,
+            height,
+        )
+        for each in root.iter():
+            if each.tag.endswith("text") and "transform" not in each.attrib:
+                assert 0 <= float(each.attrib["y"].split()[0]) <= height
+
+
+def test_a_text_is_broken_between_words_and_ends_with_an_ellipsis() -> None:
+    page = Script(plain()[1])
+    lines = page("wrapText('one two three four', 35, {size: 10, most: 9})")
+    assert lines == ["one two", "three", "four"]
+    assert page("wrapText('one two three four', 35, {size: 10, most: 2})") == ["one two", "three…"]
+    assert page("wrapText('猫が眠る', 10, {size: 10, most: 9})") == ["猫が", "眠る"]
