@@ -405,6 +405,14 @@ def add_hook(name: str) -> Callable[[DecoderLayer], None]:
     return lambda layer: cast(None, layer.get_submodule(name).register_forward_hook(double_output))
 
 
+def replace_forward(name: str) -> Callable[[DecoderLayer], None]:
+    def change(layer: Any) -> None:
+        part = layer.get_submodule(name)
+        part.forward = lambda *inputs, **options: 2 * type(part).forward(part, *inputs, **options)
+
+    return change
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -426,6 +434,11 @@ def add_hook(name: str) -> Callable[[DecoderLayer], None]:
         add_hook("feed_forward_residual"),
         add_hook("feed_forward_residual.norm"),
         add_hook(""),
+        replace_forward("self_attention.value_projection"),
+        replace_forward("cross_attention"),
+        replace_forward("feed_forward.dropout"),
+        replace_forward("feed_forward"),
+        replace_forward(""),
     ],
 )
 @torch.no_grad()
