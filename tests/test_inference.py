@@ -105,7 +105,8 @@ def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("sizes", [(16, 48), (48, 16), (16, 16)])
+@pytest.mark.parametrize("sizes", [(16, 48), (48, 16), (16, 16), (0, 3), (3, 0)])
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @torch.no_grad()
 def test_a_prepacked_linear_layer_equals_the_layer(bias: bool, sizes: tuple[int, int]) -> None:
     linear = nn.Linear(*sizes, bias=bias)

@@ -107,8 +107,9 @@ def prepare(
             ``int8`` is not a boolean, ``programs`` is not a path, or with ``int8`` a linear layer
             is not float32.
         ValueError: If the model, or a part of it, is prepared already, if both ``linear`` and
-            ``int8`` are given, if with ``int8`` a linear layer is not on a CPU, if ``programs`` is
-            given and ``compiled`` is not, or if a LoRA layer has hooks or replaced methods.
+            ``int8`` are given, if with ``int8`` a linear layer is not on a CPU or has no input
+            features, if ``programs`` is given and ``compiled`` is not, or if a LoRA layer has hooks
+            or replaced methods.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
