@@ -105,7 +105,8 @@ def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("sizes", [(16, 48), (48, 16), (16, 16)])
+@pytest.mark.parametrize("sizes", [(16, 48), (48, 16), (16, 16), (0, 3), (3, 0)])
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @torch.no_grad()
 def test_a_prepacked_linear_layer_equals_the_layer(bias: bool, sizes: tuple[int, int]) -> None:
     linear = nn.Linear(*sizes, bias=bias)
@@ -405,6 +406,14 @@ def add_hook(name: str) -> Callable[[DecoderLayer], None]:
     return lambda layer: cast(None, layer.get_submodule(name).register_forward_hook(double_output))
 
 
+def replace_forward(name: str) -> Callable[[DecoderLayer], None]:
+    def change(layer: Any) -> None:
+        part = layer.get_submodule(name)
+        part.forward = lambda *inputs, **options: 2 * type(part).forward(part, *inputs, **options)
+
+    return change
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -426,6 +435,11 @@ def add_hook(name: str) -> Callable[[DecoderLayer], None]:
         add_hook("feed_forward_residual"),
         add_hook("feed_forward_residual.norm"),
         add_hook(""),
+        replace_forward("self_attention.value_projection"),
+        replace_forward("cross_attention"),
+        replace_forward("feed_forward.dropout"),
+        replace_forward("feed_forward"),
+        replace_forward(""),
     ],
 )
 @torch.no_grad()

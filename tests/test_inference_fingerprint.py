@@ -151,10 +151,17 @@ def test_versions_and_machine_are_part_of_the_fingerprint(monkeypatch: pytest.Mo
         with monkeypatch.context() as patch:
             patch.setattr(target, value)
             found.add(fingerprint(1))
+    matmul = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    try:
+        for matmul.fp32_precision in ("bf16", "tf32"):
+            found.add(fingerprint(1))
+    finally:
+        matmul.fp32_precision = before
     with monkeypatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
         found.add(fingerprint(1))
-    assert len(found) == 7
+    assert len(found) == 9
 
 
 def test_values_that_look_alike_differ() -> None:

@@ -478,6 +478,12 @@ def hooked(module: Any) -> Any:
     return module
 
 
+def replaced(module: Any, method: str, part: str = "") -> Any:
+    part = module.get_submodule(part)
+    setattr(part, method, getattr(part, method))
+    return module
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -490,7 +496,21 @@ def hooked(module: Any) -> Any:
         ),
         (lambda: their_layer(linear1=nn.Sequential()), TypeError, "linear1 must be a Linear"),
         (lambda: their_layer(dropout1=nn.Identity()), TypeError, "dropout1 must be a Dropout"),
-        (lambda: hooked(their_layer()), ValueError, "hooks have no equivalent.*'linear1'"),
+        (lambda: hooked(their_layer()), ValueError, "linear1 must have neither hooks .*got hooks$"),
+        (
+            lambda: replaced(their_layer(), "forward"),
+            ValueError,
+            "module .*got a replaced forward$",
+        ),
+        (lambda: replaced(their_layer(), "_ff_block"), ValueError, "got a replaced _ff_block$"),
+        (
+            lambda: replaced(
+                nn.TransformerDecoder(nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS), 1),
+                "forward",
+                "layers.0",
+            ),
+            *(ValueError, "^layers.0 must have neither .*got a replaced forward$"),
+        ),
     ],
 )
 def test_replaced_parts_of_torch_modules_are_refused_by_name(

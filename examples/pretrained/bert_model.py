@@ -97,6 +97,10 @@ class Bert(nn.Module):
             for _ in range(num_layers)
         )
 
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embed tokens, of shape (B, L), and add their positions; return (B, L, d_model)."""
+        return self.positions(self.token_embedding(tokens))
+
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute a hidden state for each token in its context.
 
@@ -106,7 +110,7 @@ class Bert(nn.Module):
         Returns:
             Hidden states, of shape (B, L, d_model).
         """
-        x = self.positions(self.token_embedding(tokens))
+        x = self.embed(tokens)
         if self.segment_embedding is not None:
             x = x + self.segment_embedding.weight[0]
         return self.encoder(self.norm(x), mask=padding_mask(tokens, self.padding_id))

@@ -256,23 +256,27 @@ def read_rotary(
     return partial(RotaryPositionalEncoding, d_k, base=base, scaling=scaling)
 
 
-def read_windows(config: Config, default: Sequence[bool]) -> list[int | None]:
+def read_windows(
+    config: Config, default: Sequence[bool], *, allowed: bool = True
+) -> list[int | None]:
     """Read the window of each layer; None for a layer that attends to the whole text.
 
     Args:
         config: The file.
         default: Whether each layer has a window, if ``layer_types`` does not say it.
+        allowed: Whether ``layer_types`` may give windows to layers.
 
     Raises:
         UserError: If a setting is missing or invalid.
     """
+    known = [WINDOW, WHOLE] if allowed else [WHOLE]
     kinds = config.values.get("layer_types")
     if kinds is None:
         kinds = [WINDOW if has_window else WHOLE for has_window in default]
     is_list = isinstance(kinds, list) and len(kinds) == len(default)
-    if not is_list or not {*map(str, kinds)} <= {WINDOW, WHOLE}:
+    if not is_list or not {*map(str, kinds)} <= {*known}:
         raise UserError(
-            f"{config.path}: layer_types must hold {WINDOW!r} or {WHOLE!r} for each of the "
+            f"{config.path}: layer_types must hold {' or '.join(map(repr, known))} for each of the "
             f"{len(default)} layers, got {shown(kinds)}"
         )
     return [config.size("sliding_window") if kind == WINDOW else None for kind in kinds]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from pretrained.llama_family import LEFT_OUT, LlamaFamily, Sizes, origins, read_rotary
+from pretrained.llama_family import LEFT_OUT, LlamaFamily, Sizes, origins, read_rotary, read_windows
 from pretrained.loading import Config, read_end_ids
 from pretrained.weights import load_model
 from transformer_blocks import EncoderLayer, PreNorm, RotaryPositionalEncoding
@@ -70,6 +70,7 @@ class Llama(LlamaFamily):
         """
         config = Config(folder / "config.json", "llama")
         sizes = Sizes.read(config, tied=False)
+        read_windows(config, [False] * sizes.num_layers, allowed=False)
         make = partial(
             cls,
             sizes,

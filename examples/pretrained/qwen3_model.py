@@ -80,7 +80,9 @@ class Qwen3(LlamaFamily):
             sizes,
             rotary=read_rotary(config, sizes.d_k, base=10000.0),
             windows=read_windows(
-                config, [has_windows and layer >= first for layer in range(sizes.num_layers)]
+                config,
+                [has_windows and layer >= first for layer in range(sizes.num_layers)],
+                allowed=has_windows,
             ),
             end_ids=read_end_ids(folder, config),
         )

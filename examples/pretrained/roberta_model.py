@@ -2,8 +2,9 @@
 
 RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692, sections 4 and 5) has BERT's layers. It
 was trained longer and on more text, without predicting whether one sentence follows another, and
-its tokens are those of a byte-level byte-pair encoding, as in GPT-2. Its positions are numbered
-from the id of the padding token plus one: the first position is row 2 of the published tensor.
+its tokens are those of a byte-level byte-pair encoding, as in GPT-2. Its positions count the tokens
+that are not padding, from the id of the padding token plus one: the first position is row 2 of the
+published tensor.
 
 Next: ``wordpiece.py``, BERT's tokenizer.
 """
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from common.errors import UserError
 from pretrained import bert_model
@@ -26,6 +28,13 @@ LEFT_OUT = r"(roberta\.)?(embeddings\.position_ids|pooler\..*)|(lm_head|classifi
 
 class Roberta(Bert):
     """RoBERTa's encoder; the arguments are those of :class:`~pretrained.bert_model.Bert`."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embed tokens; their positions count the tokens that are not padding, wherever it is."""
+        x = self.token_embedding(tokens)  # (B, L, d_model)
+        encodings = self.positions(x.new_zeros(1, *x.shape[1:]))[0]  # (L, d_model)
+        numbers = (tokens != self.padding_id).cumsum(1) - 1
+        return x + encodings[numbers.clamp(min=0)]
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Roberta":

@@ -790,9 +790,23 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "rope_parameters: full_attention must be an object, got None",
     ),
     "unknown layers": (
-        "qwen3",
+        "gemma3_text",
         setting(layer_types=["full_attention", "chunked_attention"]),
         "layer_types must hold 'sliding_attention' or 'full_attention' for each of the 2 layers",
+    ),
+    "windows in a family that has none": (
+        "llama",
+        setting(layer_types=["full_attention", "sliding_attention"], sliding_window=3),
+        "layer_types must hold 'full_attention' for each of the 2 layers",
+    ),
+    "windows that are not used": (
+        "qwen3",
+        setting(
+            layer_types=["full_attention", "sliding_attention"],
+            use_sliding_window=False,
+            sliding_window=3,
+        ),
+        "layer_types must hold 'full_attention' for each of the 2 layers",
     ),
     "too few layers": (
         "gemma3_text",

@@ -71,15 +71,15 @@ def test_hidden_states_of_padded_texts_equal_those_of_transformers(
     ours = FAMILIES[family][0].load(tmp_path, dtype=dtype)
     padding = PADDING[family]
     tokens = torch.randint(padding + 1, VOCABULARY, (4, POSITIONS))
-    for row, length in enumerate((POSITIONS, 7, 1, 13)):
-        tokens[row, length:] = padding
+    for row, where in enumerate((slice(0), slice(7, None), slice(-1), slice(5, 9))):
+        tokens[row, where] = padding  # none, at the end, at the beginning, between
     real = tokens != padding
     with torch.no_grad():
         expected = theirs(tokens, attention_mask=real.long()).last_hidden_state
         found = ours(tokens)
     torch.testing.assert_close(found[real], expected[real], rtol=0, atol=TOLERANCE[dtype])
     with pytest.raises(ValueError, match="max_length"):
-        ours(torch.ones(1, POSITIONS + 1, dtype=torch.int64))
+        ours(torch.full((1, POSITIONS + 1), padding + 1))
 
 
 @every_family

@@ -149,7 +149,9 @@ class _Step(nn.Module):
         super().__init__()
         self.stack, self.beam_size, self.causal = stack, signature.beam_size, signature.causal
         self.outer, self.num_extensions = signature.outer, signature.num_extensions
-        self.output = getattr(signature.outer, "output", None)  # registers its weights
+        # Registers the weights around the stack: Inductor cannot prepack those that are constants.
+        owners = dict.fromkeys(getattr(each, "__self__", each) for each in signature.outer or ())
+        self.owners = nn.ModuleList(each for each in owners if isinstance(each, nn.Module))
 
     def forward(
         self,

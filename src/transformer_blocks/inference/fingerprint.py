@@ -105,7 +105,7 @@ def _environment() -> dict[str, str | int]:
         "threads": torch.get_num_threads(),
         "compiler": repr([(name, os.environ[name]) for name in names]),
         "default dtype": str(torch.get_default_dtype()),
-        "precision": torch.get_float32_matmul_precision(),
+        "precision": torch.backends.mkldnn.matmul.fp32_precision,  # set by old and new functions
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "mkldnn": torch.backends.mkldnn.is_available(),
     }

@@ -77,8 +77,8 @@ class Int8Linear(InferenceModule):
 
     Raises:
         TypeError: If ``linear`` is not an ``nn.Linear``, or its weight is not float32.
-        ValueError: If its weight is not on a CPU, or it has more than 133,144 input features, whose
-            products might not fit into 32 bits.
+        ValueError: If its weight is not on a CPU, or it has no input features or more than 133,144,
+            whose products might not fit into 32 bits.
 
     Example:
         >>> quantised, x = Int8Linear(nn.Linear(16, 64)), torch.randn(5, 16)
@@ -99,9 +99,9 @@ class Int8Linear(InferenceModule):
             raise TypeError(f"int8 linear layers need float32 weights, got {weight.dtype}")
         if weight.device.type != "cpu":
             raise ValueError(f"int8 linear layers need weights on a CPU, got {weight.device}")
-        if linear.in_features > MOST_FEATURES:
+        if not 1 <= linear.in_features <= MOST_FEATURES:
             raise ValueError(
-                f"int8 linear layers have at most {MOST_FEATURES} input features, got "
+                f"int8 linear layers must have from 1 to {MOST_FEATURES} input features, got "
                 f"in_features={linear.in_features}"
             )
         super().__init__()

@@ -115,7 +115,7 @@ class PrepackedLinear(InferenceModule):
         weight = linear.weight.detach()
         prepacked_weight: Tensor | None = None
         is_cpu_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
-        if is_cpu_float32 and _has_operators():
+        if is_cpu_float32 and weight.numel() and _has_operators():
             prepacked_weight = torch.ops.transformer_blocks.prepack(weight)
         if self.out_features > self.in_features:
             weight = weight.t().clone(memory_format=torch.contiguous_format).t()

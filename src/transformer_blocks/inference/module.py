@@ -11,9 +11,10 @@ class InferenceModule(nn.Module):
     """A module for inference only, whose weights were prepared when it was constructed.
 
     A prepared module may store the same weight in several layouts. Training, moving, converting or
-    loading weights would change one of them and not the others; copying and saving would lose the
+    loading weights would change one of them and not the others; copying and pickling would lose the
     layouts. Each of these operations raises a ``RuntimeError`` before it changes anything. A module
-    that contains a prepared one rejects them too.
+    that contains a prepared one rejects them too. Its ``state_dict()`` can be read, as an export
+    does; save that of the trained model instead, as a prepared one loads none.
 
     Attributes:
         is_prepared_for_inference: Always True. Code that does not import this package recognises

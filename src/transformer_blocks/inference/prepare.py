@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from transformer_blocks._checks import (
+    alteration,
     check_factory,
     check_flag,
     check_module,
-    has_hooks,
     raise_type_error,
 )
 from transformer_blocks.attention import scaled_dot_product_attention
@@ -107,8 +107,9 @@ def prepare(
             ``int8`` is not a boolean, ``programs`` is not a path, or with ``int8`` a linear layer
             is not float32.
         ValueError: If the model, or a part of it, is prepared already, if both ``linear`` and
-            ``int8`` are given, if with ``int8`` a linear layer is not on a CPU, if ``programs`` is
-            given and ``compiled`` is not, or if a LoRA layer has hooks.
+            ``int8`` are given, if with ``int8`` a linear layer is not on a CPU or has no input
+            features, if ``programs`` is given and ``compiled`` is not, or if a LoRA layer has hooks
+            or replaced methods.
 
     Example:
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -146,7 +147,7 @@ def _compile_stacks(module: nn.Module, store: ProgramStore | None) -> Any:
     for name, part in list(module._modules.items()):
         if part is not None:
             setattr(module, name, _compile_stacks(part, store))
-    if has_hooks(module):
+    if alteration(module):
         return module
     if type(module) in (Encoder, UnpaddedEncoder):
         return CompiledEncoder(cast(Encoder, module), store)
@@ -155,14 +156,14 @@ def _compile_stacks(module: nn.Module, store: ProgramStore | None) -> Any:
 
 def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
     """Return the faster equivalent of a module, or the module itself with faster parts."""
-    if type(module) is nn.Linear and not has_hooks(module):
+    if type(module) is nn.Linear and not alteration(module):
         return linear(module)
-    if type(module) in (Dropout, nn.Dropout) and not has_hooks(module):
+    if type(module) in (Dropout, nn.Dropout) and not alteration(module):
         return nn.Identity()
     # Both are determined before any part is replaced.
-    any_hooks = any(map(has_hooks, module.modules()))
+    any_altered = any(map(alteration, module.modules()))
     can_remove_padding = _is_encoder_of_standard_layers(module)
-    if linear is PrepackedLinear and _is_relu_feed_forward(module) and not any_hooks:
+    if linear is PrepackedLinear and _is_relu_feed_forward(module) and not any_altered:
         return PrepackedFeedForward(module)
     for name, part in list(module._modules.items()):
         if part is None:
@@ -172,9 +173,9 @@ def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) 
             setattr(module, name, FusedQKVAttention(part, linear=linear))
         else:
             setattr(module, name, _replace_parts(part, linear))
-    if type(module) is DecoderLayer and _has_standard_parts(module) and not any_hooks:
+    if type(module) is DecoderLayer and _has_standard_parts(module) and not any_altered:
         return InferenceDecoderLayer(module)
-    if type(module) is Encoder and can_remove_padding and not any_hooks:
+    if type(module) is Encoder and can_remove_padding and not any_altered:
         return UnpaddedEncoder(module)
     return module
 
@@ -238,7 +239,7 @@ def _can_fuse_projections(attention: nn.Module) -> TypeGuard[MultiHeadAttention]
     if not isinstance(attention, MultiHeadAttention):
         return False
     known = type(attention) in (MultiHeadAttention, GroupedQueryAttention)
-    if not known or any(map(has_hooks, attention.modules())):
+    if not known or any(map(alteration, attention.modules())):
         return False
     parts = attention.query_projection, attention.key_projection, attention.value_projection
     return (

@@ -12,7 +12,7 @@ from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.interop.parts import (
     check_class,
-    check_no_hooks,
+    check_no_alterations,
     check_no_ties,
     convert_layers,
 )
@@ -52,8 +52,9 @@ def from_torch(module: nn.Module) -> nn.Module:
     Raises:
         TypeError: If the module or a part of it is of another class, also of a subclass, which may
             compute something else.
-        ValueError: If the module was built with an option that has no equivalent here, has hooks,
-            or has parts that share weights, other than whole layers.
+        ValueError: If the module was built with an option that has no equivalent here, has hooks or
+            methods that were replaced on the instance, or has parts that share weights, other than
+            whole layers.
 
     Example:
         >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
@@ -67,7 +68,7 @@ def from_torch(module: nn.Module) -> nn.Module:
     if build is None:
         known = ", ".join(f"nn.{each.__name__}" for each in _BUILDS)
         raise TypeError(f"module must be one of {known}, got {type(module).__name__}")
-    check_no_hooks(module)
+    check_no_alterations(module)
     check_no_ties(module, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     block: nn.Module = build(module)
     if isinstance(block, Encoder | Decoder | EncoderDecoder):

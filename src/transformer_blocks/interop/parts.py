@@ -1,11 +1,11 @@
-"""Checks before a conversion: only known classes, without hooks and without tied weights."""
+"""Checks before a conversion: only known, unaltered classes, without tied weights."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
 
-from transformer_blocks._checks import has_hooks
+from transformer_blocks._checks import check_unaltered
 
 
 def check_class(name: str, part: nn.Module, *kinds: type[nn.Module]) -> None:
@@ -19,15 +19,14 @@ def check_class(name: str, part: nn.Module, *kinds: type[nn.Module]) -> None:
         raise TypeError(f"{name} must be a {known}, got {type(part).__name__}")
 
 
-def check_no_hooks(module: nn.Module) -> None:
-    """Raise if a part has hooks, which the converted part would not have.
+def check_no_alterations(module: nn.Module) -> None:
+    """Raise if a part has hooks or replaced methods, which the converted part would not have.
 
     Raises:
-        ValueError: If a part has hooks.
+        ValueError: If a part has one.
     """
     for name, part in module.named_modules():
-        if has_hooks(part):
-            raise ValueError(f"hooks have no equivalent, got some on {name or 'the module'!r}")
+        check_unaltered(part, name or "the module")
 
 
 def check_no_ties(module: nn.Module, *layers: type[nn.Module]) -> None:

@@ -16,7 +16,7 @@ from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.interop.parts import (
     check_class,
-    check_no_hooks,
+    check_no_alterations,
     check_no_ties,
     convert_layers,
 )
@@ -53,8 +53,8 @@ def to_torch(block: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: If the block or a part of it is of a class that has no equivalent in torch.
-        ValueError: If torch's module has no such option, or the block has hooks or parts that share
-            weights, other than whole layers.
+        ValueError: If torch's module has no such option, or the block has hooks, methods that were
+            replaced on the instance, or parts that share weights, other than whole layers.
 
     Example:
         >>> ours = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -69,7 +69,7 @@ def to_torch(block: nn.Module) -> nn.Module:
     if build is None:
         known = ", ".join(each.__name__ for each in _BUILDS)
         raise TypeError(f"block must be one of {known}, got {type(block).__name__}")
-    check_no_hooks(block)
+    check_no_alterations(block)
     check_no_ties(block, EncoderLayer, DecoderLayer)
     module: nn.Module = build(block)
     if isinstance(block, Encoder | Decoder | EncoderDecoder):

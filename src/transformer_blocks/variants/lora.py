@@ -33,8 +33,8 @@ from transformer_blocks._checks import (
     check_module,
     check_number,
     check_size,
+    check_unaltered,
     check_vectors,
-    has_hooks,
     raise_type_error,
 )
 
@@ -63,7 +63,7 @@ class LoraLinear(nn.Module):
         TypeError: If ``linear`` is not an ``nn.Linear`` (a subclass may compute something else),
             or another argument is of the wrong type.
         ValueError: If ``rank`` is not positive or too large, ``alpha`` is not positive and finite,
-            or ``linear`` has hooks.
+            or ``linear`` has hooks or replaced methods.
 
     Example:
         >>> linear, x = nn.Linear(64, 64), torch.randn(5, 64)
@@ -128,11 +128,11 @@ class LoraLinear(nn.Module):
             A new, frozen layer with the dtype, the device and the training mode of the trained one.
 
         Raises:
-            ValueError: If the module or its layer has hooks: the plain layer has no equal place
-                for them.
+            ValueError: If the module or its layer has hooks or replaced methods: the plain layer
+                has no equal place for them.
         """
         for part in (self, self.linear):
-            _check_no_hooks(part)
+            check_unaltered(part, type(part).__name__)
         merged = copy.deepcopy(self.linear)
         with torch.no_grad():
             merged.weight.copy_(self.weight)
@@ -218,7 +218,7 @@ def merge_lora(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: If ``model`` is not a module.
-        ValueError: If it has no LoRA layer, or one of them has hooks.
+        ValueError: If it has no LoRA layer, or one of them has hooks or replaced methods.
 
     Example:
         >>> model = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
@@ -340,17 +340,11 @@ def _check_options(rank: int, alpha: float | None) -> None:
 
 
 def _check_layer(linear: nn.Linear, rank: int) -> None:
-    """Raise unless a layer has a place for matrices of this rank, and no hooks."""
+    """Raise unless a layer has a place for matrices of this rank, and is unaltered."""
     size = min(linear.in_features, linear.out_features)
     if rank > size:
         raise ValueError(f"rank must be at most {size}, the size of the layer, got rank={rank}")
-    _check_no_hooks(linear)
-
-
-def _check_no_hooks(module: nn.Module) -> None:
-    """Raise if a module has hooks: they would be called with the output of another layer."""
-    if has_hooks(module):
-        raise ValueError(f"hooks must be removed first, got some on a {type(module).__name__}")
+    check_unaltered(linear, "linear")
 
 
 def _check_weight(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
