@@ -439,10 +439,6 @@ CALLS: dict[str, Call] = {
     "MultiHeadAttention.project": Call(
         lambda **given: attention().project(**given), {"key": MEMORY, "value": MEMORY}
     ),
-    "MultiHeadAttention.register_weights_hook": Call(
-        lambda hook: attention().register_weights_hook(hook),
-        {"hook": Argument(print, ("print", None, 1, list))},
-    ),
     "MultiHeadAttention.attend": Call(
         lambda queries, keys, values, **options: attention().attend(
             queries, keys, values, **options

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_module
-from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
-from transformer_blocks.inspection.changes import changed
+from transformer_blocks.inspection.changes import AttentionWrapper, changed
 from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.inspection.observation import Observation
 from transformer_blocks.inspection.observer import observe
@@ -113,14 +112,11 @@ def ablate(
             for layer in _find_all(
                 model, (MultiHeadAttention, SingleHeadAttention), "an attention layer"
             ):
-                if isinstance(layer, SingleHeadAttention):
-                    stack.enter_context(changed(layer, "scale", partial(_replace_by, 1.0)))
-                elif any(isinstance(part, AdditiveAttention) for part in layer.modules()):
+                if any(isinstance(part, AdditiveAttention) for part in layer.modules()):
                     raise ValueError(
                         "scale must be False for additive attention, whose scores have no scale"
                     )
-                else:
-                    stack.enter_context(changed(layer, "attention_function", _Unscaled))
+                stack.enter_context(changed(layer, "attention_function", _Unscaled))
         if others:
             observation = Observation(model, heads=others)
             stack.enter_context(observe(observation))
@@ -164,26 +160,15 @@ def _check_arguments(heads: object, modules: object, residuals: object, **flags:
             raise TypeError(f"{name} must be True or False, got {name}={flag!r}")
 
 
-class _Wrapper:
-    """An attention function that calls another one, whose weights can still be recorded."""
-
-    def __init__(self, attention_function: Callable[..., Any]) -> None:
-        self.attention_function = attention_function
-
-    def attention_weights(self, *inputs: Tensor, **options: Any) -> Tensor:
-        compute = getattr(self.attention_function, "attention_weights", attention_weights)
-        return compute(*inputs, **options)
-
-
-class _MaskedHeads(_Wrapper):
+class _MaskedHeads(AttentionWrapper):
     """An attention function whose output is zero for some heads."""
 
     def __init__(self, attention_function: Callable[..., Any], heads: list[int]) -> None:
         super().__init__(attention_function)
         self.heads = heads
 
-    def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
-        result = self.attention_function(*inputs, **options)
+    def __call__(self, *inputs: Tensor, **options: Any) -> Any:
+        result = super().__call__(*inputs, **options)
         output: Tensor = result[0] if isinstance(result, tuple) else result  # (B, H, L, d_k)
         is_masked = torch.zeros(output.shape[1], dtype=torch.bool)
         is_masked[self.heads] = True
@@ -191,14 +176,16 @@ class _MaskedHeads(_Wrapper):
         return (output, result[1]) if isinstance(result, tuple) else output
 
 
-class _Unscaled(_Wrapper):
+class _Unscaled(AttentionWrapper):
     """An attention function without the factor 1 / sqrt(d_k)."""
 
-    def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
-        return self.attention_function(*inputs, **options | {"scale": 1.0})
+    def __call__(self, *inputs: Tensor, **options: Any) -> Any:
+        return super().__call__(*inputs, **options | {"scale": 1.0})
 
-    def attention_weights(self, *inputs: Tensor, **options: Any) -> Tensor:
-        return super().attention_weights(*inputs, **options | {"scale": 1.0})
+    @property
+    def attention_weights(self) -> Callable[..., Tensor]:
+        compute = super().attention_weights
+        return lambda *inputs, **options: compute(*inputs, **options | {"scale": 1.0})
 
 
 def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> object:
