@@ -1,7 +1,6 @@
 """The model under examination: call it with other batches, and compare what it returns."""
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.comparison import epsilon, measure_changes
+from transformer_blocks.inspection.comparison import describe, epsilon, measure_changes
 from transformer_blocks.inspection.soundness.example import Example, Layout, NotTriedError
 
 SEED = 0
@@ -139,13 +138,6 @@ def compare(subject: Subject, pairs: Any, what: str) -> list[str]:
                 f"{describe(float(sizes[position]))}"
             )
     return problems
-
-
-def describe(size: float) -> str:
-    """Format a change, for example "by 0.3 standard deviations"."""
-    if math.isinf(size):
-        return "to a number that is not finite"
-    return f"by {size:.2g} standard deviations"
 
 
 def first_line(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """The table: run all checks on one model, and format what they found."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import wrap
@@ -18,6 +19,7 @@ from transformer_blocks.inspection.soundness.copies import (
 from transformer_blocks.inspection.soundness.decoding import check_steps
 from transformer_blocks.inspection.soundness.dependence import (
     check_causality,
+    check_order,
     find_dependence,
     is_causal,
 )
@@ -29,7 +31,7 @@ from transformer_blocks.inspection.soundness.padding import (
     check_padding_side,
 )
 from transformer_blocks.inspection.soundness.polarity import check_polarity
-from transformer_blocks.inspection.soundness.reading import read_example
+from transformer_blocks.inspection.soundness.reading import guess_padding, read_example
 from transformer_blocks.inspection.soundness.subject import Subject, evaluation, first_line
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
@@ -38,6 +40,7 @@ WIDTH = 100  # columns of a printed table
 TITLES = (
     "determinism",
     "causality",
+    "order",
     "mask polarity",
     "padding",
     "padding amount",
@@ -131,6 +134,7 @@ def check_soundness(
     ================== ========================================================================
     determinism        Equal calls give equal and finite outputs, and do not modify the inputs.
     causality          No output depends on a later position, and outputs depend on earlier ones.
+    order              Outputs depend on the order of the ids, and not only on which ones there are.
     mask polarity      The mask hides padding, and not the real tokens.
     padding            What stands at padded positions does not change the outputs of real tokens.
     padding amount     More padding on the same side changes nothing.
@@ -171,6 +175,10 @@ def check_soundness(
     Returns:
         The reports, which are true if there is no violation, and print as a table.
 
+    Warns:
+        UserWarning: If rows of ids end in one id as in padding, and the model is told of none, so
+            that the properties of padding are not tried.
+
     Raises:
         TypeError: If an argument is of the wrong type.
         ValueError: If the example holds no batch of two dimensions or more, or is empty, or if the
@@ -183,7 +191,7 @@ def check_soundness(
         >>> example = {"src": torch.randn(2, 3, 16), "src_key_padding_mask": padding}
         >>> soundness = check_soundness(layer, example)
         >>> soundness.kind, soundness.violated, soundness.not_tried
-        ('encoder', (), ('causality', 'cache'))
+        ('encoder', (), ('causality', 'order', 'cache'))
         >>> del example["src_key_padding_mask"]  # the model is told of no padding
         >>> print(check_soundness(layer, example)["padding"])  # doctest: +ELLIPSIS
         padding: not tried: the example has neither a padding mask nor lengths; ...
@@ -201,6 +209,16 @@ def check_soundness(
         check_callable(new_step_model=new_step_model)
     check_tolerance(tolerance)
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
+    for number, group in enumerate(subject.example.groups):
+        value = subject.example.arguments[subject.example.contents(number)[0]].value
+        guess = None if group.is_told else guess_padding(value)
+        if guess is not None:
+            warnings.warn(
+                f"{group.name} seems to be padded with id {guess}, and nothing tells the model or "
+                f"the checks: pass padding_id={guess}, or a mask; without it, neither the padding "
+                "nor the polarity of its mask is checked",
+                stacklevel=2,
+            )
     with evaluation(model):
         try:  # an example that the model refuses raises its error
             subject(subject.example.given())
@@ -231,6 +249,7 @@ def _examine(
     is_causal_kind = not report.not_tried
     reports += [
         report,
+        run("order", check_order, subject),
         run("mask polarity", check_polarity, subject),
         run("padding", check_padding_content, subject),
         run("padding amount", check_padding_amount, subject),
