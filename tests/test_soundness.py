@@ -44,6 +44,7 @@ from transformer_blocks.inspection import (
     Report,
     Soundness,
     assert_sound,
+    check_causal,
     check_equivalence,
     check_labels,
     check_loss,
@@ -51,6 +52,7 @@ from transformer_blocks.inspection import (
     check_soundness,
 )
 from transformer_blocks.inspection.soundness.reading import find_real, guess_padding, read_example
+from transformer_blocks.inspection.soundness.subject import SETTINGS
 
 TITLES = (
     *("determinism", "causality", "order", "mask polarity"),
@@ -618,6 +620,44 @@ def test_a_model_is_as_before_also_after_an_exception() -> None:
 def test_an_example_that_the_model_refuses_raises_its_own_error() -> None:
     with pytest.raises(IndexError, match="index out of range"):
         check_soundness(Tied(), torch.full((2, 4), VOCABULARY))
+
+
+def test_what_has_no_values_is_refused() -> None:
+    x, layer = torch.randn(2, 5, D), nn.TransformerEncoderLayer(D, H, 32, batch_first=True)
+    for model, example, name in (
+        (layer.to("meta"), x, "model"),
+        (lambda x: x, {"x": x.to("meta")}, "example"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} must have values to compare, got tensors"):
+            check_soundness(model, example)
+    with pytest.raises(
+        ValueError, match=r"^function must return numbers to compare, got tensors o"
+    ):
+        check_causal(lambda x: x, x.to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("set_value", "value"),
+    [
+        (torch.set_default_dtype, torch.float64),
+        (torch.set_grad_enabled, True),
+        (torch.use_deterministic_algorithms, True),
+    ],
+)
+def test_a_model_that_leaves_a_setting_of_torch_changed_is_refused_and_the_setting_restored(
+    set_value: Any, value: Any
+) -> None:
+    def model(x: Tensor) -> Tensor:
+        set_value(value)
+        return x.cumsum(1)
+
+    def settings() -> list[Any]:
+        return [read() for read, _ in SETTINGS.values()]
+
+    before, x = settings(), torch.randn(2, 5, D)
+    with pytest.raises(ValueError, match=r"^model must not change .* for what follows its call$"):
+        check_soundness(model, x)
+    assert settings() == before
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def ablate(
     Raises:
         ValueError: If a module or head does not exist, if the model has no part of that kind (no
             positional encoding), or if the model is prepared for inference; at the end of the
-            block, if no attention was observed in a module whose heads were to be ablated.
+            block, if the model was called and a part to be removed was not, or if no attention was
+            observed in a module whose heads were to be ablated.
         TypeError: If a module or an argument is of another type.
 
     Example:
@@ -79,6 +80,8 @@ def ablate(
     if any(getattr(part, "is_prepared_for_inference", False) for part in model.modules()):
         raise ValueError("model must not be prepared for inference; ablate the trained model")
     observation = None
+    parts: dict[str, list[nn.Module]] = {}  # what is removed, and modules of which one is called
+    called: set[nn.Module] = set()
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
         others: dict[str, list[int]] = {}  # attention layers that are not made of these blocks
@@ -94,33 +97,43 @@ def ablate(
                     raise ValueError(
                         f"heads of {name!r} must be in 0..{layer.num_heads - 1}, got {number}"
                     )
+            parts[f"heads of {name!r}"] = [layer]
             stack.enter_context(
                 changed(layer, "attention_function", partial(_MaskedHeads, heads=sorted(numbers)))
             )
         for name in modules:
             module = _find(model, name, nn.Module)
+            parts[f"module {name!r}"] = [module]
             stack.callback(module.register_forward_hook(_replace_by_zeros).remove)
         for name in residuals:
             residual = _find(model, name, (PreNorm, PostNorm))
+            parts[f"residual connection {name!r}"] = [residual]
             change = partial(_replace_by, MethodType(_forward_without_input, residual))
             stack.enter_context(changed(residual, "forward", change))
         if positions:
             kinds = SinusoidalPositionalEncoding, LearnedPositionalEncoding
-            for encoding in _find_all(model, kinds, "a positional encoding"):
+            parts["positional encodings"] = _find_all(model, kinds, "a positional encoding")
+            for encoding in parts["positional encodings"]:
                 stack.enter_context(changed(encoding, "forward", partial(_replace_by, _identity)))
         if scale:
-            for layer in _find_all(
-                model, (MultiHeadAttention, SingleHeadAttention), "an attention layer"
-            ):
+            layers = MultiHeadAttention, SingleHeadAttention
+            parts["scale"] = _find_all(model, layers, "an attention layer")
+            for layer in parts["scale"]:
                 if any(isinstance(part, AdditiveAttention) for part in layer.modules()):
                     raise ValueError(
                         "scale must be False for additive attention, whose scores have no scale"
                     )
                 stack.enter_context(changed(layer, "attention_function", _Unscaled))
+        for module in {model, *(module for modules in parts.values() for module in modules)}:
+            note = module.register_forward_pre_hook(lambda module, _: called.add(module))
+            stack.callback(note.remove)
         if others:
             observation = Observation(model, heads=others)
             stack.enter_context(observe(observation))
         yield
+    for what, found in parts.items():
+        if model in called and called.isdisjoint(found):
+            raise ValueError(f"{what} could not be ablated: the model was called, and it was not")
     if observation is not None and observation.has_run:
         for name in others:
             if name not in observation.seen:

@@ -315,10 +315,11 @@ def find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> 
     """Describe why outputs cannot be compared: NaN, or different outputs of two equal calls.
 
     Raises:
-        ValueError: If the outputs are empty.
+        ValueError: If the outputs are empty, or have no values.
     """
-    if not first.numel():
-        raise ValueError(f"function must return numbers to compare, got shape {tuple(first.shape)}")
+    if not first.numel() or first.is_meta:
+        what = "tensors on the meta device" if first.is_meta else f"shape {tuple(first.shape)}"
+        raise ValueError(f"function must return numbers to compare, got {what}")
     if bool(first.isnan().any()):
         return "the output holds NaN"
     if bool(measure_changes(first, second, tolerance).any()):

@@ -14,6 +14,15 @@ from transformer_blocks.inspection.comparison import describe, epsilon, measure_
 from transformer_blocks.inspection.soundness.example import Example, Layout, NotTriedError
 
 SEED = 0
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "whether gradients are recorded": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "whether algorithms are deterministic": (
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+}
+"""What a model must not leave changed: functions that read and that restore the setting."""
 
 
 @dataclass
@@ -93,8 +102,22 @@ class Subject:
 def call(
     model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], rows: int
 ) -> Tensor:
-    """Call a model, and return its main output."""
-    output = find_output(model(*args, **kwargs))
+    """Call a model, and return its main output.
+
+    Raises:
+        ValueError: If the model leaves a setting of torch changed; it is restored.
+    """
+    before = {name: read() for name, (read, _) in SETTINGS.items()}
+    changed = []
+    try:
+        output = find_output(model(*args, **kwargs))
+    finally:
+        for name, (read, restore) in SETTINGS.items():
+            if read() != before[name]:
+                restore(before[name])
+                changed.append(name)
+    if changed:
+        raise ValueError(f"model must not change {changed[0]} for what follows its call")
     if output is None:
         raise NotTriedError("the model returned no floating-point tensor of one dimension or more")
     if output.dim() < 1 or output.shape[0] != rows:

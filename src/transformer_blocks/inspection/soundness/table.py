@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
+from torch import nn
+
 from transformer_blocks._checks import check_callable, check_flag, check_integer
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import SHOWN, Report, check_tolerance
@@ -15,6 +17,7 @@ from transformer_blocks.inspection.soundness.copies import (
     check_dtype,
     check_initialisation,
     check_loading,
+    tensors,
 )
 from transformer_blocks.inspection.soundness.decoding import check_steps
 from transformer_blocks.inspection.soundness.dependence import (
@@ -182,7 +185,8 @@ def check_soundness(
     Raises:
         TypeError: If an argument is of the wrong type.
         ValueError: If the example holds no batch of two dimensions or more, or is empty, or if the
-            model returns no tensor with one entry for each row.
+            model returns no tensor with one entry for each row, or leaves a setting of torch
+            changed, or if either is on the meta device, whose tensors have no values.
         Exception: What the model raises if it is called with the example.
 
     Example:
@@ -208,6 +212,10 @@ def check_soundness(
     if new_step_model is not None and not isinstance(new_step_model, type):
         check_callable(new_step_model=new_step_model)
     check_tolerance(tolerance)
+    parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
+    for name, held in (("model", parts), ("example", tensors(example))):
+        if any(each.is_meta for each in held):
+            raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
     for number, group in enumerate(subject.example.groups):
         value = subject.example.arguments[subject.example.contents(number)[0]].value
