@@ -31,6 +31,7 @@ SIZES: dict[str, Any] = {"num_layers": 2, "d_model": D, "num_heads": H, "d_ff": 
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 10], [4, 3, 8, 0, 0, 0], [9, 7, 3, 6, 0, 0]])
 SOURCE = torch.tensor([[3, 5, 7, 9, 4], [8, 6, 0, 0, 0], [7, 3, 9, 0, 0]])
 PADDED = TOKENS == 0
+FULL = TOKENS + PADDED * torch.arange(1, 7)  # nothing that looks like padding
 
 
 class Sound(NamedTuple):
@@ -81,7 +82,7 @@ class OurLanguageModel(nn.Module):
         super().__init__()
         self.embedding = TokenEmbedding(VOCABULARY, D)
         self.positions = positions
-        self.stack = build_encoder(**SIZES, attention=attention, **sizes)
+        self.stack = build_encoder(**SIZES | sizes, attention=attention)
 
     def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
         x = self.embedding(tokens)
@@ -475,7 +476,7 @@ class Layer(nn.Module):
 
     def __init__(self, multiple: int = 1, *, token: bool = False) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.embedding = nn.Sequential(nn.Embedding(VOCABULARY, D), SinusoidalPositionalEncoding(D))
         self.layer = nn.TransformerEncoderLayer(**LAYER)
         self.token = nn.Parameter(torch.randn(1, 1, D)) if token else None
         self.multiple = multiple

@@ -204,6 +204,43 @@ def test_parts_that_do_not_exist_are_refused(
     assert not encoder.layers[1]._forward_hooks
 
 
+class Unused(nn.Module):
+    """A model that calls its encoder alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = build_encoder(**SIZES)
+        self.positions, self.extra = SinusoidalPositionalEncoding(16), PreNorm(16)
+        self.attention = MultiHeadAttention(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x)
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        ({"positions": True}, "positional encodings"),
+        ({"residuals": ["extra"]}, "residual connection 'extra'"),
+        ({"modules": ["attention"]}, "module 'attention'"),
+        ({"heads": {"attention": [1]}}, "heads of 'attention'"),
+    ],
+)
+def test_a_part_that_the_model_never_calls_is_named(parts: dict[str, Any], name: str) -> None:
+    model, x = Unused(), torch.randn(1, 3, 16)
+    before = attributes(model)
+    with (
+        pytest.raises(ValueError, match=rf"^{name} could not be ablated: the model was called, "),
+        ablate(model, **parts),
+    ):
+        model(x)
+    assert attributes(model) == before
+    with ablate(model, **parts):
+        model.encoder(x)  # whose part is not in it
+    with ablate(model, scale=True):  # one of the layers is called
+        model(x)
+
+
 def test_models_without_a_scale_and_prepared_models_are_refused() -> None:
     with (
         pytest.raises(

@@ -82,6 +82,7 @@ from transformer_blocks.inference import Int8Linear, PrepackedLinear, compile_st
 from transformer_blocks.inspection import (
     assert_sound,
     check_equivalence,
+    check_labels,
     check_loss,
     check_search,
     check_soundness,
@@ -438,10 +439,6 @@ CALLS: dict[str, Call] = {
     ),
     "MultiHeadAttention.project": Call(
         lambda **given: attention().project(**given), {"key": MEMORY, "value": MEMORY}
-    ),
-    "MultiHeadAttention.register_weights_hook": Call(
-        lambda hook: attention().register_weights_hook(hook),
-        {"hook": Argument(print, ("print", None, 1, list))},
     ),
     "MultiHeadAttention.attend": Call(
         lambda queries, keys, values, **options: attention().attend(
@@ -835,6 +832,21 @@ CALLS: dict[str, Call] = {
     ),
     "check_soundness": Call(check_soundness, SOUNDNESS),
     "assert_sound": Call(assert_sound, SOUNDNESS),
+    "check_labels": Call(
+        check_labels,
+        {
+            "step": Argument(
+                lambda tokens: (torch.eye(9)[tokens], tokens.flip(1)),
+                ("shift", nn.Module, None, 1, lambda tokens: tokens, lambda tokens: (tokens, 1)),
+            ),
+            "tokens": Argument(
+                torch.tensor([[1, 2, 3], [4, 0, 0]]),
+                (None, [[1]], torch.ones(B, L), torch.ones(L, dtype=torch.long)),
+            ),
+            "padding_id": INTEGER.or_none(),
+            "tolerance": TOLERANCE,
+        },
+    ),
     "check_loss": Call(
         check_loss,
         {

@@ -1,16 +1,20 @@
 """Recording captures all attention weights and changes no output."""
 
+import warnings
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks import (
     Decoder,
     DecoderLayer,
     Encoder,
+    FeedForward,
     MultiHeadAttention,
     PreNorm,
     SingleHeadAttention,
@@ -25,6 +29,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.inference import prepare
 from transformer_blocks.inspection import (
+    ablate,
     check_causal,
     explain_mask,
     record_projections,
@@ -48,8 +53,13 @@ class Translator(nn.Module):
         return self.decoder(target, memory, memory_mask=PADDING)
 
 
-def hooks_of(model: nn.Module) -> list[Any]:
-    return [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
+def watched(model: nn.Module) -> list[str]:
+    """Names of the layers whose attention function is not the one that they were given."""
+    return [
+        name
+        for name, part in model.named_modules()
+        if isinstance(part, MultiHeadAttention) and part.attention_function is not fused_attention
+    ]
 
 
 @pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
@@ -170,29 +180,28 @@ def test_recording_ends_with_the_block_also_after_an_error() -> None:
     x = torch.randn(1, 3, 8)
     with record_attention(encoder) as maps:
         encoder(x)
-    assert hooks_of(encoder) == []
+        assert len(watched(encoder)) == 2
+    assert watched(encoder) == []
     with pytest.raises(RuntimeError, match="inside"), record_attention(encoder):
         raise RuntimeError("inside")
-    assert hooks_of(encoder) == []
+    assert watched(encoder) == []
     encoder(x)
     assert [len(calls) for calls in maps.values()] == [1, 1]
 
 
-def test_recordings_may_be_nested_and_keep_other_hooks() -> None:
+def test_recordings_may_be_nested() -> None:
     encoder = build_encoder(**SIZES)
     x = torch.randn(1, 3, 8)
-    encoder.get_submodule("layers.0.self_attention").register_forward_pre_hook(lambda *_: None)
     with record_attention(encoder) as outer, record_attention(encoder.layers[1]) as inner:
         encoder(x)
     assert torch.equal(outer["layers.1.self_attention"][0], inner["self_attention"][0])
-    assert len(hooks_of(encoder)) == 1
 
 
 def test_only_selected_layers_are_recorded() -> None:
     model = Translator()
     with record_attention(model, only=lambda name: "cross" in name) as maps:
         model(torch.randn(2, 4, 8), torch.randn(2, 3, 8))
-        assert len(hooks_of(model)) == 2
+        assert len(watched(model)) == 2
     assert list(maps) == [f"decoder.layers.{layer}.cross_attention" for layer in (0, 1)]
     assert [len(calls) for calls in maps.values()] == [1, 1]
 
@@ -259,17 +268,88 @@ def test_weights_that_the_attention_function_returns_are_recorded(
     assert not any(call.requires_grad for call in calls)
 
 
-def test_without_returned_weights_those_of_equation_1_are_recorded() -> None:
-    def attention_function(*inputs: Tensor, **options: Any) -> Any:
-        return fused_attention(*inputs, **options), None
+def cosine(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
+    scores = F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT
+    return (10 * scores).softmax(dim=-1) @ value
 
-    attention, x = (
-        MultiHeadAttention(8, 2, attention_function=attention_function),
-        torch.randn(1, 4, 8),
-    )
-    with record_attention(attention) as maps:
-        attention(x, x, x, causal=True)
-    assert torch.equal(maps[""][0], attention.attention_weights(x, x, causal=True))
+
+def linear(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
+    """Attention without weights: the keys and values are summed first."""
+    query, key = F.elu(query) + 1, F.elu(key) + 1
+    return query @ (key.mT @ value) / (query @ key.sum(dim=2, keepdim=True).mT)
+
+
+def own_softmax(query: Tensor, key: Tensor, value: Tensor, *, mask: Any, **_: Any) -> Tensor:
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    return scores.masked_fill(mask, -torch.inf).softmax(dim=-1) @ value
+
+
+def with_none(*inputs: Tensor, **options: Any) -> Any:
+    return fused_attention(*inputs, **options), None
+
+
+@pytest.mark.parametrize(
+    ("function", "is_known"),
+    [
+        (own_softmax, True),
+        (with_none, True),
+        (partial(fused_attention), True),
+        (partial(fused_attention, scale=1.0), False),
+        (cosine, False),
+        (linear, False),
+        (FeedForward(4, 8), False),  # a module, which attends to nothing
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_recorded_weights_give_the_output_or_the_layer_is_named(
+    function: Any, is_known: bool, dtype: torch.dtype
+) -> None:
+    if isinstance(function, nn.Module):
+        module = function.to(dtype)
+        function = lambda query, key, value, **_: module(query)  # noqa: E731
+    attention = MultiHeadAttention(8, 2, attention_function=function).to(dtype)
+    model = nn.ModuleDict({"odd": attention, "usual": MultiHeadAttention(8, 2).to(dtype)})
+    x, mask = 2 * torch.randn(1, 4, 8, dtype=dtype), torch.ones(4, 4, dtype=torch.bool).triu(1)
+    expected = attention(x, x, x, mask=mask)
+    with warnings.catch_warnings(record=True) as caught, ExitStack() as stack:
+        warnings.simplefilter("always")
+        maps = stack.enter_context(record_attention(model))
+        projections = stack.enter_context(record_projections(attention))
+        assert torch.equal(attention(x, x, x, mask=mask), expected)
+        model["usual"](x, x, x, mask=mask)
+    assert list(maps) == (["odd", "usual"] if is_known else ["usual"])
+    messages = [str(each.message) for each in caught]
+    if is_known:
+        assert messages == []
+        heads = maps["odd"][0] @ projections[""][0].value
+        found = attention.output_projection(heads.transpose(1, 2).flatten(2))
+        atol = 1e-5 if dtype == torch.float32 else 0.05
+        torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+    else:
+        (message,) = messages
+        assert message.startswith(
+            "no attention weights could be computed in 'odd' (MultiHeadAttention): its attention "
+            "function returns none and has no method attention_weights, and "
+        )
+
+
+@pytest.mark.parametrize("function", [cosine, own_softmax])
+def test_ablated_or_dropped_weights_that_are_not_known_are_named_too(function: Any) -> None:
+    def dropped(*inputs: Any, dropout: float = 0.0, **options: Any) -> Any:
+        return F.dropout(function(*inputs, **options), dropout)
+
+    x, mask = torch.randn(1, 4, 8), torch.zeros(4, 4, dtype=torch.bool)
+    attention = MultiHeadAttention(8, 2, attention_function=function)
+    training = MultiHeadAttention(8, 2, dropout=0.5, attention_function=dropped).train()
+    with ablate(attention, heads={"": [0]}), pytest.warns(UserWarning, match="QK"):  # noqa: SIM117
+        with record_attention(attention) as maps:
+            attention(x, x, x, mask=mask)
+    with (
+        pytest.warns(UserWarning, match="shows none with dropout"),
+        record_attention(training) as of_training,
+    ):
+        training(x, x, x, mask=mask)
+    assert maps == of_training == {}
 
 
 def test_recordings_of_returned_weights_may_end_in_any_order() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.sound_models import (
+    FULL,
     HF,
     LEFT,
     LLAMA,
@@ -43,15 +44,19 @@ from transformer_blocks.inspection import (
     Report,
     Soundness,
     assert_sound,
+    check_causal,
     check_equivalence,
+    check_labels,
     check_loss,
     check_search,
     check_soundness,
 )
-from transformer_blocks.inspection.soundness.reading import find_real, read_example
+from transformer_blocks.inspection.soundness.reading import find_real, guess_padding, read_example
+from transformer_blocks.inspection.soundness.subject import SETTINGS
 
 TITLES = (
-    *("determinism", "causality", "mask polarity", "padding", "padding amount", "padding side"),
+    *("determinism", "causality", "order", "mask polarity"),
+    *("padding", "padding amount", "padding side"),
     *("batch", "cache", "dtype", "device", "initialisation", "loading"),
 )
 # x-transformers 2.31 adds float32 numbers to half-precision ones, unless autocast converts them.
@@ -154,6 +159,18 @@ def a_function_over_a_model_in_training_mode() -> Sound:
     return Sound(lambda tokens: model(tokens), TOKENS, "unknown")
 
 
+@broken("determinism", "the model may keep something of earlier calls")
+def a_call_changes_the_next_one() -> Sound:
+    class Model(OurEncoder):
+        calls = 0
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            self.calls += 1
+            return super().forward(tokens) + self.calls
+
+    return Sound(Model(), TOKENS, "unknown")
+
+
 @broken("determinism", "a call modifies its input x")
 def the_input_is_modified() -> Sound:
     class Model(nn.Module):
@@ -218,7 +235,49 @@ def the_norm_is_over_all_positions() -> Sound:
             return F.layer_norm(x.relu(), x.shape[1:])
 
     model = Model(SinusoidalPositionalEncoding(D))
-    return Sound(model, TOKENS.clamp(min=1), "causal", {"causal": True})
+    return Sound(model, FULL, "causal", {"causal": True})
+
+
+ORDER = "outputs depend on the tokens of {}, and not on their order"
+PAIRS = {"source": SOURCE, "target": TOKENS}
+
+
+@broken("order", ORDER.format("tokens"))
+def an_encoder_has_no_positions() -> Sound:
+    class Model(Masked):
+        def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
+            return self.stack(self.embedding(tokens), mask=self.hides(real))
+
+    return Sound(Model(), MASKED, "encoder")
+
+
+@broken("order", ORDER.format("tokens"))
+def a_decoder_of_one_layer_has_no_positions() -> Sound:
+    model = OurLanguageModel(num_layers=1)  # in two, the causal mask alone orders the tokens
+    return Sound(model, FULL, "causal", {"causal": True})
+
+
+@broken("order", ORDER.format("source"))
+def the_source_has_no_positions() -> Sound:
+    class Model(OurTranslator):
+        def forward(self, source: Tensor, target: Tensor) -> Tensor:
+            mask, x = padding_mask(source), self.embedding(source)
+            return self.output(self.blocks(x, self.embed(target), source_mask=mask))
+
+    example = {"source": SOURCE, "target": TOKENS}
+    return Sound(Model(), example, "encoder-decoder", {"padding_id": 0})
+
+
+@pytest.mark.parametrize("kind", ["tokens have positions", "no token attends", "vectors"])
+def test_an_order_holds_or_is_not_tried_where_there_can_be_none(kind: str) -> None:
+    embedding = nn.Sequential(nn.Embedding(VOCABULARY, D), nn.Tanh())
+    models = {"tokens have positions": OurEncoder(), "no token attends": embedding}
+    model: nn.Module = models.get(kind, build_encoder(**SIZES))
+    report = check_soundness(model, torch.randn(2, 5, D) if kind == "vectors" else FULL)["order"]
+    assert not report.problems
+    assert ("no output depends on the ids of other" in report.not_tried) == (
+        model is not models["tokens have positions"]
+    )
 
 
 @broken("mask polarity", "the mask of tokens is inverted")
@@ -360,14 +419,14 @@ class Steps(IncrementalDecoder):
 def cached_positions_are_shifted() -> Sound:
     model = OurLanguageModel(SinusoidalPositionalEncoding(D))
     options = {"new_step_model": lambda: Steps(model, offset=1)}
-    return Sound(model, TOKENS.clamp(min=1), "causal", options)
+    return Sound(model, FULL, "causal", options)
 
 
 @broken("cache", "differs after a reorder")
 def the_cache_is_not_reordered() -> Sound:
     model = OurLanguageModel(SinusoidalPositionalEncoding(D))
     options = {"new_step_model": lambda: Steps(model, reorders=False)}
-    return Sound(model, TOKENS.clamp(min=1), "causal", options)
+    return Sound(model, FULL, "causal", options)
 
 
 @broken("cache", "step 1 of row 0 differs")
@@ -449,7 +508,7 @@ def outputs_depend_on_the_number_of_tokens() -> Sound:
             return super().output(x) / x.shape[1]
 
     model = Model(SinusoidalPositionalEncoding(D))
-    return Sound(model, TOKENS.clamp(min=1), "causal")
+    return Sound(model, FULL, "causal")
 
 
 @broken("initialisation", "layers.1.linear1.weight holds the same random values as layers.0.")
@@ -563,6 +622,44 @@ def test_an_example_that_the_model_refuses_raises_its_own_error() -> None:
         check_soundness(Tied(), torch.full((2, 4), VOCABULARY))
 
 
+def test_what_has_no_values_is_refused() -> None:
+    x, layer = torch.randn(2, 5, D), nn.TransformerEncoderLayer(D, H, 32, batch_first=True)
+    for model, example, name in (
+        (layer.to("meta"), x, "model"),
+        (lambda x: x, {"x": x.to("meta")}, "example"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} must have values to compare, got tensors"):
+            check_soundness(model, example)
+    with pytest.raises(
+        ValueError, match=r"^function must return numbers to compare, got tensors o"
+    ):
+        check_causal(lambda x: x, x.to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("set_value", "value"),
+    [
+        (torch.set_default_dtype, torch.float64),
+        (torch.set_grad_enabled, True),
+        (torch.use_deterministic_algorithms, True),
+    ],
+)
+def test_a_model_that_leaves_a_setting_of_torch_changed_is_refused_and_the_setting_restored(
+    set_value: Any, value: Any
+) -> None:
+    def model(x: Tensor) -> Tensor:
+        set_value(value)
+        return x.cumsum(1)
+
+    def settings() -> list[Any]:
+        return [read() for read, _ in SETTINGS.values()]
+
+    before, x = settings(), torch.randn(2, 5, D)
+    with pytest.raises(ValueError, match=r"^model must not change .* for what follows its call$"):
+        check_soundness(model, x)
+    assert settings() == before
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -574,6 +671,22 @@ def test_an_example_that_the_model_refuses_raises_its_own_error() -> None:
 def test_outputs_that_cannot_be_compared_are_refused(model: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_soundness(model, torch.randn(2, 5))
+
+
+def test_ids_that_seem_padded_without_an_id_of_padding_are_warned_of() -> None:
+    def inverted(tokens: Tensor) -> Tensor:
+        x = model.positions(model.embedding(tokens))
+        return model.encoder(x, mask=~padding_mask(tokens))
+
+    model = OurEncoder().eval()
+    with pytest.warns(UserWarning, match=r"^tokens seems to be padded with id 0, .*padding_id=0"):
+        soundness = check_soundness(inverted, TOKENS)
+    assert "mask polarity" in soundness.not_tried
+    assert "mask polarity" in check_soundness(inverted, TOKENS, padding_id=0).violated
+    assert guess_padding(TOKENS.flip(1)) == 0
+    ends_alike = F.pad(FULL, (0, 2), value=11)
+    for ids in (FULL, TOKENS[:1], ends_alike, TOKENS.masked_fill(TOKENS == 3, 0), FULL.float()):
+        assert guess_padding(ids) is None
 
 
 def test_an_example_of_one_id_is_not_tried() -> None:
@@ -588,7 +701,7 @@ def test_a_class_of_step_models_is_accepted() -> None:
         def __init__(self) -> None:
             super().__init__(model)
 
-    tokens = TOKENS.clamp(min=1)
+    tokens = FULL
     assert "cache" not in check_soundness(model, tokens, new_step_model=Decoder).not_tried
 
 
@@ -612,7 +725,7 @@ def test_the_table_says_what_was_not_tried_and_why() -> None:
     assert re.match(r"check +result +details$", lines[1])
     assert re.match(r"determinism +holds$", lines[2])
     assert re.match(r"causality +not tried +the model is an encoder$", lines[3])
-    assert soundness.not_tried[:2] == ("causality", "mask polarity")
+    assert soundness.not_tried[:3] == ("causality", "order", "mask polarity")
     assert soundness
     with pytest.raises(KeyError, match="title must be one of determinism, causality"):
         soundness["speed"]
@@ -758,6 +871,83 @@ def test_a_wrong_loss_is_found(function: Any, message: str) -> None:
 
 
 # Decoding
+
+
+STEP_MODEL = OurLanguageModel(SinusoidalPositionalEncoding(D)).eval()
+
+
+def of_all_but_the_last(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, :-1]), tokens[:, 1:]
+
+
+def with_dropout(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return F.dropout(STEP_MODEL(tokens[:, :-1]), 0.5), tokens[:, 1:]
+
+
+def of_masked_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    chosen = torch.tensor([False, True, True, False, True, False])
+    x = STEP_MODEL.embed(tokens.masked_fill(chosen, 11))
+    return STEP_MODEL.output(STEP_MODEL.stack(x)), tokens.masked_fill(~chosen, -100)
+
+
+def not_shifted(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens), tokens
+
+
+def shifted_backwards(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, 1:]), tokens[:, :-1]
+
+
+def shifted_twice(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, :-2]), tokens[:, 2:]
+
+
+def without_a_causal_mask(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    x = STEP_MODEL.embed(tokens[:, :-1])
+    return STEP_MODEL.output(STEP_MODEL.stack(x)), tokens[:, 1:]
+
+
+def of_other_labels(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, :-1]), torch.ones_like(tokens[:, 1:])
+
+
+@pytest.mark.parametrize("step", [of_all_but_the_last, with_dropout, of_masked_tokens])
+def test_a_step_that_hides_what_it_predicts_has_no_violation(step: Any) -> None:
+    report = check_labels(step, TOKENS, padding_id=0)
+    assert report, report
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (not_shifted, r"output 0 of row 0 depends on its label, the token at position 0: it chan"),
+        (shifted_backwards, r"output 1 of row 0 depends on its label, the token at position 1: it"),
+        (without_a_causal_mask, r"output 0 of row 0 depends on its label, the token at position 1"),
+        (shifted_twice, r"no output depends on the token before its label; the labels may be shi"),
+        (of_other_labels, r"no label changes with a token"),
+    ],
+)
+def test_a_step_that_shows_its_labels_or_has_others_is_found(step: Any, message: str) -> None:
+    report = check_labels(step, TOKENS, padding_id=0)
+    assert report.problems[0].startswith(message), report
+    changed = {int(each.split("row ")[1][0]) for each in report.problems if "row" in each}
+    assert changed in ({0, 1, 2}, set())
+    for row in (1, 2) if changed else ():  # no padding is a label
+        length = int((~PADDED[row]).sum())
+        assert sum(f"row {row} " in each for each in report.problems) <= length
+
+
+def test_a_step_of_another_form_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^step must be a function that returns logits and labels"):
+        check_labels(lambda tokens: STEP_MODEL(tokens).mean(), TOKENS)
+    with pytest.raises(ValueError, match=r"^step must return logits and labels of shapes"):
+        check_labels(lambda tokens: (STEP_MODEL(tokens), tokens[:, 1:]), TOKENS)
+    noise = torch.Generator().manual_seed(1)
+
+    def unstable(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.randn(*tokens.shape, 4, generator=noise), tokens
+
+    assert "two equal calls differ" in check_labels(unstable, TOKENS).problems[0]
 
 
 @pytest.mark.parametrize("search", [beam_search, greedy_search])

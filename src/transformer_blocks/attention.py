@@ -137,8 +137,8 @@ class AttentionFunction(Protocol):
     queries, as in :func:`~transformer_blocks.scaled_dot_product_attention`. The function must obey
     the mask rule of :mod:`transformer_blocks.masks`, and align ``causal`` to the bottom right. If
     its weights are not those of equation 1, and it does not return them, it also has a method
-    ``attention_weights``, with the arguments of :func:`~transformer_blocks.attention_weights`, so
-    that :func:`~transformer_blocks.record_attention` can record them.
+    ``attention_weights``, with the arguments of :func:`~transformer_blocks.attention_weights`;
+    otherwise :func:`~transformer_blocks.record_attention` cannot record them, and says so.
     """
 
     def __call__(

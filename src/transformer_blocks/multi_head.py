@@ -24,13 +24,11 @@ and values from the encoder's output. The decoder's self-attention also masks fu
 Next: :mod:`transformer_blocks.feed_forward`, the sublayer that follows attention.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from transformer_blocks._checks import (
     check_callable,
@@ -78,6 +76,8 @@ class SingleHeadAttention(nn.Module):
         True
     """
 
+    attention_function = staticmethod(scaled_dot_product_attention)
+
     def __init__(self, d_model: int, *, scale: float | None = None, bias: bool = True) -> None:
         check_size(d_model=d_model)
         check_flag(bias=bias)
@@ -121,7 +121,7 @@ class SingleHeadAttention(nn.Module):
         _check_vectors(self, "query", query)
         _check_vectors(self, "key", key)
         _check_vectors(self, "value", value)
-        output, _ = scaled_dot_product_attention(
+        output, _ = self.attention_function(
             self.query_projection(query).unsqueeze(1),  # (B, 1, L, d_model): one head
             self.key_projection(key).unsqueeze(1),
             self.value_projection(value).unsqueeze(1),
@@ -281,7 +281,6 @@ class MultiHeadAttention(nn.Module):
         self.d_k = d_k
         self.dropout = dropout
         self.attention_function = attention_function
-        self._weights_hooks: OrderedDict[int, Callable[[Tensor], None]] = OrderedDict()
         self.query_projection = nn.Linear(d_model, num_heads * d_k, bias=bias)
         self.key_projection = nn.Linear(key_width, num_heads * d_k, bias=bias)
         self.value_projection = nn.Linear(value_width, num_heads * d_k, bias=bias)
@@ -384,27 +383,7 @@ class MultiHeadAttention(nn.Module):
         _check_output(output, (*queries.shape[:3], values.shape[3]))
         if weights is not None:
             _check_weights(weights, (*queries.shape[:3], keys.shape[2]))
-            for hook in self._weights_hooks.values():
-                hook(weights)
         return output
-
-    def register_weights_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Register a function that receives the attention weights whenever they are computed.
-
-        Args:
-            hook: Called in each :meth:`forward` with the weights that the attention function
-                returns, of shape (B, H, L, S). If it returns no weights, the hook is not called.
-
-        Returns:
-            A handle whose method ``remove()`` removes the hook.
-
-        Raises:
-            TypeError: If ``hook`` cannot be called.
-        """
-        check_callable(hook=hook)
-        handle = RemovableHandle(self._weights_hooks)
-        self._weights_hooks[handle.id] = hook
-        return handle
 
     def attention_weights(
         self,
@@ -417,26 +396,15 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, before dropout.
 
-        The arguments are those of :meth:`forward`; a cache is read and not changed. To record the
-        weights of a whole model, use :func:`~transformer_blocks.record_attention`.
+        The arguments are those of :meth:`forward`; a cache is read and not changed. An attention
+        function without a method ``attention_weights`` is taken to compute equation 1. To record
+        the weights of a whole model, use :func:`~transformer_blocks.record_attention`, which
+        compares them with the output.
 
         Returns:
             Attention weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero
             if every key is masked.
         """
-        queries, keys = self._queries_and_keys(query, key, mask=mask, causal=causal, cache=cache)
-        return weights_of(self.attention_function)(queries, keys, mask=mask, causal=causal)
-
-    def _queries_and_keys(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        cache: KeyValueCache | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the queries and keys of :meth:`forward`; a cache is read and not changed."""
         self._check_inputs(query, key, mask=mask, causal=causal, cache=cache)
         parts = [cache.read()[0]] if cache is not None and cache.length else []
         if key is not None:
@@ -446,17 +414,8 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("key must be given, or a cache that holds some")
         keys = torch.cat(parts, dim=2)  # (B, H, S, d_k)
         queries = self._split_heads(self.query_projection(query))
-        return self._transform_queries(queries, keys.shape[2] - queries.shape[2]), keys
-
-    def _values(self, value: Tensor | None, cache: KeyValueCache | None) -> Tensor:
-        """Compute the values of :meth:`forward`; a cache is read and not changed."""
-        parts = [cache.read()[1]] if cache is not None and cache.length else []
-        if value is not None:
-            _check_vectors(self, "value", value)
-            parts.append(self._split_heads(self.value_projection(value)))
-        if not parts:
-            raise ValueError("key and value must be given, or a cache that holds some")
-        return torch.cat(parts, dim=2)  # (B, H, S, d_k)
+        queries = self._transform_queries(queries, keys.shape[2] - queries.shape[2])
+        return weights_of(self.attention_function)(queries, keys, mask=mask, causal=causal)
 
     def _project_heads(
         self, query: Tensor, key: Tensor | None, value: Tensor | None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_boolean, check_vectors
+from transformer_blocks._contexts import eager_execution
 from transformer_blocks.cache import KeyValueCache, SelfAttentionCache, undo_on_error
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder
@@ -42,7 +43,6 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
         self.dropout = attention.dropout
         self.attention_function = attention.attention_function
         self.transforms = attention.transforms
-        self._weights_hooks = attention._weights_hooks
         # The trained projections remain: `attention_weights` projects queries and keys alone.
         self.query_projection = attention.query_projection
         self.key_projection = attention.key_projection
@@ -104,7 +104,7 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         is_step = x.shape[1] == 1 and x.shape[0] > 0 and mask is None
-        if cache is None or isinstance(memory, Tensor) or not is_step or self._is_recorded():
+        if cache is None or isinstance(memory, Tensor) or not is_step or eager_execution.holders:
             return super().forward(
                 x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
             )
@@ -119,11 +119,6 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         heads = self._cross_attention_heads(x, memory, memory_mask)
         x = self.cross_attention_norm(self.add_cross_attention_output(heads, x))
         return self.feed_forward_norm(self.add_feed_forward_output(x, x))
-
-    def _is_recorded(self) -> bool:
-        """Return whether hooks record the attention weights of this layer."""
-        attentions = self.self_attention, self.cross_attention
-        return any(attention._forward_pre_hooks for attention in attentions)
 
     def _self_attention_heads(self, x: Tensor, cache: KeyValueCache, causal: bool) -> Tensor:
         """Compute the concatenated heads of the self-attention, of shape (N, 1, H * d_k)."""
@@ -210,12 +205,11 @@ class UnpaddedEncoder(InferenceModule, Encoder):
 
     def _supports(self, x: Tensor, mask: Tensor) -> bool:
         """Return whether padding can be removed from this batch with this mask."""
-        layers: Sequence[Any] = list(self.layers)
         return (
             mask.shape == (x.shape[0], 1, 1, x.shape[1])
             and mask.device == x.device
             and not mask.is_meta
-            and not any(layer.self_attention._forward_pre_hooks for layer in layers)
+            and not eager_execution.holders
             and not torch.is_grad_enabled()
         )
 

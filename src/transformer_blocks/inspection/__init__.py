@@ -8,11 +8,11 @@ from which they are computed, and :func:`logit_lens` the predictions of each lay
 which positions a mask hides and why. :func:`trace_shapes` lists the shapes in a forward pass and
 finds the module that fails. :func:`ablate` removes parts of a trained model, to measure what they
 contribute.
-:func:`check_soundness` finds mistakes that raise no error, in any model: it checks twelve
+:func:`check_soundness` finds mistakes that raise no error, in any model: it checks thirteen
 properties in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
-:func:`check_padding` and :func:`check_cache` check one property of any function, :func:`check_loss`
-and :func:`check_search` the loss and the decoding algorithm around a model, and
-:func:`check_equivalence` a second implementation of it.
+:func:`check_padding` and :func:`check_cache` check one property of any function,
+:func:`check_labels`, :func:`check_loss` and :func:`check_search` the training step, the loss and
+the decoding algorithm around a model, and :func:`check_equivalence` a second implementation of it.
 
 Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
@@ -28,7 +28,7 @@ from transformer_blocks.inspection.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.ablation import ablate
 from transformer_blocks.inspection.checks import Report, check_cache, check_causal, check_padding
 from transformer_blocks.inspection.soundness import Soundness, assert_sound, check_soundness
-from transformer_blocks.inspection.outcomes import check_equivalence, check_loss
+from transformer_blocks.inspection.outcomes import check_equivalence, check_labels, check_loss
 from transformer_blocks.inspection.search import check_search
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "check_cache",
     "check_causal",
     "check_equivalence",
+    "check_labels",
     "check_loss",
     "check_padding",
     "check_search",

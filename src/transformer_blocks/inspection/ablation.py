@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._checks import check_module
-from transformer_blocks.attention import attention_weights
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
-from transformer_blocks.inspection.changes import changed
+from transformer_blocks.inspection.changes import AttentionWrapper, changed
 from transformer_blocks.inspection.eager import run_eagerly
 from transformer_blocks.inspection.observation import Observation
 from transformer_blocks.inspection.observer import observe
@@ -62,7 +61,8 @@ def ablate(
     Raises:
         ValueError: If a module or head does not exist, if the model has no part of that kind (no
             positional encoding), or if the model is prepared for inference; at the end of the
-            block, if no attention was observed in a module whose heads were to be ablated.
+            block, if the model was called and a part to be removed was not, or if no attention was
+            observed in a module whose heads were to be ablated.
         TypeError: If a module or an argument is of another type.
 
     Example:
@@ -80,6 +80,8 @@ def ablate(
     if any(getattr(part, "is_prepared_for_inference", False) for part in model.modules()):
         raise ValueError("model must not be prepared for inference; ablate the trained model")
     observation = None
+    parts: dict[str, list[nn.Module]] = {}  # what is removed, and modules of which one is called
+    called: set[nn.Module] = set()
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
         others: dict[str, list[int]] = {}  # attention layers that are not made of these blocks
@@ -95,36 +97,43 @@ def ablate(
                     raise ValueError(
                         f"heads of {name!r} must be in 0..{layer.num_heads - 1}, got {number}"
                     )
+            parts[f"heads of {name!r}"] = [layer]
             stack.enter_context(
                 changed(layer, "attention_function", partial(_MaskedHeads, heads=sorted(numbers)))
             )
         for name in modules:
             module = _find(model, name, nn.Module)
+            parts[f"module {name!r}"] = [module]
             stack.callback(module.register_forward_hook(_replace_by_zeros).remove)
         for name in residuals:
             residual = _find(model, name, (PreNorm, PostNorm))
+            parts[f"residual connection {name!r}"] = [residual]
             change = partial(_replace_by, MethodType(_forward_without_input, residual))
             stack.enter_context(changed(residual, "forward", change))
         if positions:
             kinds = SinusoidalPositionalEncoding, LearnedPositionalEncoding
-            for encoding in _find_all(model, kinds, "a positional encoding"):
+            parts["positional encodings"] = _find_all(model, kinds, "a positional encoding")
+            for encoding in parts["positional encodings"]:
                 stack.enter_context(changed(encoding, "forward", partial(_replace_by, _identity)))
         if scale:
-            for layer in _find_all(
-                model, (MultiHeadAttention, SingleHeadAttention), "an attention layer"
-            ):
-                if isinstance(layer, SingleHeadAttention):
-                    stack.enter_context(changed(layer, "scale", partial(_replace_by, 1.0)))
-                elif any(isinstance(part, AdditiveAttention) for part in layer.modules()):
+            layers = MultiHeadAttention, SingleHeadAttention
+            parts["scale"] = _find_all(model, layers, "an attention layer")
+            for layer in parts["scale"]:
+                if any(isinstance(part, AdditiveAttention) for part in layer.modules()):
                     raise ValueError(
                         "scale must be False for additive attention, whose scores have no scale"
                     )
-                else:
-                    stack.enter_context(changed(layer, "attention_function", _Unscaled))
+                stack.enter_context(changed(layer, "attention_function", _Unscaled))
+        for module in {model, *(module for modules in parts.values() for module in modules)}:
+            note = module.register_forward_pre_hook(lambda module, _: called.add(module))
+            stack.callback(note.remove)
         if others:
             observation = Observation(model, heads=others)
             stack.enter_context(observe(observation))
         yield
+    for what, found in parts.items():
+        if model in called and called.isdisjoint(found):
+            raise ValueError(f"{what} could not be ablated: the model was called, and it was not")
     if observation is not None and observation.has_run:
         for name in others:
             if name not in observation.seen:
@@ -164,26 +173,15 @@ def _check_arguments(heads: object, modules: object, residuals: object, **flags:
             raise TypeError(f"{name} must be True or False, got {name}={flag!r}")
 
 
-class _Wrapper:
-    """An attention function that calls another one, whose weights can still be recorded."""
-
-    def __init__(self, attention_function: Callable[..., Any]) -> None:
-        self.attention_function = attention_function
-
-    def attention_weights(self, *inputs: Tensor, **options: Any) -> Tensor:
-        compute = getattr(self.attention_function, "attention_weights", attention_weights)
-        return compute(*inputs, **options)
-
-
-class _MaskedHeads(_Wrapper):
+class _MaskedHeads(AttentionWrapper):
     """An attention function whose output is zero for some heads."""
 
     def __init__(self, attention_function: Callable[..., Any], heads: list[int]) -> None:
         super().__init__(attention_function)
         self.heads = heads
 
-    def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
-        result = self.attention_function(*inputs, **options)
+    def __call__(self, *inputs: Tensor, **options: Any) -> Any:
+        result = super().__call__(*inputs, **options)
         output: Tensor = result[0] if isinstance(result, tuple) else result  # (B, H, L, d_k)
         is_masked = torch.zeros(output.shape[1], dtype=torch.bool)
         is_masked[self.heads] = True
@@ -191,14 +189,16 @@ class _MaskedHeads(_Wrapper):
         return (output, result[1]) if isinstance(result, tuple) else output
 
 
-class _Unscaled(_Wrapper):
+class _Unscaled(AttentionWrapper):
     """An attention function without the factor 1 / sqrt(d_k)."""
 
-    def __call__(self, *inputs: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
-        return self.attention_function(*inputs, **options | {"scale": 1.0})
+    def __call__(self, *inputs: Tensor, **options: Any) -> Any:
+        return super().__call__(*inputs, **options | {"scale": 1.0})
 
-    def attention_weights(self, *inputs: Tensor, **options: Any) -> Tensor:
-        return super().attention_weights(*inputs, **options | {"scale": 1.0})
+    @property
+    def attention_weights(self) -> Callable[..., Tensor]:
+        compute = super().attention_weights
+        return lambda *inputs, **options: compute(*inputs, **options | {"scale": 1.0})
 
 
 def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> object:

@@ -5,7 +5,10 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+
+from transformer_blocks.attention import attention_weights
+from transformer_blocks.fast.attention import fused_attention
 
 
 class _Attribute:
@@ -48,3 +51,29 @@ def changed(module: nn.Module, name: str, change: Callable[[Any], object]) -> It
             attribute.update()
             if not attribute.changes:
                 del _attributes[key]
+
+
+class AttentionWrapper:
+    """An attention function that calls another one, and offers weights only if that one does."""
+
+    def __init__(self, attention_function: Callable[..., Any]) -> None:
+        self.attention_function = attention_function
+
+    def __call__(self, *inputs: Tensor, **options: Any) -> Any:
+        """Call the attention function."""
+        return self.attention_function(*inputs, **options)
+
+    @property
+    def attention_weights(self) -> Callable[..., Tensor]:
+        """The function that computes the weights; an attribute only if they are known."""
+        weights = offered_weights(self.attention_function)
+        if weights is None:
+            raise AttributeError("the attention function offers no weights")
+        return weights
+
+
+def offered_weights(attention_function: Callable[..., Any]) -> Callable[..., Tensor] | None:
+    """Return the function that computes the weights of an attention function; None if unknown."""
+    if attention_function is fused_attention:
+        return attention_weights
+    return getattr(attention_function, "attention_weights", None)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transformer_blocks._checks import check_callable, check_number, check_size, check_tensor
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.comparison import measure_changes, perturb
+from transformer_blocks.inspection.comparison import describe, measure_changes, perturb
 
 SHOWN = 5  # violations that a printed report lists
 
@@ -104,7 +104,7 @@ def check_causal(
             f"function must keep (B, L) = {tuple(x.shape[:2])}, got an output of shape "
             f"{tuple(expected.shape)}"
         )
-    if problem := _find_instability(expected, function(x.clone()), tolerance):
+    if problem := find_instability(expected, function(x.clone()), tolerance):
         return Report("causality", (problem,))
     length = x.shape[1]
     depends = torch.zeros(length, length, dtype=torch.bool)  # (output, input)
@@ -179,7 +179,7 @@ def check_padding(
     alone = [function(sequence[None].clone())[0].clone() for sequence in sequences]
     for sequence, expected in zip(sequences, alone, strict=True):
         again = function(sequence[None].clone())[0]
-        if problem := _find_instability(expected, again, tolerance):
+        if problem := find_instability(expected, again, tolerance):
             return Report("padding", (problem,))
     problems = []
     for padded_length in (max(lengths), max(lengths) + extra_padding):
@@ -191,10 +191,11 @@ def check_padding(
             output = outputs[number]
             if output.shape != expected.shape:  # one output per position: without the padding
                 output = output[:length]
-            if bool(measure_changes(expected, output, tolerance).any()):
+            size = float(measure_changes(expected, output, tolerance).max())
+            if size:
                 problems.append(
                     f"the output of sequence {number} changes if it is padded from {length} to "
-                    f"{padded_length} tokens"
+                    f"{padded_length} tokens, {describe(size)}"
                 )
     return Report("padding", tuple(problems))
 
@@ -256,7 +257,7 @@ def check_cache(
             f"function must return (B, L, V) with (B, L) = {(rows, length)}, "
             f"got {tuple(full_pass.shape)}"
         )
-    if problem := _find_instability(full_pass, function(tokens.clone()), tolerance):
+    if problem := find_instability(full_pass, function(tokens.clone()), tolerance):
         return Report("cache", (problem,))
     half = length // 2
     reorders = {
@@ -285,9 +286,12 @@ def check_cache(
                 f"got {tuple(logits.shape)}"
             )
             break
-        sizes = measure_changes(expected, logits, tolerance)
-        wrong = sizes.flatten(1).any(dim=1).nonzero().flatten()
-        problems += [f"step {step} of row {row} differs{after}" for row in wrong.tolist()]
+        sizes = measure_changes(expected, logits, tolerance).flatten(1).amax(dim=1)
+        problems += [
+            f"step {step} of row {row} differs{after}, {describe(size)}"
+            for row, size in enumerate(sizes.tolist())
+            if size
+        ]
     return Report("cache", tuple(problems))
 
 
@@ -307,16 +311,17 @@ def check_tolerance(tolerance: float | None) -> None:
             raise ValueError(f"tolerance must be at least 0 and finite, got tolerance={tolerance}")
 
 
-def _find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
+def find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
     """Describe why outputs cannot be compared: NaN, or different outputs of two equal calls.
 
     Raises:
-        ValueError: If the outputs are empty.
+        ValueError: If the outputs are empty, or have no values.
     """
-    if not first.numel():
-        raise ValueError(f"function must return numbers to compare, got shape {tuple(first.shape)}")
+    if not first.numel() or first.is_meta:
+        what = "tensors on the meta device" if first.is_meta else f"shape {tuple(first.shape)}"
+        raise ValueError(f"function must return numbers to compare, got {what}")
     if bool(first.isnan().any()):
         return "the output holds NaN"
     if bool(measure_changes(first, second, tolerance).any()):
-        return "two equal calls differ: set the model to evaluation mode, without dropout"
+        return "two equal calls differ: function must be deterministic, as in evaluation mode"
     return None

@@ -1,5 +1,7 @@
 """Comparison of outputs, and changes of inputs: what all checks are made of."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -39,6 +41,13 @@ def measure_deviation(x: Tensor) -> float:
     x = to_float64(x)
     finite = x[x.isfinite()]
     return max(float(finite.std(correction=0)), 1e-12) if len(finite) else 1.0
+
+
+def describe(size: float) -> str:
+    """Format a change, for example "by 0.3 standard deviations"."""
+    if math.isinf(size):
+        return "to a number that is not finite"
+    return f"by {size:.2g} standard deviations"
 
 
 def to_float64(x: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Checks of a training program's loss, and of a second implementation of a model.
 
-A model may be sound and its training not: if padding counts in the loss, or if the loss depends on
-how a batch is divided into micro-batches or ranks.
+A model may be sound and its training not: if it is shown the tokens that it must predict, if
+padding counts in the loss, or if the loss depends on how a batch is divided into micro-batches or
+ranks.
 """
 
 import contextlib
@@ -13,11 +14,119 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_callable, check_integer, check_tensor
-from transformer_blocks.inspection.checks import Report, check_tolerance
+from transformer_blocks._checks import check_callable, check_integer, check_tensor, raise_type_error
+from transformer_blocks.inspection.checks import Report, check_tolerance, find_instability
+from transformer_blocks.inspection.comparison import describe, measure_changes, perturb
 from transformer_blocks.interop import assert_equivalent
 
 Parts = Sequence[tuple[Tensor, Tensor]]
+
+
+@torch.no_grad()
+def check_labels(
+    step: Callable[[Tensor], tuple[Tensor, Tensor]],
+    tokens: Tensor,
+    *,
+    padding_id: int | None = None,
+    tolerance: float | None = None,
+) -> Report:
+    """Check that a training step does not show the model the tokens that it must predict.
+
+    With teacher forcing, the labels are the inputs shifted by one position. A causal model whose
+    labels were not shifted predicts the token that it has just read: its loss falls to zero, and
+    it has learned to copy. If the labels are shifted twice, by the program and by the model, it
+    learns to leave out every other token. No check of the model alone can find either.
+
+    Each token is changed in turn. The outputs whose label changes with it must not change.
+
+    Args:
+        step: The training step up to the loss: a function from the token ids of a batch, of shape
+            (B, L), to the logits, of shape (B, N, V), and the labels, of shape (B, N), that enter
+            the loss. It divides the tokens into inputs and labels as the training program does.
+            Random numbers, such as those of dropout, are the same in each call.
+        tokens: Token ids, of shape (B, L), with at least two different ones: those of the target,
+            if there is a source too.
+        padding_id: Id of the padding token, which is not changed; None if there is no padding.
+        tolerance: Largest change that is ignored; see :func:`check_causal`.
+
+    Returns:
+        A report of the outputs that depend on their own label. It has one violation if no output
+        depends on the token before its label.
+
+    Raises:
+        TypeError: If an argument is of the wrong type, or ``step`` returns no logits and labels.
+        ValueError: If shapes do not fit, or ``tokens`` holds only one id.
+
+    Example:
+        >>> lstm, embedding = nn.LSTM(8, 8, batch_first=True), nn.Embedding(10, 8)
+        >>> def shifted(tokens):
+        ...     x, _ = lstm(embedding(tokens[:, :-1]))
+        ...     return x @ embedding.weight.T, tokens[:, 1:]
+        >>> tokens = torch.tensor([[1, 5, 3, 2]])
+        >>> print(check_labels(shifted, tokens))
+        labels: no violation found
+        >>> def not_shifted(tokens):
+        ...     x, _ = lstm(embedding(tokens))
+        ...     return x @ embedding.weight.T, tokens
+        >>> print(check_labels(not_shifted, tokens))  # doctest: +ELLIPSIS
+        labels: 4 violations found
+          output 0 of row 0 depends on its label, the token at position 0: it changes by ...
+        ...
+    """
+    check_callable(step=step)
+    check_tensor("tokens", tokens)
+    check_tolerance(tolerance)
+    if padding_id is not None:
+        check_integer(padding_id=padding_id)
+    if tokens.dim() != 2 or tokens.is_floating_point():
+        raise ValueError(
+            f"tokens must be ids of shape (B, L), got {tokens.dtype} of shape {tuple(tokens.shape)}"
+        )
+
+    def run(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.random.fork_rng(devices=[tokens.device] if tokens.is_cuda else []):
+            torch.manual_seed(0)
+            result = step(tokens.clone())
+        pair = tuple(result) if isinstance(result, tuple | list) else ()
+        if len(pair) != 2 or not all(isinstance(each, Tensor) for each in pair):
+            raise_type_error("step", "a function that returns logits and labels", result)
+        logits, labels = pair
+        if logits.dim() != 3 or labels.shape != logits.shape[:2]:
+            raise ValueError(
+                "step must return logits and labels of shapes (B, N, V) and (B, N), "
+                f"got {tuple(logits.shape)} and {tuple(labels.shape)}"
+            )
+        return logits.clone(), labels.clone()
+
+    real = torch.ones_like(tokens, dtype=torch.bool) if padding_id is None else tokens != padding_id
+    logits, labels = run(tokens)
+    if problem := find_instability(logits, run(tokens)[0], tolerance):
+        return Report("labels", (problem,))
+    problems = []
+    before = torch.zeros_like(labels, dtype=torch.bool)  # outputs that depend on the last position
+    is_label = follows = False
+    for position in range(tokens.shape[1]):
+        changed = tokens.clone()
+        other = perturb(tokens[:, position], tokens[real], seed=position)
+        changed[:, position] = torch.where(real[:, position], other, tokens[:, position])
+        outputs, targets = run(changed)
+        sizes = measure_changes(logits, outputs, tolerance).amax(dim=2)
+        own = (targets != labels).cpu()  # the outputs that must predict this token
+        problems += [
+            f"output {output} of row {row} depends on its label, the token at position {position}: "
+            f"it changes {describe(float(sizes[row, output]))}"
+            for row, output in (own & (sizes > 0)).nonzero().tolist()
+        ]
+        is_label |= bool(own.any())
+        follows |= bool((own & before.cpu()).any())
+        before = sizes > 0
+    if not is_label:
+        problems.append("no label changes with a token")
+    elif not follows:
+        problems.append(
+            "no output depends on the token before its label; the labels may be shifted twice"
+        )
+    return Report("labels", tuple(problems))
 
 
 def check_loss(

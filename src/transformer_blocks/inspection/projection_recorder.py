@@ -4,15 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
-from torch.utils.hooks import RemovableHandle
+from torch import Tensor, nn
 
-from transformer_blocks._checks import check_callable, check_module, check_vectors
+from transformer_blocks._checks import check_callable, check_module
 from transformer_blocks.inspection.eager import without_gradients
 from transformer_blocks.inspection.observation import ChangeShape, Observation
 from transformer_blocks.inspection.projections import Projections, project
-from transformer_blocks.inspection.recorder import Layer, own_layers, recording
-from transformer_blocks.multi_head import SingleHeadAttention
+from transformer_blocks.inspection.recorder import own_layers, recording
 
 
 @contextmanager
@@ -66,40 +64,14 @@ def record_projections(
 
         return divide
 
-    def register(name: str, module: Layer) -> Iterator[RemovableHandle]:
-        hook = _projections_recorder(module, recorded.setdefault(name, []))
-        yield module.register_forward_pre_hook(hook, with_kwargs=True)
+    @without_gradients()
+    def report(
+        name: str, _: Any, result: Any, query: Tensor, key: Tensor, value: Tensor, **options: Any
+    ) -> None:
+        groups = query.shape[1] // key.shape[1]
+        record(name, project(query, key, value, options.get("scale"), groups=groups))
 
     own = own_layers(model)
     observation = Observation(model, ignored=own.values(), record_projections=record, only=only)
-    with recording(model, observation, register):
+    with recording(model, observation, report):
         yield recorded
-
-
-def _projections_recorder(layer: Layer, record: list[Projections]) -> Any:
-    """Build a forward pre-hook that appends the queries, keys and values of the call."""
-
-    @without_gradients()
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-        if kwargs is None:  # removed by another thread during this call: torch passes none then
-            return
-        inputs = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-        value = inputs.pop("value", None)
-        scale = None
-        if isinstance(layer, SingleHeadAttention):
-            projections = layer.query_projection, layer.key_projection, layer.value_projection
-            vectors = {"query": inputs["query"], "key": inputs["key"], "value": value}
-            for (name, x), projection in zip(vectors.items(), projections, strict=True):
-                check_vectors(name, x, projection.in_features, projection)
-            query, key, value = (
-                projection(x).unsqueeze(1)  # of one head
-                for x, projection in zip(vectors.values(), projections, strict=True)
-            )
-            scale = layer.scale
-        else:
-            query, key = layer._queries_and_keys(**inputs)
-            value = layer._values(value, inputs.get("cache"))
-        groups = query.shape[1] // key.shape[1]
-        record.append(project(query, key, value, scale, groups=groups))
-
-    return hook

@@ -3,13 +3,15 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from transformer_blocks._checks import check_callable, check_module
+from transformer_blocks.attention import attention_weights, matmul_by_head
+from transformer_blocks.inspection.changes import AttentionWrapper, changed, offered_weights
 from transformer_blocks.inspection.eager import run_eagerly, without_gradients
 from transformer_blocks.inspection.observation import ChangeShape, Observation
 from transformer_blocks.inspection.observer import observe
@@ -40,9 +42,13 @@ def record_attention(
 
     Recording changes no output. The recorded weights are those before dropout, so each row
     sums to one (to zero if it is fully masked, to less with an attention sink), and have no
-    gradient. If our attention function or
-    an explicit softmax computes weights, these are recorded. Otherwise they are computed a second
-    time, from the same queries, keys and masks.
+    gradient. If an attention function or an explicit softmax computes weights, these are recorded.
+    Otherwise they are computed a second time, from the same queries, keys and masks.
+
+    An ``attention_function`` of your own should return its weights, or have a method
+    ``attention_weights``. The weights of one that does neither are those of equation 1 if these,
+    multiplied by the values, give its output. Otherwise nothing is recorded, and a warning names
+    the layer: linear attention, for example, computes no weights.
 
     Inside the block, a model compiled by ``torch.compile`` is executed eagerly. Each call of a
     layer stores B x H x L x S numbers until the returned lists are released, also where a fused
@@ -66,8 +72,8 @@ def record_attention(
     Warns:
         UserWarning: At the end of the block, if the model was executed, and no attention was
             observed at all, or none (or only some) in a module whose class is named after
-            attention, or if weights could not be computed, or heads could not be told apart. The
-            warning names the modules.
+            attention, or if weights could not be computed or do not give the output, or heads could
+            not be told apart. The warning names the modules.
 
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in
@@ -105,12 +111,15 @@ def record_attention(
 
         return divide
 
+    @without_gradients()
+    def report(name: str, function: Any, result: Any, *inputs: Tensor, **options: Any) -> None:
+        try:
+            record(name, _weights(function, result, *inputs, **options))
+        except Exception as error:  # whatever it is: the model itself must not be disturbed
+            observation.failed[name] = str(error)
+
     observation = Observation(model, ignored=own_layers(model).values(), record=record, only=only)
-
-    def register(name: str, module: Layer) -> Iterator[RemovableHandle]:
-        return _register(module, maps.setdefault(name, []), device)
-
-    with recording(model, observation, register):
+    with recording(model, observation, report):
         yield maps
     for message in _describe_missing(model, observation, has_weights=bool(maps)):
         warnings.warn(message, stacklevel=3)
@@ -122,34 +131,68 @@ def own_layers(model: nn.Module) -> dict[str, Layer]:
     return {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
 
 
+class _Watched(AttentionWrapper):
+    """An attention function whose calls are reported: itself, its result, inputs and options."""
+
+    def __init__(self, attention_function: Callable[..., Any], report: Callable[..., None]) -> None:
+        super().__init__(attention_function)
+        self.report = report
+
+    def __call__(self, *inputs: Tensor, **options: Any) -> Any:
+        result = super().__call__(*inputs, **options)
+        self.report(self.attention_function, result, *inputs, **options)
+        return result
+
+
 @contextmanager
 def recording(
-    model: nn.Module,
-    observation: Observation,
-    register: Callable[[str, Layer], Iterator[RemovableHandle]],
+    model: nn.Module, observation: Observation, report: Callable[..., None]
 ) -> Iterator[None]:
-    """Register hooks of the attention layers of this package, and observe all others."""
+    """Watch the attention functions of the layers of this package, and observe all other layers."""
     own = own_layers(model)
     observation.seen.update(own)
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
         for name, module in own.items():
             if observation.only(name):
-                for handle in register(name, module):
-                    stack.callback(handle.remove)
+                watch = partial(_Watched, report=partial(report, name))
+                stack.enter_context(changed(module, "attention_function", watch))
         stack.enter_context(observe(observation))
         yield
 
 
-def _register(
-    module: Layer,
-    record: list[Tensor],
-    device: torch.device | str | None,
-) -> Iterator[RemovableHandle]:
-    """Register the hooks that record an attention layer of this package."""
-    yield module.register_forward_pre_hook(_recorder(module, record, device), with_kwargs=True)
-    if isinstance(module, MultiHeadAttention):
-        yield module.register_weights_hook(_returned_weights_recorder(record, device))
+def _weights(
+    function: Callable[..., Any],
+    result: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    dropout: float = 0.0,
+    **options: Any,
+) -> Tensor:
+    """Return the attention weights of a call: those that it returned, offers, or that explain it.
+
+    Raises:
+        ValueError: If the weights are not known, and those of equation 1 do not give the output.
+    """
+    output, returned = result if isinstance(result, tuple) else (result, None)
+    if returned is not None:
+        weights: Tensor = returned.detach()
+        return weights
+    offered = offered_weights(function)
+    weights = (offered or attention_weights)(query, key, **options)
+    if offered is None:
+        scale = options.get("scale") or query.shape[-1] ** -0.5
+        scores = query.norm(dim=-1).amax() * key.norm(dim=-1).amax() * scale  # at most
+        limit = torch.finfo(output.dtype).eps ** 0.75 * (1 + scores) * value.abs().amax()
+        if not bool(((matmul_by_head(weights, value) - output).abs() <= limit).all()):
+            reason = "softmax(QK^T / sqrt(d_k)) V is not its output"
+            raise ValueError(
+                "its attention function returns none and has no method attention_weights, and "
+                + ("its output shows none with dropout" if dropout else reason)
+            )
+    return weights
 
 
 def _describe_missing(
@@ -199,34 +242,3 @@ def _describe(name: str, module: nn.Module) -> str:
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
     told = f" with attn_implementation={implementation!r}" if implementation else ""
     return f"{name!r} ({type(module).__name__}{told})"
-
-
-def _recorder(
-    layer: Layer,
-    record: list[Tensor],
-    device: torch.device | str | None,
-) -> Any:
-    """Build a forward pre-hook that appends the attention weights of the call."""
-
-    @without_gradients()
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-        if kwargs is None:  # removed by another thread during this call: torch passes none then
-            return
-        inputs = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-        inputs.pop("value", None)  # attention weights do not depend on values
-        weights = layer.attention_weights(**inputs)
-        record.append(weights if device is None else weights.to(device))
-
-    return hook
-
-
-def _returned_weights_recorder(
-    record: list[Tensor], device: torch.device | str | None
-) -> Callable[[Tensor], None]:
-    """Build a hook that replaces the weights of this call by those of the attention function."""
-
-    def hook(weights: Tensor) -> None:
-        if record:  # empty if a part of the layer is called alone, which is not recorded
-            record[-1] = weights.detach().to(weights.device if device is None else device)
-
-    return hook

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
 
@@ -24,7 +25,7 @@ class Broken(nn.Module):
     def __init__(self, is_decoder: bool = True) -> None:
         super().__init__()
         self.is_decoder = is_decoder
-        self.embedding = nn.Embedding(20, 16)
+        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
         self.query_key_value = nn.Linear(16, 48)
         self.output = nn.Linear(16, 20)
 

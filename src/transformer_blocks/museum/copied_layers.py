@@ -15,6 +15,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
 
@@ -31,7 +32,8 @@ class Broken(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding, self.layers = nn.Embedding(10, 16), nn.ModuleList(self.make_layers())
+        self.embedding = nn.Sequential(nn.Embedding(10, 16), SinusoidalPositionalEncoding(16))
+        self.layers = nn.ModuleList(self.make_layers())
 
     def make_layers(self) -> list[nn.Module]:
         """Make the layers."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
 
@@ -27,7 +28,7 @@ class Broken(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(10, 16)
+        self.embedding = nn.Sequential(nn.Embedding(10, 16), SinusoidalPositionalEncoding(16))
         self.layers = self.make_layers()
 
     def make_layers(self) -> Iterable[nn.Module]:

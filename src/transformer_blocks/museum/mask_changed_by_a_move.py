@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
 
@@ -56,7 +57,7 @@ class Decoder(nn.Module):
     def __init__(self, mask: BrokenMask) -> None:
         super().__init__()
         self.mask = mask
-        self.embedding = nn.Embedding(20, 16)
+        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
         self.query_key_value = nn.Linear(16, 48)
         self.output = nn.Linear(16, 20)
 

@@ -14,6 +14,7 @@ which turns such a row into an average instead, and it ran for years. It was rep
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
 
@@ -23,7 +24,7 @@ class Broken(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(20, 16)
+        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
         self.query_key_value = nn.Linear(16, 48)
 
     def padding_mask(self, is_padding: Tensor) -> Tensor:

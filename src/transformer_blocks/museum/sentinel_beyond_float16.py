@@ -12,6 +12,7 @@ Other libraries had the same error with other constants, such as -1e8 in fairseq
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
 
@@ -23,7 +24,7 @@ class Broken(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(20, 16)
+        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
         self.query_key_value = nn.Linear(16, 48)
 
     def mask(self, scores: Tensor, is_padding: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
 
@@ -29,7 +30,10 @@ class Broken(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding, self.inputs = nn.Embedding(10, 16), nn.Linear(16, 48)
-        self.output = nn.Linear(16, 10, bias=False)
+        self.output, self.positions = (
+            nn.Linear(16, 10, bias=False),
+            SinusoidalPositionalEncoding(16),
+        )
         self.tie()
 
     def tie(self) -> None:
@@ -45,7 +49,7 @@ class Broken(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the logits (B, L, V) of tokens (B, L)."""
-        x = self.embedding(tokens)
+        x = self.positions(self.embedding(tokens))
         query, key, value = self.inputs(x).chunk(3, dim=-1)
         return self.output(x + F.scaled_dot_product_attention(query, key, value, is_causal=True))
 

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.comparison import measure_deviation
+from transformer_blocks.inspection.comparison import describe, measure_deviation
 from transformer_blocks.inspection.soundness.dependence import change_tokens
 from transformer_blocks.inspection.soundness.example import NotTriedError
-from transformer_blocks.inspection.soundness.subject import Subject, compare, describe, first_line
+from transformer_blocks.inspection.soundness.subject import Subject, compare, first_line
 
 
 def check_determinism(subject: Subject) -> list[str]:
@@ -23,8 +23,6 @@ def check_determinism(subject: Subject) -> list[str]:
     for name, (after, value) in zip(names, pairs, strict=True):
         if isinstance(after, Tensor) and not torch.equal(after, value):
             problems.append(f"a call modifies its input {name}")
-    is_module = isinstance(subject.model, nn.Module)
-    hint = "dropout may be left on" if is_module else "set the model within to evaluation mode"
     first, second = (subject.select(output, layout) for output in outputs)
     subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
     for row, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -36,9 +34,19 @@ def check_determinism(subject: Subject) -> list[str]:
         if bool(sizes.any()):
             problems.append(
                 f"two equal calls differ{subject.at(int(sizes.argmax()))} of "
-                f"row {row}, {describe(float(sizes.max()))}; {hint}"
+                f"row {row}, {describe(float(sizes.max()))}; {_find_cause(subject)}"
             )
     return problems
+
+
+def _find_cause(subject: Subject) -> str:
+    """Find out whether equal calls differ by random numbers: with the same ones, they are equal."""
+    first, second = (subject.real(subject.example.given()) for _ in range(2))
+    if any(bool(subject.changes(a, b).any()) for a, b in zip(first, second, strict=True)):
+        return "the model may keep something of earlier calls"
+    is_module = isinstance(subject.model, nn.Module)
+    hint = "may be left on" if is_module else "may be on: set the model within to evaluation mode"
+    return f"the model draws random numbers, and dropout {hint}"
 
 
 def check_batch(subject: Subject) -> list[str]:

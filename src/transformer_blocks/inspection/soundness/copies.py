@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from transformer_blocks.inspection.comparison import describe
 from transformer_blocks.inspection.soundness.example import NotTriedError
-from transformer_blocks.inspection.soundness.subject import Subject, call, describe, first_line
+from transformer_blocks.inspection.soundness.subject import Subject, call, first_line
 
 HALF = (torch.float16, torch.bfloat16)
 NEAR = {torch.float64: 1e-3, torch.float16: 0.25, torch.bfloat16: 0.5}  # standard deviations

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.inspection.comparison import describe
 from transformer_blocks.inspection.soundness.example import (
     Argument,
     NotTriedError,
     change,
     is_toeplitz,
 )
-from transformer_blocks.inspection.soundness.subject import Subject, describe
+from transformer_blocks.inspection.soundness.subject import Subject
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
 
@@ -132,6 +133,54 @@ def check_prefix(subject: Subject) -> list[str]:
         f"the output{subject.at(int(sizes.argmax()))} of row {row} changes if its last token is "
         f"left out, {describe(float(sizes.max()))}"
     ]
+
+
+def check_order(subject: Subject) -> list[str]:
+    """Check that outputs depend on the order of the tokens, and not only on which ones there are.
+
+    The last token stays where it is. The output there, or all outputs that belong to another
+    sequence, must change if the tokens before it change places.
+    """
+    if subject.group is None:
+        raise NotTriedError("there is one output for each row, which may be meant to have no order")
+    example, layout, tried, problems = subject.example, subject.example.given(), False, []
+    expected = subject.real(layout)
+    for number, group in enumerate(example.groups):
+        contents = example.contents(number)
+        if any(example.arguments[each].value.is_floating_point() for each in contents):
+            continue  # vectors, to which positions may have been added
+
+        def changes(where: Tensor, number: int = number, contents: list[int] = contents) -> bool:
+            """Whether outputs change if the token of each position is that of another one."""
+            values = {each: example.arguments[each].value for each in contents}
+            values = {each: value.gather(1, where.to(value)) for each, value in values.items()}
+            after = subject.real(layout, values=values)
+            last = slice(-1 if number == subject.group else 0, None)
+            return any(
+                bool(subject.changes(a, b)[last].any())
+                for a, b in zip(expected, after, strict=True)
+            )
+
+        given = torch.arange(group.length).repeat(example.batch_size, 1)
+        orders, others = [given.clone() for _ in range(3)], given.clone()
+        for row, real in enumerate(group.real):
+            before = real.nonzero().flatten()[:-1]
+            moved = before.flip(0), before.roll(1), before.roll(2)
+            for order, places in zip(orders, moved, strict=True):
+                order[row, before] = places
+            others[row, before] = real.nonzero().flatten()[-1]  # all are the last token
+        if changes(others):
+            tried = True
+            if not any(map(changes, orders)):
+                problems.append(
+                    f"outputs depend on the tokens of {group.name}, and not on their order: "
+                    "the model may have no positions"
+                )
+    if not tried:
+        raise NotTriedError(
+            "no output depends on the ids of other tokens; vectors may have positions already"
+        )
+    return problems
 
 
 def is_causal(subject: Subject, dependence: Dependence) -> bool:

@@ -1,7 +1,6 @@
 """The model under examination: call it with other batches, and compare what it returns."""
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.comparison import epsilon, measure_changes
+from transformer_blocks.inspection.comparison import describe, epsilon, measure_changes
 from transformer_blocks.inspection.soundness.example import Example, Layout, NotTriedError
 
 SEED = 0
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "whether gradients are recorded": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "whether algorithms are deterministic": (
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+}
+"""What a model must not leave changed: functions that read and that restore the setting."""
 
 
 @dataclass
@@ -94,8 +102,22 @@ class Subject:
 def call(
     model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], rows: int
 ) -> Tensor:
-    """Call a model, and return its main output."""
-    output = find_output(model(*args, **kwargs))
+    """Call a model, and return its main output.
+
+    Raises:
+        ValueError: If the model leaves a setting of torch changed; it is restored.
+    """
+    before = {name: read() for name, (read, _) in SETTINGS.items()}
+    changed = []
+    try:
+        output = find_output(model(*args, **kwargs))
+    finally:
+        for name, (read, restore) in SETTINGS.items():
+            if read() != before[name]:
+                restore(before[name])
+                changed.append(name)
+    if changed:
+        raise ValueError(f"model must not change {changed[0]} for what follows its call")
     if output is None:
         raise NotTriedError("the model returned no floating-point tensor of one dimension or more")
     if output.dim() < 1 or output.shape[0] != rows:
@@ -139,13 +161,6 @@ def compare(subject: Subject, pairs: Any, what: str) -> list[str]:
                 f"{describe(float(sizes[position]))}"
             )
     return problems
-
-
-def describe(size: float) -> str:
-    """Format a change, for example "by 0.3 standard deviations"."""
-    if math.isinf(size):
-        return "to a number that is not finite"
-    return f"by {size:.2g} standard deviations"
 
 
 def first_line(error: Exception) -> str:

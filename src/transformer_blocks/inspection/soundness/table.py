@@ -1,9 +1,12 @@
 """The table: run all checks on one model, and format what they found."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
+
+from torch import nn
 
 from transformer_blocks._checks import check_callable, check_flag, check_integer
 from transformer_blocks.generation import StepModel
@@ -14,10 +17,12 @@ from transformer_blocks.inspection.soundness.copies import (
     check_dtype,
     check_initialisation,
     check_loading,
+    tensors,
 )
 from transformer_blocks.inspection.soundness.decoding import check_steps
 from transformer_blocks.inspection.soundness.dependence import (
     check_causality,
+    check_order,
     find_dependence,
     is_causal,
 )
@@ -29,7 +34,7 @@ from transformer_blocks.inspection.soundness.padding import (
     check_padding_side,
 )
 from transformer_blocks.inspection.soundness.polarity import check_polarity
-from transformer_blocks.inspection.soundness.reading import read_example
+from transformer_blocks.inspection.soundness.reading import guess_padding, read_example
 from transformer_blocks.inspection.soundness.subject import Subject, evaluation, first_line
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
@@ -38,6 +43,7 @@ WIDTH = 100  # columns of a printed table
 TITLES = (
     "determinism",
     "causality",
+    "order",
     "mask polarity",
     "padding",
     "padding amount",
@@ -131,6 +137,7 @@ def check_soundness(
     ================== ========================================================================
     determinism        Equal calls give equal and finite outputs, and do not modify the inputs.
     causality          No output depends on a later position, and outputs depend on earlier ones.
+    order              Outputs depend on the order of the ids, and not only on which ones there are.
     mask polarity      The mask hides padding, and not the real tokens.
     padding            What stands at padded positions does not change the outputs of real tokens.
     padding amount     More padding on the same side changes nothing.
@@ -171,10 +178,15 @@ def check_soundness(
     Returns:
         The reports, which are true if there is no violation, and print as a table.
 
+    Warns:
+        UserWarning: If rows of ids end in one id as in padding, and the model is told of none, so
+            that the properties of padding are not tried.
+
     Raises:
         TypeError: If an argument is of the wrong type.
         ValueError: If the example holds no batch of two dimensions or more, or is empty, or if the
-            model returns no tensor with one entry for each row.
+            model returns no tensor with one entry for each row, or leaves a setting of torch
+            changed, or if either is on the meta device, whose tensors have no values.
         Exception: What the model raises if it is called with the example.
 
     Example:
@@ -183,7 +195,7 @@ def check_soundness(
         >>> example = {"src": torch.randn(2, 3, 16), "src_key_padding_mask": padding}
         >>> soundness = check_soundness(layer, example)
         >>> soundness.kind, soundness.violated, soundness.not_tried
-        ('encoder', (), ('causality', 'cache'))
+        ('encoder', (), ('causality', 'order', 'cache'))
         >>> del example["src_key_padding_mask"]  # the model is told of no padding
         >>> print(check_soundness(layer, example)["padding"])  # doctest: +ELLIPSIS
         padding: not tried: the example has neither a padding mask nor lengths; ...
@@ -200,7 +212,21 @@ def check_soundness(
     if new_step_model is not None and not isinstance(new_step_model, type):
         check_callable(new_step_model=new_step_model)
     check_tolerance(tolerance)
+    parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
+    for name, held in (("model", parts), ("example", tensors(example))):
+        if any(each.is_meta for each in held):
+            raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
+    for number, group in enumerate(subject.example.groups):
+        value = subject.example.arguments[subject.example.contents(number)[0]].value
+        guess = None if group.is_told else guess_padding(value)
+        if guess is not None:
+            warnings.warn(
+                f"{group.name} seems to be padded with id {guess}, and nothing tells the model or "
+                f"the checks: pass padding_id={guess}, or a mask; without it, neither the padding "
+                "nor the polarity of its mask is checked",
+                stacklevel=2,
+            )
     with evaluation(model):
         try:  # an example that the model refuses raises its error
             subject(subject.example.given())
@@ -231,6 +257,7 @@ def _examine(
     is_causal_kind = not report.not_tried
     reports += [
         report,
+        run("order", check_order, subject),
         run("mask polarity", check_polarity, subject),
         run("padding", check_padding_content, subject),
         run("padding amount", check_padding_amount, subject),
