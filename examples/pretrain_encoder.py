@@ -23,6 +23,7 @@ import copy
 import json
 import platform
 import random
+import sys
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -377,4 +378,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        sys.exit(130)
