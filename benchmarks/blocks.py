@@ -395,7 +395,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     implementations["ours compiled"] = partial(make_set_up, build_ours, compiled=True)
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=implementations, default=list(BUILDS))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))

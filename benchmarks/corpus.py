@@ -287,7 +287,7 @@ def train_from_disk(folder: Path, results: Path) -> None:
 
 def main() -> None:
     """Make a corpus, and measure all that is done with it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tokens", type=int, default=50_000_000, help="subwords on both sides")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="processes")
     parser.add_argument("--folder", type=Path, help="keep the files in this folder")

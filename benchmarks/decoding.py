@@ -316,7 +316,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "small prepared": partial(make_small, prepared=True),
     }
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=implementations, default=list(implementations))
     parser.add_argument("--rounds", type=int, default=7, help="runs of each case")

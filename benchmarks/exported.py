@@ -122,7 +122,9 @@ def make(name: str, threads: int, folder: Path) -> SetUp:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the comparison that the command-line options select."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--run", type=Path, required=True, help="folder of the run")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES))

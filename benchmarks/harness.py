@@ -199,6 +199,8 @@ def write_json(
     path: Path, results: Sequence[Result], packages: Sequence[str], **others: object
 ) -> None:
     """Save the times of all rounds, with the versions and the processor, as JSON."""
+    from transformer_blocks.explorer.files import write_atomically
+
     versions = {}
     for name in packages:
         try:
@@ -221,7 +223,7 @@ def write_json(
         "results": rows,
         **others,
     }
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def plot(path: Path, results: Sequence[Result]) -> None:
@@ -230,7 +232,7 @@ def plot(path: Path, results: Sequence[Result]) -> None:
     A bar is the speed of the median round, the line on it the range from the slowest to the
     fastest round.
     """
-    from transformer_blocks.explorer.figure import style_axes
+    from transformer_blocks.explorer.figure import save_png, style_axes
     from transformer_blocks.explorer.plots import new_figure
     from transformer_blocks.explorer.style import LINES, PALETTES
 
@@ -262,4 +264,4 @@ def plot(path: Path, results: Sequence[Result]) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     text = f"times the speed of {names[0]} (bar: median round, line: slowest and fastest round)"
     figure.supxlabel(text, fontsize=9, color=muted)
-    figure.savefig(path, dpi=150)
+    save_png(figure, path, dpi=150)

@@ -407,6 +407,8 @@ def save(
     path: Path, rates: dict[str, float], results: Iterable[Result], *, processor_time: bool
 ) -> None:
     """Write the results as JSON."""
+    from transformer_blocks.explorer.files import write_atomically
+
     option, time_of = " --processor-time" * processor_time, "one thread" * processor_time
     content = {
         "command": f"python benchmarks/lengths.py{option} --output docs/images/data/lengths.json",
@@ -415,7 +417,7 @@ def save(
         "rates": rates,
         "results": [result._asdict() for result in sort(results)],
     }
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def load(path: Path | None) -> dict[str, Any]:
@@ -429,7 +431,9 @@ def load(path: Path | None) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command-line options select."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = [*BUILDS, *MINIMA]
     parser.add_argument("--only", nargs="+", choices=names, default=names)

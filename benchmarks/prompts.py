@@ -138,7 +138,9 @@ def make(way: str, *, threads: int) -> SetUp:
 def main() -> None:
     """Time all cases and print a table."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=VOCABULARY, default=list(VOCABULARY))
     parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")

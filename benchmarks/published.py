@@ -262,7 +262,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "ours unprepared": partial(make_ours, prepared=False),
     }
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=implementations, default=list(implementations))
     parser.add_argument("--work", nargs="+", choices=WORKS, default=WORKS)

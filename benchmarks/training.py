@@ -339,7 +339,9 @@ def _find_weight(name: str, torch_weights: dict[str, Any]) -> Any:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the comparison that the command-line options select."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--corpus", default="small_parallel_enja")
     parser.add_argument("--data-dir", type=Path, help="folder of the corpus")

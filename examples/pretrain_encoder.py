@@ -23,6 +23,7 @@ import copy
 import json
 import platform
 import random
+import sys
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -40,6 +41,7 @@ from transformer_blocks import (
     build_encoder,
     padding_mask,
 )
+from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES
@@ -344,7 +346,8 @@ def whole_number(text: str, *, lowest: int = 1) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program, and write the picture and the numbers that it shows."""
     name = Path(__file__).stem
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--steps", type=whole_number, default=STEPS, metavar="N",
                         help=f"updates of each training (default: {STEPS})")  # fmt: skip
     parser.add_argument("--seeds", type=partial(whole_number, lowest=0), nargs="+", metavar="N",
@@ -359,17 +362,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     picture = options.output / f"{name}.png"
     try:
         check_packages("the picture", "matplotlib", extra="plot")
+        from transformer_blocks.explorer.figure import save_png
+
         options.output.mkdir(parents=True, exist_ok=True)
         with torch.device(device):
             results = run(options.seeds, steps=options.steps)
         origin = f"measured on {platform.machine()}, {device}, torch {torch.__version__}"
         content = {"command": f"python examples/{name}.py", "origin": origin, **results}
-        picture.with_suffix(".json").write_text(f"{json.dumps(content, indent=1)}\n", "utf-8")
-        draw(results).savefig(picture, dpi=160)
+        text = f"{json.dumps(content, indent=1)}\n"
+        write_atomically(picture.with_suffix(".json"), text.encode())
+        save_png(draw(results), picture, dpi=160)
     except (ModuleNotFoundError, OSError) as error:
         parser.error(str(error))
     print(f"picture: {picture}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        sys.exit(130)

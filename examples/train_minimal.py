@@ -7,7 +7,9 @@ The model translates Japanese numerals to English: 二百五 is "two hundred fiv
 other data, replace ``make_corpus``, which returns source sequences and their translations.
 """
 
+import argparse
 import random
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -123,7 +125,7 @@ def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> f
         optimizer.step()
         schedule.step()
         if step % 50 == 0:
-            print(f"step {step:4d}  loss {loss.item():.3f}")
+            print(f"step {step:4d}  loss {loss.item():.3f}", flush=True)
     model.eval()
     found = model.translate(encode(sources[:test_size], source_vocabulary))
     translations = [[target_vocabulary[token] for token in tokens] for tokens in found]
@@ -135,4 +137,15 @@ def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> f
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if unknown := parser.parse_known_args()[1]:
+        parser.exit(2, f"error: unknown argument {unknown[0]} (see --help)\n")
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        sys.exit(130)

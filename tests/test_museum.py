@@ -197,16 +197,46 @@ def test_the_program_exits_with_1_if_one_is_not_right(
     assert "1 of 2 found" in text
 
 
-@pytest.mark.parametrize("arguments", [["nothing"], ["0"], ["1000"], ["--no"], ["--all", "1"]])
-def test_the_program_refuses_what_it_does_not_know_in_one_line(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("nothing", "museum lists the names and numbers"),
+        ("\N{SUPERSCRIPT TWO}", "museum lists the names and numbers"),
+        ("0", f"exhibits have the numbers 1 to {len(EXHIBITS)}, got '0'"),
+        ("9" * 5000, f"exhibits have the numbers 1 to {len(EXHIBITS)}, got '999"),
+        ("mean over paddin", r"\(did you mean mean_over_padding\?\)"),
+        ("Layout and modes", "'layout and modes' is a theme; its exhibits are .*view_instead"),
+        ("cachs", "'caches' is a theme; its exhibits are .*cache_not_reordered"),
+        (f"{len(EXHIBITS) + 1}", f"exhibits have the numbers 1 to {len(EXHIBITS)}, got"),
+        ("--all;1", "--all takes no exhibit"),
+        ("--no", r"unknown argument --no .*\(see --help\)"),
+        ("--al", r"unknown argument --al \(did you mean --all\?\)"),
+    ],
+)
+def test_the_program_refuses_what_it_does_not_know_in_one_line_with_a_hint(
+    line: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        __main__.main(arguments)
+        __main__.main(line.split(";"))
     assert caught.value.code == 2
     out, error = capsys.readouterr()
     assert out == ""
-    assert re.fullmatch(r"error: .+\n", error)
+    assert re.fullmatch(rf"error: .*{hint}.*\n", error)
+    assert len(error) < 800
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"]])
+def test_the_program_fails_in_one_line_if_its_output_cannot_be_written(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as caught:
+            __main__.main(arguments)
+    assert caught.value.code == 2
+    assert (
+        capfd.readouterr().err == "error: cannot write standard output: No space left on device\n"
+    )
 
 
 @pytest.mark.slow

@@ -175,7 +175,9 @@ def execute_all(processes: int = 2) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("numbers", nargs="*", metavar="NN", help="chapters to run (default: all)")
     parser.add_argument("--record", action="store_true", help="run the long computations, too")
     arguments = parser.parse_args()

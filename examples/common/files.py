@@ -5,9 +5,9 @@
 removes the files of a training that failed before its first checkpoint.
 """
 
+import errno
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,45 +31,16 @@ OF_A_RUN = (
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file atomically: the earlier content stays until the new one is on the disk.
-
-    The content goes to a new file of a random name beside ``path``, which is then renamed. A device
-    or a pipe, which holds nothing that could be lost, is written to directly.
-
-    Args:
-        path: The file. Its folder must exist. It must not be a symbolic link.
-        content: The content of the file.
+    """Write a file as :func:`transformer_blocks.explorer.files.write_atomically` does.
 
     Raises:
         UserError: If the disk fails, or ``path`` is a symbolic link or a folder. The folder is then
             unchanged.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "config.json"
-        >>> write_atomically(path, b"{}")
-        >>> [file.name for file in path.parent.iterdir()], path.read_bytes()
-        (['config.json'], b'{}')
     """
-    check_file(path)
-    partial = path.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)
-            return
-        try:
-            with partial.open("xb") as file:  # "x" neither overwrites nor follows a link
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except FileExistsError:  # a file of another process stays
-            raise
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    from transformer_blocks.explorer import files  # only now: it imports torch
+
+    with _named(path):
+        files.write_atomically(path, content)
 
 
 @contextmanager
@@ -86,7 +57,7 @@ def write_folder(path: Path) -> Iterator[Path]:
         An empty folder to write the files into.
 
     Raises:
-        UserError: If the disk fails.
+        UserError: If the disk fails, or ``path`` is a symbolic link.
 
     Example:
         >>> import tempfile
@@ -99,7 +70,9 @@ def write_folder(path: Path) -> Iterator[Path]:
         ['tokens.bin']
     """
     partial, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
-    try:
+    with _named(path):
+        if path.is_symlink():  # renaming would replace it
+            raise OSError(errno.ELOOP, "it is a symbolic link; name the folder itself")
         for leftover in (partial, old):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir()
@@ -114,20 +87,6 @@ def write_folder(path: Path) -> Iterator[Path]:
         finally:
             for leftover in (partial, old):
                 shutil.rmtree(leftover, ignore_errors=True)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def check_file(path: Path) -> None:
-    """Raise if a path names a folder, or a symbolic link that writing would replace.
-
-    Raises:
-        UserError: If it does.
-    """
-    if path.is_dir():
-        raise UserError(f"cannot write {path}: it is a folder; name a file in it")
-    if path.is_symlink() and (path.is_file() or not path.exists()):  # not one to a device
-        raise UserError(f"cannot write {path}: it is a symbolic link; name the file itself")
 
 
 def check_output(path: Path) -> None:
@@ -136,12 +95,24 @@ def check_output(path: Path) -> None:
     Raises:
         UserError: If it does.
     """
-    check_file(path)
+    from transformer_blocks.explorer.files import check_file  # only now: it imports torch
+
+    with _named(path):
+        check_file(path)
     place = path.parent.resolve() / path.name
     for folder in place.parents:
         first = place.relative_to(folder).parts[0]
         if (first in OF_A_RUN or first.endswith(".model")) and (folder / "config.json").exists():
             raise UserError(f"cannot write {path}: it belongs to the run in {folder}")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Raise an error of the disk as a user's error, which names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read_text(path: Path, *, errors: str = "strict") -> str:

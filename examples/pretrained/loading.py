@@ -9,9 +9,11 @@ Next: ``weights.py``, the weights of a model.
 
 import copy
 import json
+import os
 import re
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -194,17 +196,41 @@ def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Token
         special = token.get("special") if isinstance(token, dict) else None
         if not (added_words and special is False):
             expect(path, f"special of the added token {shown(token)}", special, True)
-    try:
+    with reporting_panics(f"{path} cannot be read as a tokenizer"):
         tokenizer = Tokenizer.from_file(str(path))
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
         tokenizer.encode("ab c")
+    return tokenizer
+
+
+@contextmanager
+def reporting_panics(what: str = "the tokenizer cannot read the text") -> Iterator[None]:
+    """Turn errors of the library ``tokenizers`` into errors of one line.
+
+    The library raises its errors without a class of their own. Where it panics, as at a regular
+    expression that needs too many steps, it raises what is no ``Exception``, and prints lines to
+    the standard error, which are dropped.
+
+    Args:
+        what: What failed; the error begins with it.
+
+    Raises:
+        UserError: If the block raises.
+    """
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the library has no class of its own; a panic is no Exception
-        raise UserError(f"{path} cannot be read as a tokenizer ({error})") from error
-    return tokenizer
+    except BaseException as error:
+        raise UserError(f"{what} ({error})") from error
+    finally:
+        os.dup2(kept, 2)
+        for descriptor in (kept, nowhere):
+            os.close(descriptor)
 
 
 def check_tokenizer_config(path: Path, **settings: bool) -> None:

@@ -4,6 +4,7 @@ Next: ``convert.py``, the program.
 """
 
 import argparse
+import os
 import pickle
 import tempfile
 import warnings
@@ -36,7 +37,7 @@ def convert(folder: Path) -> Path:
             file exists already or cannot be written.
     """
     source, target = folder / PICKLE, folder / WEIGHTS
-    if target.exists():
+    if os.path.lexists(target):
         raise UserError(f"{target} exists already")
     tensors = _distinct(read_pickle(source), source)
     try:

@@ -11,7 +11,13 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from common.errors import UserError
-from pretrained.loading import adds_space, check_tokenizer_config, expect, read_tokenizer
+from pretrained.loading import (
+    adds_space,
+    check_tokenizer_config,
+    expect,
+    read_tokenizer,
+    reporting_panics,
+)
 
 PADDING = "<pad>"
 
@@ -63,7 +69,11 @@ class SentenceTokenizer:
         Args:
             text: Any text.
             max_length: Maximum number of ids, these two included; a longer text is truncated.
+
+        Raises:
+            UserError: If a pattern of the tokenizer needs too many steps for the text.
         """
         text = text.encode(errors="ignore").decode()  # without lone surrogates
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids[: max_length - 2]
+        with reporting_panics():
+            ids = self.tokenizer.encode(text, add_special_tokens=False).ids[: max_length - 2]
         return [self.begin_id, *ids, self.end_id]

@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from common.errors import UserError
-from pretrained.loading import adds_space, check_tokenizer_config, read_tokenizer
+from pretrained.loading import adds_space, check_tokenizer_config, read_tokenizer, reporting_panics
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -61,9 +61,11 @@ class TextTokenizer:
 
         Raises:
             UnicodeEncodeError: If the text holds a lone surrogate.
+            UserError: If a pattern of the tokenizer needs too many steps for the text.
         """
         text.encode()  # or the library would raise a TypeError
-        return self.tokenizer.encode(text).ids
+        with reporting_panics():
+            return self.tokenizer.encode(text).ids
 
     def decode(self, ids: list[int], after: list[int] | None = None) -> str:
         """Turn token ids into text that continues another one.
@@ -79,5 +81,6 @@ class TextTokenizer:
         if unknown := [number for number in ids if number not in self.tokens]:
             raise IndexError(f"an id must be in the vocabulary, got {unknown[0]}")
         after = after or []
-        before, whole = self.tokenizer.decode(after), self.tokenizer.decode(after + ids)
-        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(ids)
+        with reporting_panics():
+            before, whole, alone = map(self.tokenizer.decode, (after, after + ids, ids))
+        return whole[len(before) :] if whole.startswith(before) else alone

@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from common.errors import UserError
-from pretrained.loading import expect, read_tokenizer
+from pretrained.loading import expect, read_tokenizer, reporting_panics
 
 PADDING, UNKNOWN = "<pad>", "<unk>"
 
@@ -62,12 +62,15 @@ class Unigram:
 
         Raises:
             UnicodeEncodeError: If the text holds a lone surrogate.
+            UserError: If a pattern of the tokenizer needs too many steps for the text.
         """
         text.encode()  # or the library would raise a TypeError
         special = self.padding_id, self.end_id
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        with reporting_panics():
+            ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         return [*(self.unknown_id if each in special else each for each in ids), self.end_id]
 
     def decode(self, ids: list[int]) -> str:
         """Turn token ids into text, without special tokens."""
-        return self.tokenizer.decode(ids)
+        with reporting_panics():
+            return self.tokenizer.decode(ids)

@@ -19,6 +19,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from tqdm import tqdm
 
 from common.errors import UserError
+from common.files import check_output
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
@@ -47,6 +48,7 @@ def fetch(files: Mapping[str, str], folder: Path, *, base_url: str) -> None:
         try:
             if _sha256(path) == expected:
                 continue
+            check_output(path)
             folder.mkdir(parents=True, exist_ok=True)
             if part.is_symlink():  # not made here: what it leads to is not to be overwritten
                 part.unlink()

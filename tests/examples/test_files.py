@@ -3,15 +3,21 @@
 import errno
 import io
 import os
+import re
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
+import torch
 from tests.examples.test_checkpoint import snapshot
 
 from common.errors import UserError
-from common.files import FolderLock, write_atomically
+from common.files import FolderLock, write_atomically, write_folder
+from transformer_blocks.explorer import AttentionMaps, Explorer
+from transformer_blocks.explorer.figure import PlainFigure, save_png
 
 
 def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,14 +50,90 @@ def test_where_the_disk_refuses_the_file_is_named_and_all_is_as_it_was(
     assert snapshot(tmp_path) == {"config.json": b"old"}
 
 
-def test_a_device_or_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
+def write_words(path: Path) -> None:
+    write_atomically(path, b"words")
+
+
+def write_page(path: Path) -> None:
+    Explorer([AttentionMaps("Attention", torch.ones(1, 1, 1, 1), ["word"])]).save(path)
+
+
+def write_picture(path: Path) -> None:
+    save_png(PlainFigure(1.0, 1.0), path, dpi=10)
+
+
+@pytest.mark.parametrize("write", [write_words, write_page, write_picture])
+def test_a_device_or_a_pipe_is_written_to_and_a_link_refused(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    file, fifo, link = (tmp_path / name for name in ("file", "fifo", "link"))
+    write(file)
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    write_atomically(fifo, b"words")
-    assert os.read(reader, 99) == b"words"
+    writer = Thread(target=write, args=(fifo,))  # a page is larger than what a pipe holds
+    writer.start()
+    read, is_written = b"", False
+    while not is_written:
+        is_written = not writer.is_alive()
+        with suppress(BlockingIOError):
+            while some := os.read(reader, 1 << 20):
+                read += some
     os.close(reader)
     assert fifo.is_fifo()
+    assert read == file.read_bytes()
+    link.symlink_to(file)
+    for path, rule in ((link, "it is a symbolic link"), (tmp_path, "it is a folder")):
+        with pytest.raises((OSError, UserError), match=rule):
+            write(path)
+    assert link.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "file", "link"]
+
+
+def test_a_linked_folder_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "corpus").symlink_to(tmp_path / "real")
+    with (
+        pytest.raises(UserError, match="corpus: it is a symbolic link"),
+        write_folder(tmp_path / "corpus"),
+    ):
+        pytest.fail("the folder is written")
+    assert (tmp_path / "corpus").is_symlink()
+
+
+WRITERS = {
+    "src/transformer_blocks/explorer/files.py": "the function that all others call",
+    "src/transformer_blocks/explorer/figure.py": "into memory",
+    "src/transformer_blocks/inference/store.py": "files of its own folder, whose names are hashes",
+    "examples/common/plots.py": "into memory",
+    **dict.fromkeys(
+        (
+            *("examples/common/checkpoint.py", "examples/common/sharded_files.py"),
+            *("examples/common/token_files.py", "examples/translation/encoding.py"),
+            "examples/pretrained/pickles.py",
+        ),
+        "in a new folder, which is then renamed",
+    ),
+    "examples/translation/download.py": "what has come of a file, to be resumed",
+    "benchmarks/blocks.py": "a switch of the kernel",
+    "benchmarks/corpus.py": "a corpus to measure with, in its own folder",
+    "benchmarks/lengths.py": "a switch of the kernel",
+}
+"""The files that write to the disk without ``write_atomically``, and what they write."""
+
+
+def test_all_other_files_are_written_by_one_function() -> None:
+    root = Path(__file__).parents[2]
+    writing = re.compile(
+        r"""\.write_(text|bytes)\(|open\([^)]*["'][wxa]b?["']|\.savefig\(|save_file\("""
+    )
+    found = {
+        str(path.relative_to(root).as_posix())
+        for folder in ("src", "examples", "benchmarks")
+        for path in (root / folder).rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if writing.search(line) and ">>>" not in line and "..." not in line
+    }
+    assert found == WRITERS.keys()
 
 
 def test_a_folder_is_locked_by_one_at_a_time_and_is_then_as_it_was(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,16 @@ from tests.examples.published import TOLERANCE, change_tensors, computing_in, on
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 
+from common.errors import UserError
 from common.searches import Beam, Greedy, Sample
 from pretrained import generate
 from pretrained.gemma3_model import Gemma3
 from pretrained.generator import FAMILIES, TextGenerator
 from pretrained.language_model import LanguageModelSteps
 from pretrained.llama_family import pair_neighbours
+from pretrained.sentence_tokenizer import SentenceTokenizer
 from pretrained.text_tokenizer import TextTokenizer
+from pretrained.unigram import Unigram
 from transformer_blocks import RotaryPositionalEncoding, beam_search, greedy_search, sample
 from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
@@ -987,3 +992,25 @@ def test_a_change_of_a_tensor_changes_the_logits(tmp_path: Path) -> None:
             assert not torch.allclose(load("gemma3_text", tmp_path)(tokens), before), name
             (tmp_path / "model.safetensors").write_bytes(kept)
     shutil.rmtree(tmp_path)
+
+
+def encoders(tokenizer: tokenizers.Tokenizer) -> Iterator[Callable[[str], object]]:
+    """Yield what reads a text by a ``tokenizer.json`` whose patterns may be any."""
+    yield TextTokenizer(tokenizer).encode
+    yield Unigram(tokenizer, end_id=0).encode
+    yield partial(SentenceTokenizer(tokenizer, 0, 0).encode, max_length=9)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_pattern_that_needs_too_many_steps_is_an_error_and_nothing_else_is_printed(
+    number: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vocabulary = {"<pad>": 0, "<unk>": 1, "a": 2, "b": 3}
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("(a+)+$"), "isolated")
+    encode = [*encoders(tokenizer)][number]
+    assert encode("aab")
+    with pytest.raises(UserError, match=r"^the tokenizer cannot read the text \(.*limit"):
+        encode("a" * 40 + "b")
+    os.write(2, b"still open")
+    assert capfd.readouterr().err == "still open"

@@ -1,5 +1,10 @@
 """The smallest training, in one file that users copy."""
 
+import io
+import re
+import runpy
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +12,8 @@ import torch
 
 import train_minimal
 from train_minimal import BOS, EOS, PAD, Translator, english, japanese, make_corpus
+
+EXAMPLES = Path(train_minimal.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -82,3 +89,72 @@ def test_padding_changes_neither_logits_nor_loss(monkeypatch: pytest.MonkeyPatch
     train_minimal.main(steps=2, batch_size=8)
     for loss, expected in losses:
         torch.testing.assert_close(loss, expected)
+
+
+def test_what_a_training_prints_is_seen_at_once_and_not_when_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(seen, encoding="utf-8"))
+
+    def end(*_: object) -> None:
+        raise EOFError
+
+    monkeypatch.setattr(Translator, "translate", end)
+    with pytest.raises(EOFError):
+        train_minimal.main(steps=50, batch_size=1)
+    assert seen.getvalue().startswith(b"step   50  loss ")
+
+
+@pytest.mark.parametrize("program", ["train_minimal", "pretrain_encoder", "vision_transformer"])
+def test_a_stopped_program_says_so_in_one_line(
+    program: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "manual_seed", stop)
+    options = [] if program == "train_minimal" else ["--output", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [program, *options])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(EXAMPLES / f"{program}.py"), run_name="__main__")
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == "\nstopped\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "status", "said"),
+    [("--help", 0, "Train a small Transformer"), ("--foo", 2, "error: unknown argument --foo")],
+)
+def test_an_option_trains_nothing(
+    option: str,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: pytest.fail("it is trained"))
+    monkeypatch.setattr(sys, "argv", ["train_minimal.py", option])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(EXAMPLES / "train_minimal.py"), run_name="__main__")
+    assert stopped.value.code == status
+    printed = capsys.readouterr()
+    assert said in printed.out + printed.err
+    assert len(printed.err.splitlines()) == (status != 0)
+
+
+def test_no_program_takes_an_abbreviated_option() -> None:
+    files = [
+        path
+        for folder in ("src", "examples", "benchmarks", "docs")
+        for path in (EXAMPLES.parent / folder).rglob("*.py")
+        if re.search(r"\bArgumentParser[(:)]", path.read_text("utf-8"))
+    ]
+    assert len(files) > 10
+    for path in files:
+        text = path.read_text("utf-8")
+        if "ArgumentParser(" in text or "(argparse.ArgumentParser)" in text:
+            assert "allow_abbrev" in text, path

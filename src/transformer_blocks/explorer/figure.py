@@ -1,6 +1,7 @@
 """Matplotlib figures in the style of all pictures; imported only where matplotlib is needed."""
 
 import io
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -8,6 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Theme
 
 PAD = 0.08  # inches between the edge of a figure and what it shows
@@ -35,6 +37,22 @@ class PlainFigure(Figure):
         image = io.BytesIO()
         self.savefig(image, format="png")
         return image.getvalue()
+
+
+def save_png(figure: Figure, path: Path, *, dpi: float) -> None:
+    """Save a figure as a PNG file, atomically.
+
+    Args:
+        figure: The figure.
+        path: The file. A device or a pipe is written to, not replaced.
+        dpi: Pixels per inch.
+
+    Raises:
+        OSError: If the disk fails, or ``path`` is a symbolic link or a folder.
+    """
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=dpi)
+    write_atomically(path, image.getvalue())
 
 
 def colour_map(colours: tuple[str, ...]) -> LinearSegmentedColormap:

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import secrets
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from transformer_blocks.explorer.arithmetic import (
     serialize_lines,
 )
 from transformer_blocks.explorer.checks import check_tokens, check_weights
+from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.style import LINES, PALETTES
 from transformer_blocks.explorer.tokens import encodable, token_labels
@@ -233,19 +233,15 @@ class Explorer:
         )
 
     def save(self, path: Path | str) -> None:
-        """Save the page to a file; if that fails, no partial file is left."""
-        path, html = Path(path), self.html
-        partial = path.with_name(f".{secrets.token_hex(8)}.part")
-        try:
-            created = partial.open("x", encoding="utf-8")  # "x" follows no symbolic link
-            try:
-                with created as file:
-                    file.write(html)
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
-        except OSError as error:  # the error of a full disk does not name the file
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        """Save the page to a file; if that fails, an earlier file is unchanged.
+
+        Args:
+            path: The file. A device or a pipe is written to, not replaced.
+
+        Raises:
+            OSError: If the disk fails, or ``path`` is a symbolic link or a folder.
+        """
+        write_atomically(path, self.html.encode())
 
     def _repr_html_(self) -> str:
         """Show the page in a sandboxed frame."""

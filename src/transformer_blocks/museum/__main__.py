@@ -9,14 +9,18 @@ import difflib
 import functools
 import importlib.metadata
 import os
+import re
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from transformer_blocks.museum.exhibit import THEMES, examine, exhibits, modules
 from transformer_blocks.museum.reading import code, difference, format_result, story
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 COLUMNS = 80
 INDENT = "  "
@@ -29,6 +33,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with status 2."""
         self.exit(2, f"error: {message}\n")
+
+    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
+        """Print the help; unlike argparse's, fail if it cannot be written."""
+        print(self.format_help(), end="", file=file, flush=True)
 
 
 def wrap(text: str, indent: str = "", first: str | None = None) -> list[str]:
@@ -114,13 +122,30 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {found[0]}?)" if found else ""
 
 
-def resolve(text: str) -> str | None:
-    """Find the exhibit of a name or number."""
+def resolve(text: str) -> str:
+    """Find the exhibit of a name or number.
+
+    Raises:
+        ValueError: If there is none; the message says which names or numbers there are.
+    """
     names = list(modules())
-    if text.isdigit():
-        return names[int(text) - 1] if 1 <= int(text) <= len(names) else None
-    name = text.replace("-", "_")
-    return name if name in names else None
+    name = "_".join(text.lower().replace("-", " ").replace("_", " ").split())
+    if name in names:
+        return name
+    shown = repr(text) if len(text) <= COLUMNS else f"{text[:COLUMNS]!r}..."
+    if re.fullmatch("[0-9]+", name):
+        digits = name.lstrip("0")
+        if digits and len(digits) < 5 and int(digits) <= len(names):
+            return names[int(digits) - 1]
+        raise ValueError(f"exhibits have the numbers 1 to {len(names)}, got {shown}")
+    themes = {theme.replace(" ", "_"): theme for theme in THEMES}
+    if close := difflib.get_close_matches(name, [*themes, *names], n=1):
+        found = close[0]
+        if found not in themes:
+            raise ValueError(f"no exhibit is called {shown} (did you mean {found}?)")
+        of_theme = [name for name, each in exhibits().items() if each.theme == themes[found]]
+        raise ValueError(f"{themes[found]!r} is a theme; its exhibits are {', '.join(of_theme)}")
+    raise ValueError(f"no exhibit is called {shown}: {PROGRAM} lists the names and numbers")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,30 +172,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="examine all exhibits; exit with 1 if a fault is missed or a mended model fails",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
+    try:
+        return run(parser, arguments)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush
+        if not isinstance(error, BrokenPipeError):  # whose reader has ended, as `head` does
+            parser.error(f"cannot write standard output: {error.strerror}")
+        return 0
+
+
+def run(parser: Parser, arguments: Sequence[str] | None) -> int:
+    """Do what the command line says, and return the exit status."""
     options, unknown = parser.parse_known_args(arguments)
     for argument in unknown:
         hint = nearest(argument, ("--all", "--help", "--version"))
         parser.error(f"unknown argument {argument}{hint} (see --help)")
     if options.version:
-        print("transformer-blocks", importlib.metadata.version("transformer-blocks"))
+        print("transformer-blocks", importlib.metadata.version("transformer-blocks"), flush=True)
         return 0
     if options.all and options.exhibit is not None:
         parser.error("--all takes no exhibit")
-    name = None if options.exhibit is None else resolve(options.exhibit)
-    if options.exhibit is not None and name is None:
-        hint = nearest(options.exhibit.replace("-", "_"), modules())
-        parser.error(
-            f"no exhibit is called {options.exhibit!r}{hint}: {PROGRAM} lists the names and numbers"
-        )
-    is_right = True
-    try:
-        if options.all:
-            is_right = examine_all(functools.partial(print, flush=True))
-        else:
-            print("\n".join(list_exhibits() if name is None else show(name)), flush=True)
-    except BrokenPipeError:  # what reads the output has ended, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0 if is_right else 1
+    name = None
+    if options.exhibit is not None:
+        try:
+            name = resolve(options.exhibit)
+        except ValueError as error:
+            parser.error(str(error))
+    if options.all:
+        return 0 if examine_all(functools.partial(print, flush=True)) else 1
+    print("\n".join(list_exhibits() if name is None else show(name)), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
