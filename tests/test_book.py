@@ -39,9 +39,10 @@ QUOTES = {  # what a chapter says of a training, and what the training prints
 
 def that_run(paths: list[Path]) -> pytest.MarkDecorator:
     """Mark a test of chapters that run, most of which are slow."""
-    marks = {True: (), False: pytest.mark.slow}
-    params = [pytest.param(p, id=p.stem, marks=marks[p.stem in QUICK]) for p in paths]
-    return pytest.mark.parametrize("path", params)
+    slow = [pytest.mark.slow]
+    return pytest.mark.parametrize(
+        "path", [pytest.param(p, id=p.stem, marks=slow * (p.stem not in QUICK)) for p in paths]
+    )
 
 
 chapters = pytest.mark.parametrize("path", chapter_files(), ids=lambda path: path.stem)

@@ -270,12 +270,14 @@ def test_without_cross_attention_the_source_has_no_effect() -> None:
 def test_the_exact_match_needs_every_teacher_forced_token() -> None:
     # Greedy decoding leaves the reference at the first wrong token, and not before.
     model = reverse.Reverser(16)
-    reverse.train(model, updates=60, rate=1e-2, seed=0, every=60)
+    reverse.train(model, updates=160, rate=1e-2, seed=0, every=160)
     source, target = reverse.make_batch(300, torch.Generator().manual_seed(2))
     with torch.no_grad():
         right = model(source, target[:, :-1]).argmax(-1) == target[:, 1:]
     whole = (right | (target[:, 1:] == reverse.PAD)).all(1).float().mean().item()
-    assert reverse.measure(model, source, target)["exact_match"] == pytest.approx(whole)
+    found = reverse.measure(model, source, target)["exact_match"]
+    assert whole > 0.03
+    assert found == pytest.approx(whole, abs=0.01)  # two logits may be equal up to rounding
 
 
 def test_an_anti_diagonal_has_the_share_one() -> None:

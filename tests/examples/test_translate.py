@@ -524,7 +524,7 @@ def test_sentences_on_the_command_line_are_read_in_any_locale(trained: Translati
 
 
 def test_a_reader_that_leaves_early_is_no_error(trained: TranslationTraining) -> None:
-    command = [sys.executable, PROGRAM, "translate", "--run", trained.run.folder]
+    command = [sys.executable, PROGRAM, "translate", "--run", str(trained.run.folder)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
