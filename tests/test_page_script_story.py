@@ -262,8 +262,8 @@ def test_only_the_strongest_of_too_many_weights_are_drawn() -> None:
 def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None:
     page = Script(plain()[1], "#v=story&a=2")
     shown = "[story.step, $('step-name').textContent, Number($('step').value)]"
-    whole = [None, "whole output", 3]
-    steps = [[step, f"step {step} (of 0 to 3)", step] for step in range(4)]
+    whole: list[Any] = [None, "whole output", 3]
+    steps: list[list[Any]] = [[step, f"step {step} (of 0 to 3)", step] for step in range(4)]
     for button, order in (("next", [*steps, whole]), ("previous", steps[::-1])):
         for expected in order:
             page(f"$('{button}').click()")
