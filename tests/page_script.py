@@ -99,7 +99,7 @@ def uneven() -> tuple[Explorer, str]:
         [
             AttentionMaps("Large", weights(3, 4, 5, 5), list("abcde")),
             AttentionMaps("Small", weights(1, 2, 2, 3), ["x", "y"], ["p", "q", "r"]),
-            AttentionMaps("Long", weights(1, 1, 40, 40), words),
+            AttentionMaps("Long", weights(2, 1, 40, 40), words),
         ],
         model="Model",
     )

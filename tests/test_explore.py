@@ -101,6 +101,7 @@ def test_a_position_is_masked_on_the_page_if_it_is_in_every_layer_and_head() -> 
             return x
 
     (maps,) = explore(Masked(), torch.randn(1, 3, 16)).maps
+    assert maps.mask is not None
     assert torch.equal(maps.mask, masks.all(dim=(0, 1, 2)))
 
 

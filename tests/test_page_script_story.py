@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.page import (
     FULLY_MASKED,
     SOURCE,
@@ -253,17 +254,27 @@ def test_a_drawn_ribbon_leads_from_its_key_to_its_query() -> None:
 def test_only_the_strongest_of_too_many_weights_are_drawn() -> None:
     page = Script(uneven()[1], "#v=story&a=2")
     layout = "{...story.layout, least: 0}"
-    values = np.sort(page("storyWeights()"))
-    assert page(f"leastDrawn({layout})") == values[-1500]
+    for layer in (1, 0):
+        page(f"select({{layer: {layer}}})")
+        values = np.sort(page("storyWeights()"))
+        assert page(f"leastDrawn({layout})") == values[-1500]
     assert page(f"ribbonsOf({layout}, null).length") >= 1500
     assert page("leastDrawn(story.layout)") == 0.05
+    weak = torch.tensor([[[[0.005, 0.995], [0.001, 0.999]]]])
+    page = Script(Explorer([AttentionMaps("Weak", weak, ["x", "y"])]).html, "#v=story")
+    for token, count in (
+        ("null", 2),
+        ("{side: 'queries', index: 0}", 2),
+        ("{side: 'keys', index: 0}", 1),
+    ):
+        assert page(f"ribbonsOf(story.layout, {token}).length") == count
 
 
 def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None:
     page = Script(plain()[1], "#v=story&a=2")
     shown = "[story.step, $('step-name').textContent, Number($('step').value)]"
-    whole = [None, "whole output", 3]
-    steps = [[step, f"step {step} (of 0 to 3)", step] for step in range(4)]
+    whole: list[Any] = [None, "whole output", 3]
+    steps: list[list[Any]] = [[step, f"step {step} (of 0 to 3)", step] for step in range(4)]
     for button, order in (("next", [*steps, whole]), ("previous", steps[::-1])):
         for expected in order:
             page(f"$('{button}').click()")

@@ -229,7 +229,6 @@ function drawStory(isNew) {
     buildTokens();
     buildChoices();
   }
-  if (!hasSteps()) story.step = null;
   markChoices();
   const columns = storyColumns(), heads = columns.filter(column => column < attention.heads);
   const which = isSummaryShown() ? (columns[0] === attention.heads ? `mean of ${attention.heads} ${attention.heads === 1 ? "head" : "heads"}` : "rollout")
