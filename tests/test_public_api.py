@@ -1,9 +1,14 @@
 """The public API: recorded in a file, and its changes described."""
 
+import pkgutil
+import re
+from importlib import import_module
 from importlib.metadata import version
+from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.public import PUBLIC
 from typing_extensions import deprecated
 
 import public_api
@@ -13,6 +18,29 @@ import transformer_blocks
 def test_the_public_api_is_the_recorded_one() -> None:
     written = public_api.FILE.read_text("utf-8").splitlines()
     assert written == public_api.api_lines(), "run `make api`, and review what changes"
+
+
+def test_help_names_every_public_name_beside_the_chapter_that_holds_it() -> None:
+    found = {}
+    for item in re.split(r"^\d+\. ", transformer_blocks.__doc__ or "", flags=re.M)[1:]:
+        chapter, text = re.match(r":mod:`~([\w.]+)`: (.+?)(?:\n\n|\n?$)", item, re.S).groups()  # type: ignore[union-attr]
+        for name in re.findall(r"\w+", text):
+            if name in PUBLIC:
+                assert PUBLIC[name].__module__.startswith(chapter)  # type: ignore[attr-defined]
+                found[name] = chapter
+            else:  # another name, or a word
+                assert hasattr(import_module(chapter), name) or re.fullmatch("[a-z]+", name), name
+    assert found.keys() == PUBLIC.keys()
+
+
+def test_all_of_a_sub_package_lists_its_public_names() -> None:
+    for info in pkgutil.walk_packages(transformer_blocks.__path__, "transformer_blocks."):
+        if info.ispkg:
+            package = import_module(info.name)
+            names = [name for name in vars(package) if not name.startswith("_")]
+            names = [name for name in names if not isinstance(getattr(package, name), ModuleType)]
+            parts = [part.name for part in pkgutil.iter_modules(package.__path__)]
+            assert package.__all__ == sorted(names or parts), info.name
 
 
 def test_every_export_and_its_members_are_listed() -> None:

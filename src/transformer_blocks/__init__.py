@@ -2,54 +2,63 @@
 
 Each idea of "Attention Is All You Need" (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) has
 one file: its docstring explains the idea with the equation and the section of the paper, its code
-computes the equation, and its examples show a property that you can check. The code that you read
-is the code that you train and run.
+computes the equation, and its examples show a property that you can check. Three rules hold
+everywhere. Sequences are batch first, of shape (B, L, d_model). A mask is boolean, and ``True``
+hides a key from a query. Layers and stacks return one tensor; :func:`record_attention` collects
+their attention weights.
 
-Three rules hold everywhere. Sequences are batch first, of shape (B, L, d_model). A mask is boolean,
-and ``True`` hides a key from a query. Layers and stacks return one tensor;
-:func:`record_attention` collects their attention weights.
+The reading order, and the public names of each file or sub-package:
 
-The reading order:
+1. :mod:`~transformer_blocks.embedding`: TokenEmbedding, SinusoidalPositionalEncoding,
+   sinusoidal_table, LearnedPositionalEncoding
+2. :mod:`~transformer_blocks.masks`: causal_mask, padding_mask, sliding_window_mask, document_mask,
+   format_mask
+3. :mod:`~transformer_blocks.attention`: scaled_dot_product_attention, attention_weights,
+   AttentionFunction
+4. :mod:`~transformer_blocks.multi_head`: MultiHeadAttention, SingleHeadAttention, QueryKeyTransform
+5. :mod:`~transformer_blocks.feed_forward`: FeedForward
+6. :mod:`~transformer_blocks.residual`: PostNorm, PreNorm, Residual
+7. :mod:`~transformer_blocks.encoder`: Encoder, EncoderLayer
+8. :mod:`~transformer_blocks.decoder`: Decoder, DecoderLayer
+9. :mod:`~transformer_blocks.encoder_decoder`: EncoderDecoder
+10. :mod:`~transformer_blocks.builders`: build_encoder, build_decoder
+11. :mod:`~transformer_blocks.loss`: cross_entropy, with label smoothing
+12. :mod:`~transformer_blocks.schedule`: noam_schedule, noam_rate
+13. :mod:`~transformer_blocks.cache`: SelfAttentionCache, DecoderCache, KeyValueCache
+14. :mod:`~transformer_blocks.variants`: parts that replace the paper's; ExplicitAttention
+15. :mod:`~transformer_blocks.variants.additive`: AdditiveAttention
+16. :mod:`~transformer_blocks.variants.rotary`: RotaryPositionalEncoding
+17. :mod:`~transformer_blocks.variants.rotary_scaling`: PositionInterpolation, Llama3Scaling
+18. :mod:`~transformer_blocks.variants.alibi`: ALiBi, alibi_slopes
+19. :mod:`~transformer_blocks.variants.relative_bias`: RelativeBias
+20. :mod:`~transformer_blocks.variants.query_key_norm`: QueryKeyNorm
+21. :mod:`~transformer_blocks.variants.grouped_query`: GroupedQueryAttention
+22. :mod:`~transformer_blocks.variants.gated_feed_forward`: GatedFeedForward
+23. :mod:`~transformer_blocks.variants.sandwich_norm`: SandwichNorm
+24. :mod:`~transformer_blocks.variants.lora`: add_lora, LoraLinear, lora_weights, load_lora,
+    merge_lora
+25. :mod:`~transformer_blocks.generation`: greedy_search, beam_search, sample, Generation, left_pad,
+    IncrementalDecoder, StepModel, TopKStepModel
+26. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
+    logit_lens, head_patterns, explain_mask, MaskExplanation, trace_shapes, Trace, ablate,
+    check_soundness, assert_sound, Soundness, check_causal, check_padding, check_cache, check_loss,
+    check_search, check_equivalence, Report
+27. :mod:`~transformer_blocks.interop`: from_torch, to_torch, assert_equivalent, load_weights
+28. :mod:`~transformer_blocks.fast`: faster forms; fused_attention, packed_mask, Dropout,
+    SlidingWindowAttention, linear_cross_entropy
+29. :mod:`~transformer_blocks.inference`: prepare, compile_steps, PrepackedLinear, Int8Linear
+30. :mod:`~transformer_blocks.explorer`: explore, plot_attention, plot_heads, save_explorer,
+    Explorer, AttentionMaps, DecodingSteps, Arithmetic, reproduces
+31. :mod:`~transformer_blocks.museum`: exhibits, examine, Exhibit, Examination
 
-1. :mod:`~transformer_blocks.embedding`: token embeddings and positional encodings
-2. :mod:`~transformer_blocks.masks`: which positions must not be attended to
-3. :mod:`~transformer_blocks.attention`: scaled dot-product attention
-4. :mod:`~transformer_blocks.multi_head`: learned projections and several heads
-5. :mod:`~transformer_blocks.feed_forward`: the position-wise feed-forward network
-6. :mod:`~transformer_blocks.residual`: residual connections, pre-norm and post-norm
-7. :mod:`~transformer_blocks.encoder`: the encoder
-8. :mod:`~transformer_blocks.decoder`: the decoder
-9. :mod:`~transformer_blocks.encoder_decoder`: the whole Transformer
-10. :mod:`~transformer_blocks.builders`: whole stacks built from a few sizes
-11. :mod:`~transformer_blocks.loss`: cross-entropy with label smoothing
-12. :mod:`~transformer_blocks.schedule`: the learning-rate schedule
-13. :mod:`~transformer_blocks.cache`: keys and values cached for decoding
-14. :mod:`~transformer_blocks.variants`: parts that replace those of the paper
-15. :mod:`~transformer_blocks.variants.additive`: additive attention
-16. :mod:`~transformer_blocks.variants.rotary`: rotary positional encoding
-17. :mod:`~transformer_blocks.variants.rotary_scaling`: slower rotations for longer sequences
-18. :mod:`~transformer_blocks.variants.alibi`: score biases proportional to the distance
-19. :mod:`~transformer_blocks.variants.relative_bias`: learned biases of the distances
-20. :mod:`~transformer_blocks.variants.query_key_norm`: normalised queries and keys
-21. :mod:`~transformer_blocks.variants.grouped_query`: heads that share keys and values
-22. :mod:`~transformer_blocks.variants.gated_feed_forward`: the feed-forward network with a gate
-23. :mod:`~transformer_blocks.variants.sandwich_norm`: normalisation before and after a sublayer
-24. :mod:`~transformer_blocks.variants.lora`: low-rank adaptation, fine-tuning of few weights
-25. :mod:`~transformer_blocks.generation`: greedy decoding, sampling and beam search
-26. :mod:`~transformer_blocks.inspection`: attention weights, checks and ablations
-27. :mod:`~transformer_blocks.interop`: conversion from and to torch's modules
-28. :mod:`~transformer_blocks.fast`: faster forms of standard operations
-29. :mod:`~transformer_blocks.inference`: a trained model prepared for fast decoding
-30. :mod:`~transformer_blocks.explorer`: all attention maps of a model on one page
-31. :mod:`~transformer_blocks.museum`: published faults and the checks that find them
-
-The most frequent names are exported here; tools are imported from their sub-packages, for example
-``from transformer_blocks.inspection import check_causal``. The examples assume ``import torch``,
-``import torch.nn.functional as F``, ``from torch import nn``, and the names of this package and of
-its sub-packages.
+Import tools (25 to 27, 29 to 31) from their sub-packages, as in ``from transformer_blocks.interop
+import from_torch``, ``cross_entropy`` from its file, and all other names from this package, which
+also has the three searches and ``record_attention``. The examples in docstrings assume ``import
+torch``, ``import torch.nn.functional as F``, ``from torch import nn``, and the public names.
 """
 
-# The names are in reading order.
+# The names are in reading order. There is no __all__: with one, help() would print every inherited
+# method of every class, 32,000 lines, and not the page above.
 # isort: skip_file
 
 from transformer_blocks._version import __version__ as __version__

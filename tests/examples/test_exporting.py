@@ -19,6 +19,7 @@ from common.searches import Beam
 from common.tokenizer import BOS, EOS, PAD
 from transformer_blocks import beam_search
 from transformer_blocks.explorer import packages
+from transformer_blocks.inference.int8 import has_integer_product
 from translation import exporting
 from translation.arguments import parse
 from translation.decoding import length_limit
@@ -128,13 +129,15 @@ def test_ctranslate2_translates_as_the_model(
 ) -> None:
     before = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
     folders = tmp_path / "float32", tmp_path / "int8"
+    # Without VNNI instructions, oneDNN limits sums of int8 products to 16 bits, in CTranslate2 too.
+    least = 20 if has_integer_product() else 1
     for folder in folders:
         int8 = folder.name == "int8"
         found = export(
             trained.run, translator, "ctranslate2", folder, int8=int8, sentences=SENTENCES
         )
         for each in found:
-            assert each.identical >= 20 if int8 else each.identical == 30
+            assert each.identical >= least if int8 else each.identical == 30
         assert {file.name for file in folder.iterdir()} == {
             "model.bin", "config.json", "source_vocabulary.json", "target_vocabulary.json",
             "export.json", "source.model", "target.model",

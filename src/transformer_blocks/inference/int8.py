@@ -70,7 +70,8 @@ class Int8Linear(InferenceModule):
     for :math:`d` input features. A row's output does not depend on the other rows.
 
     Where torch has no exact int8 product, the same integers are multiplied in float32, which is
-    slower than an unquantised layer; this is logged once.
+    slower than an unquantised layer; one warning is logged. On x86 this is so without the VNNI
+    instructions: sums of two products are limited to 16 bits there.
 
     Args:
         linear: Trained layer with float32 weights on a CPU, which are copied; it is not changed.
@@ -193,13 +194,13 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @cache
 def has_integer_product() -> bool:
-    """Return whether torch multiplies int8 matrices exactly; tried once, and logged if it does not.
-
-    Without VNNI instructions, intermediate sums may be limited to 16 bits.
-    """
+    """Return whether torch multiplies int8 matrices exactly; tried once, with a warning if not."""
     if _is_exact(lambda rows, weight: torch._int_mm(rows, weight)):
         return True
-    log.info("torch has no exact int8 product on this CPU; float32 products are used instead")
+    log.warning(
+        "torch has no exact int8 product on this CPU; float32 products are used instead, which are "
+        "slower than without int8"
+    )
     return False
 
 
