@@ -241,7 +241,7 @@ def inspections(device: str) -> Any:
         lambda tokens: model.encoder(model.embed(tokens, 0), mask=blocks.padding_mask(tokens)),
         [tokens[0], tokens[1, :2]],
     )
-    patterns = inspection.head_patterns(maps[0][0])
+    patterns = [head.name for head in inspection.head_patterns(maps[0][0])]
     explanation = inspection.explain_mask(blocks.padding_mask(tokens))
     trace = inspection.trace_shapes(model, tokens, tokens)
     with inspection.ablate(model, positions=True):

@@ -1,6 +1,7 @@
 """A head is named by the first rule that its weights satisfy, and by the weights alone."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,10 @@ from transformer_blocks.inspection.patterns import (
 
 LENGTH = 8
 WORDS = ["the", "cat", "eats", "the", "fish", "today", ".", "</s>"]
+
+
+def names(weights: Tensor, **options: Any) -> list[str | None]:
+    return [head.name for head in head_patterns(weights, **options)]
 
 
 def one_hot(positions: list[int], size: int = LENGTH) -> Tensor:
@@ -45,37 +50,37 @@ def test_constructed_weights_get_their_names_in_any_order_of_heads(
     share: float, order: list[str]
 ) -> None:
     weights = torch.stack([share * CONSTRUCTED[name] + (1 - share) * EQUAL for name in order])
-    assert head_patterns(weights, keys=WORDS) == order
+    assert names(weights, keys=WORDS) == order
 
 
 @given(share=st.floats(0.0, 0.3), name=st.sampled_from([*CONSTRUCTED][:5]))
 def test_below_half_of_the_weight_a_position_names_no_head(share: float, name: str) -> None:
     weights = share * CONSTRUCTED[name] + (1 - share) * EQUAL
-    assert head_patterns(weights[None], keys=WORDS) in (["broad"], [None])
+    assert names(weights[None], keys=WORDS) in (["broad"], [None])
     elsewhere = one_hot([(row + 3) % LENGTH for row in range(LENGTH)])
-    found = head_patterns((share * CONSTRUCTED[name] + (1 - share) * elsewhere)[None], keys=WORDS)
+    found = names((share * CONSTRUCTED[name] + (1 - share) * elsewhere)[None], keys=WORDS)
     assert found == [None]
 
 
 def test_masked_keys_and_rows_that_are_nearly_determined_do_not_count() -> None:
     mask = causal_mask(LENGTH)
     equal = (~mask).float() / (~mask).sum(-1, keepdim=True)
-    assert head_patterns(equal[None], mask=mask, keys=WORDS) == ["broad"]
+    assert names(equal[None], mask=mask, keys=WORDS) == ["broad"]
     wrong_at_first = at_distance(-1)
     wrong_at_first[:2] = one_hot([0, 1])
-    assert head_patterns(wrong_at_first[None], mask=mask) == ["previous token"]
-    assert head_patterns(torch.eye(3)[None], mask=causal_mask(3)) == [None]  # one row counts
-    assert head_patterns(torch.full((1, 2, 2), 0.5)) == [None]  # two keys are too few
-    assert head_patterns(torch.zeros(1, 4, 4), mask=torch.ones(4, 4, dtype=torch.bool)) == [None]
+    assert names(wrong_at_first[None], mask=mask) == ["previous token"]
+    assert names(torch.eye(3)[None], mask=causal_mask(3)) == [None]  # one row counts
+    assert names(torch.full((1, 2, 2), 0.5)) == [None]  # two keys are too few
+    assert names(torch.zeros(1, 4, 4), mask=torch.ones(4, 4, dtype=torch.bool)) == [None]
     # The weights of masked positions are not read, and such positions are not counted.
     both = torch.stack([equal, at_distance(-1), at_distance(1)]).masked_fill(mask, math.nan)
-    assert head_patterns(both, mask=mask, keys=WORDS) == ["broad", "previous token", None]
-    crossing = head_patterns(both, mask=mask, keys=WORDS, self_attention=False)
+    assert names(both, mask=mask, keys=WORDS) == ["broad", "previous token", None]
+    crossing = names(both, mask=mask, keys=WORDS, self_attention=False)
     assert crossing == ["broad", "diagonal", None]
     hidden = torch.zeros(6, 6, dtype=torch.bool)
     hidden[[2, 3, 4], [1, 2, 3]] = True  # three of five queries cannot attend to the previous token
     weights = at_distance(-1)[None, :6, :6]
-    assert head_patterns(weights, mask=hidden) == ["previous token"]
+    assert names(weights, mask=hidden) == ["previous token"]
 
 
 @given(data=st.data(), self_attention=st.booleans())
@@ -86,7 +91,7 @@ def test_equal_weights_are_broad_whatever_is_masked(
     mask = torch.tensor(cells).view(6, 8)
     weights = (~mask).float() / (~mask).sum(-1, keepdim=True).clamp(min=1)
     counts = int(((~mask).sum(-1) >= 3).sum())
-    found = head_patterns(weights[None], mask=mask, keys=WORDS, self_attention=self_attention)
+    found = names(weights[None], mask=mask, keys=WORDS, self_attention=self_attention)
     assert found == (["broad"] if counts >= 2 else [None])
 
 
@@ -95,32 +100,63 @@ def test_the_end_of_the_sentence_is_before_padding_and_needs_its_tokens() -> Non
     padding = torch.zeros(10, 10, dtype=torch.bool)
     padding[:, 8:] = True
     weights = one_hot([6, 7] * 5, 10)[None]
-    assert head_patterns(weights, keys=words, mask=padding) == ["end of sentence"]
-    crossing = head_patterns(weights, keys=words, mask=padding, self_attention=False)
+    assert names(weights, keys=words, mask=padding) == ["end of sentence"]
+    crossing = names(weights, keys=words, mask=padding, self_attention=False)
     assert crossing == ["end of sentence"]
-    assert head_patterns(weights, mask=padding) == [None]
-    assert head_patterns(weights, keys=["a"] * 10, mask=padding) == [None]
+    assert names(weights, mask=padding) == [None]
+    assert names(weights, keys=["a"] * 10, mask=padding) == [None]
     # Two of four keys have half of equal weights: that is broad.
-    assert head_patterns(torch.full((1, 3, 4), 0.25), keys=["a", "b", ".", "</s>"]) == ["broad"]
+    assert names(torch.full((1, 3, 4), 0.25), keys=["a", "b", ".", "</s>"]) == ["broad"]
 
 
 def test_positions_name_heads_of_self_attention_and_the_diagonal_heads_of_cross_attention() -> None:
     forward = one_hot([0, 2, 3, 3, 5], 6)[None]
-    assert head_patterns(forward, self_attention=False) == ["diagonal"]
-    assert head_patterns(forward.flip(1), self_attention=False) == [None]
-    assert head_patterns(forward[:, :3], self_attention=False) == [None]  # too few queries
-    assert head_patterns(one_hot([3] * 5, 6)[None], self_attention=False) == [None]
-    assert head_patterns(torch.eye(5)[None], self_attention=False) == ["diagonal"]
-    assert head_patterns(torch.eye(5)[None]) == ["itself"]
+    assert names(forward, self_attention=False) == ["diagonal"]
+    assert names(forward.flip(1), self_attention=False) == [None]
+    assert names(forward[:, :3], self_attention=False) == [None]  # too few queries
+    assert names(one_hot([3] * 5, 6)[None], self_attention=False) == [None]
+    assert names(torch.eye(5)[None], self_attention=False) == ["diagonal"]
+    assert names(torch.eye(5)[None]) == ["itself"]
     # With a cache, the last query has the position of the last key.
-    assert head_patterns(one_hot([3, 4, 5, 6])[None]) == ["previous token"]
+    assert names(one_hot([3, 4, 5, 6])[None]) == ["previous token"]
 
 
 def test_the_first_of_several_rules_names_the_head() -> None:
     half = 0.5 * at_distance(-1) + 0.5 * at_distance(0)
-    assert head_patterns(half[None]) == ["previous token"]
-    names = [pattern.name for pattern in PATTERNS]
-    assert len(set(names)) == len(names)
+    assert names(half[None]) == ["previous token"]
+    every = [pattern.name for pattern in PATTERNS]
+    assert len(set(every)) == len(every)
+
+
+def test_an_induction_head_attends_to_what_followed_an_earlier_occurrence() -> None:
+    words = ["<s>", *"abcd", *"abcd"]
+    targets = {5: 2, 6: 3, 7: 4, 8: 5}  # what followed a, b, c and d
+    weights = torch.eye(9)[[targets.get(row, 0) for row in range(9)]][None]
+    mask = causal_mask(9)
+    (head,) = head_patterns(weights, keys=words, mask=mask)
+    assert head.name == "induction"
+    assert head.scores["induction"] == 1.0
+    assert head.scores["first token"] == pytest.approx(3 / 7)  # queries 2, 3 and 4 of 2 to 8
+    later = weights[:, 6:]  # with a cache, the last query has the position of the last key
+    assert names(later, keys=words, mask=mask[6:]) == ["induction"]
+    before = torch.eye(9)[[max(targets.get(row, 1) - 1, 0) for row in range(9)]][None]
+    for wrong in (before, weights.roll(1, dims=2)):  # the occurrence itself; the token after next
+        assert head_patterns(wrong, keys=words, mask=mask)[0].scores["induction"] == 0.0
+    assert "induction" not in head_patterns(weights, mask=mask)[0].scores
+    assert "induction" not in head_patterns(weights, keys=words, self_attention=False)[0].scores
+    assert "induction" not in head_patterns(weights, keys=[*"abcdefghi"])[0].scores  # no repetition
+
+
+def test_scores_are_those_that_are_compared_with_the_thresholds() -> None:
+    weights = torch.stack([0.4 * at_distance(-1) + 0.6 * at_distance(0), EQUAL])
+    first, second = head_patterns(weights, keys=WORDS)
+    assert first.name == "itself"
+    assert first.scores["previous token"] == pytest.approx(0.4)
+    assert first.scores["itself"] == pytest.approx(0.6 + 0.4 / LENGTH)  # at the first token
+    assert second.scores["broad"] == pytest.approx(1.0)
+    assert second.scores["next token"] == pytest.approx(1 / LENGTH)
+    few = head_patterns(torch.full((1, 2, 2), 0.5))
+    assert few == [(None, {})]  # no rule can be applied
 
 
 def test_every_rule_states_its_threshold_and_is_documented_in_its_order() -> None:
@@ -130,8 +166,8 @@ def test_every_rule_states_its_threshold_and_is_documented_in_its_order() -> Non
         assert f"at least {pattern.threshold}" in pattern.rule
         queries = FEWEST_MOVES if pattern.name == "diagonal" else FEWEST_QUERIES
         assert f"the queries ({queries} or more)" in pattern.rule
-        is_end = pattern.name == "end of sentence"
-        keys = "at most a third of" if is_end else f"at least {FEWEST_KEYS}"
+        is_share = pattern.name in ("end of sentence", "induction")
+        keys = "at most a third of" if is_share else f"at least {FEWEST_KEYS}"
         assert f"{keys} unmasked keys".replace("of un", "of the un") in pattern.rule
         where = {(True, False): ", in self-attention", (False, True): ", in cross-attention"}
         use = where.get((pattern.of_self_attention, pattern.of_cross_attention), "")

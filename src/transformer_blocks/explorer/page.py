@@ -414,10 +414,8 @@ def _name_heads(maps: AttentionMaps) -> list[list[str | None]]:
     mask = maps.mask
     if mask is None and maps.keys is None and is_causal(maps.weights):
         mask = causal_mask(len(maps.queries))
-    return [
-        head_patterns(layer, keys=maps.key_tokens, mask=mask, self_attention=maps.keys is None)
-        for layer in maps.weights
-    ]
+    given: Any = {"keys": maps.key_tokens, "mask": mask, "self_attention": maps.keys is None}
+    return [[head.name for head in head_patterns(layer, **given)] for layer in maps.weights]
 
 
 def _as_script_data(content: object) -> str:

@@ -22,7 +22,7 @@ from transformer_blocks.inspection.recorder import record_attention
 from transformer_blocks.inspection.projections import Projections
 from transformer_blocks.inspection.projection_recorder import record_projections
 from transformer_blocks.inspection.lens import logit_lens
-from transformer_blocks.inspection.patterns import head_patterns
+from transformer_blocks.inspection.patterns import HeadPattern, head_patterns
 from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
 from transformer_blocks.inspection.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.ablation import ablate
@@ -32,6 +32,7 @@ from transformer_blocks.inspection.outcomes import check_equivalence, check_labe
 from transformer_blocks.inspection.search import check_search
 
 __all__ = [
+    "HeadPattern",
     "MaskExplanation",
     "Projections",
     "Report",

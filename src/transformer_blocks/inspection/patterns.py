@@ -4,12 +4,15 @@ Many heads of a trained Transformer attend to a position that can be named witho
 sentence: the previous token, the token itself, a separator at the end, or all positions alike ("An
 Analysis of BERT's Attention", Clark et al. 2019, https://arxiv.org/abs/1906.04341, section 3), or
 the first token ("Efficient Streaming Language Models with Attention Sinks", Xiao et al. 2023,
-https://arxiv.org/abs/2309.17453). :func:`head_patterns` names such heads.
+https://arxiv.org/abs/2309.17453). An induction head attends to the token that followed an earlier
+occurrence of the current one ("In-context Learning and Induction Heads", Olsson et al. 2022,
+https://arxiv.org/abs/2209.11895). :func:`head_patterns` names such heads.
 
 A name describes the weights for one sequence. It does not say what the head contributes to the
 output; :func:`~transformer_blocks.inspection.ablate` measures that.
 """
 
+import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -46,6 +49,18 @@ class Pattern(NamedTuple):
     of_cross_attention: bool
 
 
+class HeadPattern(NamedTuple):
+    """What the weights of a head show.
+
+    Attributes:
+        name: Name of the first rule that the head satisfies; None if it satisfies no rule.
+        scores: For each rule that can be applied, the number that is compared with its threshold.
+    """
+
+    name: str | None
+    scores: dict[str, float]
+
+
 @torch.no_grad()
 def head_patterns(
     weights: Tensor,
@@ -53,7 +68,7 @@ def head_patterns(
     keys: Sequence[str] | None = None,
     mask: Tensor | None = None,
     self_attention: bool = True,
-) -> list[str | None]:
+) -> list[HeadPattern]:
     """Name the heads of a layer whose attention weights follow a simple rule.
 
     A head gets the name of the first rule that it satisfies, in this order:
@@ -66,6 +81,9 @@ def head_patterns(
       queries (2 or more) with at least 3 unmasked keys.
     - *first token*, in self-attention: The mean weight on the first token is at least 0.5, over the
       queries (2 or more) with at least 3 unmasked keys.
+    - *induction*, in self-attention: The mean weight on the tokens that followed earlier
+      occurrences of the query's token is at least 0.5, over the queries (2 or more) for which these
+      are at most a third of the unmasked keys.
     - *end of sentence*: The mean weight on the end tokens and punctuation marks after the last word
       is at least 0.5, over the queries (2 or more) for which these are at most a third of the
       unmasked keys.
@@ -76,18 +94,20 @@ def head_patterns(
       3 unmasked keys.
 
     A query whose previous token (own, next, first) does not exist or is masked does not count in
-    that rule. With these rules, equal weights are always *broad*.
+    that rule, nor does one whose token did not occur earlier in that of induction. With these
+    rules, equal weights are always *broad*.
 
     Args:
         weights: Attention weights, of shape (H, L, S). In self-attention with L < S, the last query
             has the position of the last key.
-        keys: The S tokens of the keys; without them, no head is named *end of sentence*.
+        keys: The S tokens of the keys; without them, no head is named *induction* or *end of
+            sentence*. Induction is best seen in random tokens that are repeated.
         mask: Boolean mask of shape (L, S), where True hides. Pass the causal mask where attention
             is causal.
         self_attention: Whether queries and keys are positions of the same sequence.
 
     Returns:
-        For each head, its name, or None if it satisfies no rule.
+        For each head, its name, or None if it satisfies no rule, and its scores.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -96,8 +116,12 @@ def head_patterns(
     Example:
         >>> previous = torch.eye(5).roll(-1, dims=1)  # each token attends to the one before
         >>> equal = torch.full((5, 5), 1 / 5)
-        >>> head_patterns(torch.stack([previous, equal, 0.4 * previous + 0.6 * torch.eye(5)]))
+        >>> both = 0.4 * previous + 0.6 * torch.eye(5)
+        >>> heads = head_patterns(torch.stack([previous, equal, both]))
+        >>> [head.name for head in heads]
         ['previous token', 'broad', 'itself']
+        >>> {name: round(score, 2) for name, score in heads[2].scores.items()}
+        {'previous token': 0.4, 'itself': 0.6, 'next token': 0.0, 'first token': 0.2, 'broad': 0.42}
     """
     check_tensor("weights", weights)
     check_flag(self_attention=self_attention)
@@ -116,15 +140,19 @@ def head_patterns(
         if tuple(mask.shape) != size:
             raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
     unmasked = torch.ones(size, dtype=torch.bool) if mask is None else ~mask.cpu()
-    names: list[str | None] = [None] * len(weights)
+    scores: list[dict[str, float]] = [{} for _ in weights]
     weights = weights.detach().cpu().double().masked_fill(~unmasked, 0.0)
     for pattern in PATTERNS:
         if pattern.of_self_attention if self_attention else pattern.of_cross_attention:
             numbers = pattern.measure(weights, unmasked, keys).tolist()
-            for head, number in enumerate(numbers):
-                if names[head] is None and number >= pattern.threshold:  # false for NaN
-                    names[head] = pattern.name
-    return names
+            for own, number in zip(scores, numbers, strict=True):
+                if not math.isnan(number):
+                    own[pattern.name] = number
+    thresholds = {pattern.name: pattern.threshold for pattern in PATTERNS}
+    return [
+        HeadPattern(next((name for name in own if own[name] >= thresholds[name]), None), own)
+        for own in scores
+    ]
 
 
 def _weight_at(distance: int) -> Callable[[Tensor, Tensor, Sequence[str] | None], Tensor]:
@@ -144,11 +172,25 @@ def _weight_on_first(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | No
     return _mean_weight(weights, unmasked, targets)
 
 
+def _weight_on_induction(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
+    if keys is None:
+        return torch.full((len(weights),), torch.nan)
+    length, key_length = unmasked.shape
+    followed = [
+        [0 < key < query and keys[key - 1] == keys[query] for key in range(key_length)]
+        for query in range(key_length - length, key_length)
+    ]
+    targets = torch.tensor(followed, dtype=torch.bool).view(unmasked.shape)
+    return _mean_weight(weights, unmasked, targets)
+
+
 def _weight_on_end(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
     targets = torch.zeros_like(unmasked)
+    if keys is None:
+        return torch.full((len(weights),), torch.nan)
     used = unmasked.any(dim=0).tolist()  # not padding, which follows the end
     for position in reversed([each for each, is_used in enumerate(used) if is_used]):
-        if keys is None or not _is_end(keys[position]):
+        if not _is_end(keys[position]):
             break
         targets[:, position] = True
     targets, numbers = targets & unmasked, unmasked.sum(dim=-1)
@@ -164,12 +206,13 @@ def _is_end(token: str) -> bool:
 
 
 def _mean_weight(weights: Tensor, unmasked: Tensor, targets: Tensor) -> Tensor:
-    """Compute the mean weight on the target keys, at most one of each query, for each head.
+    """Compute the mean weight on the target keys for each head.
 
-    A query counts if it has a target, and at least three keys.
+    A query counts if it has a target, and at least three times as many keys.
     """
     targets = targets & unmasked
-    counts = targets.any(dim=-1) & (unmasked.sum(dim=-1) >= FEWEST_KEYS)
+    numbers = targets.sum(dim=-1)
+    counts = (numbers > 0) & (unmasked.sum(dim=-1) >= FEWEST_KEYS * numbers)
     return _mean((weights * targets).sum(dim=-1), counts)
 
 
@@ -202,6 +245,7 @@ def _correlation(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) 
 
 
 _COUNTED = "over the queries (2 or more) with at least 3 unmasked keys."
+_THIRD = "over the queries (2 or more) for which these are at most a third of the unmasked keys."
 _WEIGHT = f"The mean weight on {{}} is at least 0.5, {_COUNTED}"
 
 PATTERNS = (
@@ -212,10 +256,18 @@ PATTERNS = (
     Pattern("next token", _WEIGHT.format("the next token"), 0.5, _weight_at(1), True, False),
     Pattern("first token", _WEIGHT.format("the first token"), 0.5, _weight_on_first, True, False),
     Pattern(
+        "induction",
+        "The mean weight on the tokens that followed earlier occurrences of the query's token is "
+        f"at least 0.5, {_THIRD}",
+        0.5,
+        _weight_on_induction,
+        True,
+        False,
+    ),
+    Pattern(
         "end of sentence",
         "The mean weight on the end tokens and punctuation marks after the last word is at least "
-        "0.5, over the queries (2 or more) for which these are at most a third of the unmasked "
-        "keys.",
+        f"0.5, {_THIRD}",
         0.5,
         _weight_on_end,
         True,
