@@ -1,7 +1,10 @@
 """Fixtures of every test: a fixed seed, and the names that examples in docstrings assume."""
 
+import locale
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules import module
 
 import transformer_blocks
 from transformer_blocks import explorer, generation, inference, inspection, interop
@@ -37,26 +41,53 @@ def _fixed_seed() -> None:
     torch.manual_seed(0)
 
 
+SET_BY_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "TRITON_")  # by pytest, and by torch's compiler
+
+
 def _settings() -> dict[str, object]:
-    """Return the settings of torch on which the bits of a result depend."""
-    return {
+    """Return the settings of the process on which results depend, in some microseconds."""
+    settings: dict[str, object] = {
         "threads": torch.get_num_threads(),
         "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
         "gradients": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "anomalies": torch.is_anomaly_enabled(),
         "flash kernel": torch.backends.cuda.flash_sdp_enabled(),
         "efficient kernel": torch.backends.cuda.mem_efficient_sdp_enabled(),
         "explicit kernel": torch.backends.cuda.math_sdp_enabled(),
+        "fast path": torch.backends.mha.get_fastpath_enabled(),
         "oneDNN": torch.backends.mkldnn.enabled,
         "precision": torch.get_float32_matmul_precision(),
+        "precision of oneDNN": torch.backends.mkldnn.matmul.fp32_precision,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "compiling": torch.compiler.is_compiling(),
+        "hooks": (len(module._global_forward_hooks), len(module._global_forward_pre_hooks)),
+        "environment": {
+            name: value for name, value in os.environ.items() if not name.startswith(SET_BY_OTHERS)
+        },
+        "folder": Path.cwd(),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "switch interval": sys.getswitchinterval(),
     }
+    for name in ("torch._dynamo.config", "torch._inductor.config"):
+        if name in sys.modules:
+            settings[name] = sys.modules[name].get_hash()
+    return settings
+
+
+_known = _settings()
 
 
 @pytest.fixture(autouse=True)
 def _settings_remain() -> Iterator[None]:
-    before = _settings()
+    """Find a setting that a test has left changed, or a fixture that it shares with others."""
     yield
-    assert _settings() == before
+    before, now = _known.copy(), _settings()
+    _known.update(now)  # each change is reported once
+    changed = [name for name in before if now.get(name) != before[name]]
+    assert not changed, [(name, before[name], now.get(name)) for name in changed]
 
 
 @pytest.fixture(autouse=True)

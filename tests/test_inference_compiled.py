@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -600,7 +600,7 @@ def ids_of(programs: list[ExportedProgram]) -> list[bool]:
 
 
 @pytest.fixture(scope="module")
-def translator() -> Iterator[tuple[Any, list[ExportedProgram]]]:
+def compiled_translator() -> tuple[Any, list[ExportedProgram]]:
     """Return a model with a program for the greedy steps of several sentences, without padding."""
     exported: list[ExportedProgram] = []
     with pytest.MonkeyPatch.context() as patch, torch.inference_mode():
@@ -609,7 +609,17 @@ def translator() -> Iterator[tuple[Any, list[ExportedProgram]]]:
         steps = prepared.begin(SOURCE)
         for _ in range(3):
             steps.step(START)
-        yield prepared, exported
+    return prepared, exported
+
+
+@pytest.fixture
+def translator(
+    compiled_translator: tuple[Any, list[ExportedProgram]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, list[ExportedProgram]]:
+    """Add to the same list what a test exports."""
+    run = partial(run_in_python, compiled_translator[1])
+    monkeypatch.setattr(compiled, "compile_ahead_of_time", run)
+    return compiled_translator
 
 
 @torch.no_grad()
