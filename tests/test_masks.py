@@ -130,12 +130,13 @@ def test_a_window_hides_exactly_the_distant_positions(queries: int, more: int, w
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
 def test_masks_are_built_in_compiled_code() -> None:
     ids = torch.tensor([[1, 1, 2, 0]])
-    for build in (
+    builders: list[Callable[[int], Tensor]] = [
         lambda n: causal_mask(n, 6),
         lambda n: sliding_window_mask(n, 6, window=2),
         lambda n: padding_mask(ids[:, :n]),
         lambda n: document_mask(ids[:, :n]),
-    ):
+    ]
+    for build in builders:
         compiled = torch.compile(build, fullgraph=True, dynamic=True)
         for length in (3, 4):
             assert torch.equal(compiled(length), build(length))

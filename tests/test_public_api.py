@@ -26,7 +26,7 @@ def test_help_names_every_public_name_beside_the_chapter_that_holds_it() -> None
         chapter, text = re.match(r":mod:`~([\w.]+)`: (.+?)(?:\n\n|\n?$)", item, re.S).groups()  # type: ignore[union-attr]
         for name in re.findall(r"\w+", text):
             if name in PUBLIC:
-                assert PUBLIC[name].__module__.startswith(chapter)  # type: ignore[attr-defined]
+                assert PUBLIC[name].__module__.startswith(chapter)
                 found[name] = chapter
             else:  # another name, or a word
                 assert hasattr(import_module(chapter), name) or re.fullmatch("[a-z]+", name), name

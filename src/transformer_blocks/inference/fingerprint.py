@@ -97,6 +97,7 @@ def _environment() -> dict[str, str | int]:
         processor = "\n".join(line for line in lines if line.startswith(wanted))
     except OSError:  # not on Linux
         processor = str(platform.uname())
+    mkldnn: Any = torch.backends.mkldnn
     return {
         "package": _PACKAGE_HASH,
         "torch": f"{torch.__version__} {torch.version.git_version}",
@@ -105,9 +106,9 @@ def _environment() -> dict[str, str | int]:
         "threads": torch.get_num_threads(),
         "compiler": repr([(name, os.environ[name]) for name in names]),
         "default dtype": str(torch.get_default_dtype()),
-        "precision": torch.backends.mkldnn.matmul.fp32_precision,  # set by old and new functions
+        "precision": mkldnn.matmul.fp32_precision,  # set by old and new functions
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "mkldnn": torch.backends.mkldnn.is_available(),
+        "mkldnn": mkldnn.is_available(),
     }
 
 

@@ -14,13 +14,10 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 from transformer_blocks.museum.exhibit import THEMES, examine, exhibits, modules
 from transformer_blocks.museum.reading import code, difference, format_result, story
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 COLUMNS = 80
 INDENT = "  "
@@ -34,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         """Print the message and exit with status 2."""
         self.exit(2, f"error: {message}\n")
 
-    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
+    def print_help(self, file: Any = None) -> None:
         """Print the help; unlike argparse's, fail if it cannot be written."""
         print(self.format_help(), end="", file=file, flush=True)
 
