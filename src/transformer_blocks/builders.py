@@ -214,18 +214,19 @@ def _compose(
     ]
     _check_nothing_is_shared(layers)
     if all(factories.get(name, True) for name in ("attention", "cross_attention")):
-        attention = layers[0].self_attention
-        _check_options(
-            "attention", attention, num_heads=num_heads, attention_dropout=attention_dropout
-        )
+        options: dict[str, object] = {
+            "num_heads": num_heads,
+            "attention_dropout": attention_dropout,
+        }
+        _check_options("attention", layers[0].self_attention, options)
     if factories["feed_forward"]:
-        feed_forward = layers[0].feed_forward
-        _check_options("feed_forward", feed_forward, d_ff=d_ff, activation=activation)
+        options = {"d_ff": d_ff, "activation": activation}
+        _check_options("feed_forward", layers[0].feed_forward, options)
     last = make_residual()
     return layers, last.norm if last.needs_final_norm else None
 
 
-def _check_options(factory: str, part: nn.Module, **options: object) -> None:
+def _check_options(factory: str, part: nn.Module, options: Mapping[str, object]) -> None:
     """Raise if an option is given that the part which a factory made does not have."""
     defaults = signature(build_encoder).parameters
     places = {"attention_dropout": "dropout", "d_ff": "up_projection.out_features"}

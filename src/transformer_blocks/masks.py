@@ -185,7 +185,8 @@ def sliding_window_mask(
     offset = key_length - query_length  # the last query has the position of the last key
     band = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
     # In place: a matrix of distances would take eight times the memory of the mask.
-    return band.triu_(offset - window + 1).tril_(offset + window - 1).logical_not_()
+    band.triu_(offset - window + 1).tril_(offset + window - 1)
+    return band.bitwise_xor_(True)  # all but the band; torch.compile refuses eq_(False)
 
 
 def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:
