@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.errors import UserError
+from common.folders import check_runs
 from common.options import Parser
 from common.program import run_program
 
@@ -32,12 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def merge(options: argparse.Namespace) -> None:
     """Merge the parts of all checkpoints of the runs."""
+    check_runs(options, train="python examples/translate.py train --shard")
     from common.checkpoint import merge_checkpoints  # only now: it imports torch
     from common.files import FolderLock
 
     for run in options.runs:
-        if not (run / "config.json").is_file():
-            raise UserError(f"{run} holds no run: config.json is missing")
         with FolderLock(run):
             for folder in (run / "best", run / "checkpoints"):
                 for path in merge_checkpoints(folder):

@@ -23,8 +23,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from common.folders import check_runs
 from common.program import run_program
 from translation.arguments import parse
+
+TRAIN = "python examples/translate.py train"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that the command line names."""
+    if options.command != "train":
+        check_runs(options, train=TRAIN)
     from translation.commands import COMMANDS  # only now: it imports torch
 
     COMMANDS[options.command](options)

@@ -47,6 +47,7 @@ from torch import Tensor, nn
 from common.configuration import difference
 from common.distributed import Processes
 from common.errors import UserError
+from common.files import disk_errors
 from common.sharding import Empty, is_part, is_sharded, part_file, part_of
 from transformer_blocks import interop
 
@@ -148,7 +149,7 @@ def save_checkpoint(
             _check_finite(weights, f"step {step} is not saved: {group}")
         if not processes.is_first:
             return None
-        with _disk(saving):
+        with disk_errors(saving):
             partial = _begin(folder, step)
         return partial.name, {group: _tied(members) for group, members in groups.items()}
 
@@ -157,7 +158,7 @@ def save_checkpoint(
             group: {name: tensor for name, tensor in members.items() if name not in tied[group]}
             for group, members in groups.items()
         }
-        with _disk(saving):
+        with disk_errors(saving):
             if in_parts:
                 from common.sharded_files import save_part
 
@@ -175,7 +176,7 @@ def save_checkpoint(
     def commit() -> None:
         if not processes.is_first:
             return
-        with _disk(saving):
+        with disk_errors(saving):
             _check_visible(partial, claims)
             meta = {"step": step, "tied": tied, "state": tree}
             data = json.dumps(meta, indent=1, allow_nan=False).encode()
@@ -264,7 +265,7 @@ def latest_checkpoint(
     processes = Processes() if processes is None else processes
 
     def find() -> list[Path]:
-        with _disk(f"cannot list the checkpoints in {folder}"):
+        with disk_errors(f"cannot list the checkpoints in {folder}"):
             return [path for _, _, path in _saved(folder)]
 
     damages: list[UserError] = []
@@ -306,7 +307,7 @@ def merge_checkpoints(folder: Path) -> list[Path]:
     """
     merging = f"cannot convert the checkpoints in {folder}"
     merged = []
-    with _disk(merging):
+    with disk_errors(merging):
         newest = {step: path for step, _, path in _saved(folder)}
         superseded = [path for _, _, path in _saved(folder) if path not in newest.values()]
     for step, path in newest.items():
@@ -318,16 +319,16 @@ def merge_checkpoints(folder: Path) -> list[Path]:
         with _parsing(path):
             groups = list(json.loads(files["state.json"])["tied"])
         try:
-            with _disk(merging):
+            with disk_errors(merging):
                 partial = _begin(folder, step)
                 claims = {"state.json": _write(partial / "state.json", files["state.json"])}
             for group in groups:
                 with _parsing(path):
                     tensors = load_parts(path, group)
-                with _disk(merging):
+                with disk_errors(merging):
                     file = partial / f"{group}.safetensors"
                     claims[file.name] = _write(file, save(tensors))
-            with _disk(merging):
+            with disk_errors(merging):
                 merged.append(_commit(partial, claims))
         finally:
             _sweep(folder)
@@ -392,7 +393,7 @@ def average_last(
     Raises:
         UserError: If there are fewer, or one of them cannot be read.
     """
-    with _disk(f"cannot list the checkpoints in {folder}"):
+    with disk_errors(f"cannot list the checkpoints in {folder}"):
         paths = [path for _, _, path in _saved(folder)][-count:]
     if len(paths) < count:
         raise UserError(
@@ -543,7 +544,7 @@ def _read_checked(path: Path, processes: Processes, *, whole: bool) -> dict[str,
 
     def check() -> dict[str, Claim]:
         claims = {}
-        with _disk(f"cannot read the checkpoint {path}"):
+        with disk_errors(f"cannot read the checkpoint {path}"):
             for number, file in enumerate(sorted(path.iterdir())):
                 if file.is_symlink() or not file.is_file():
                     raise DamagedCheckpointError(f"{path}: {file.name!r} is not a plain file")
@@ -611,7 +612,7 @@ def _looks_like(data: bytes) -> str | None:
 @contextmanager
 def _parsing(path: Path) -> Iterator[None]:
     """Raise an error that names the checkpoint for whatever a file of others can provoke."""
-    with _disk(f"cannot read the checkpoint {path}"):
+    with disk_errors(f"cannot read the checkpoint {path}"):
         try:
             yield
         except (OSError, MemoryError):
@@ -702,13 +703,3 @@ def _sync_directory(path: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-@contextmanager
-def _disk(action: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{action}: {error.strerror or error}") from error
-    except MemoryError as error:
-        raise UserError(f"{action}: it does not fit into the memory") from error

@@ -7,11 +7,9 @@ from pathlib import Path
 from common.checkpoint import latest_checkpoint
 from common.errors import UserError
 from common.files import is_locked
+from common.folders import RUNS, no_run
 from common.run import AnyConfig, Run
 from common.terminal import fit
-
-RUNS = Path("runs")
-"""The folder in which runs are looked for."""
 
 
 def choose_run(
@@ -42,10 +40,7 @@ def choose_run(
             print(fit(f"run: {run.folder}{others}", sys.stderr), file=sys.stderr, flush=True)
             return run
         trained.pop()
-    raise UserError(
-        f"{RUNS}/ holds no trained run of this program; train one with {train}, or name one with "
-        "--run"
-    )
+    raise UserError(no_run(train))
 
 
 def _trained_at(run: Run[AnyConfig]) -> float | None:

@@ -39,7 +39,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     from transformer_blocks.explorer import files  # only now: it imports torch
 
-    with _named(path):
+    with disk_errors(f"cannot write {path}"):
         files.write_atomically(path, content)
 
 
@@ -70,7 +70,7 @@ def write_folder(path: Path) -> Iterator[Path]:
         ['tokens.bin']
     """
     partial, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
-    with _named(path):
+    with disk_errors(f"cannot write {path}"):
         if path.is_symlink():  # renaming would replace it
             raise OSError(errno.ELOOP, "it is a symbolic link; name the folder itself")
         for leftover in (partial, old):
@@ -97,7 +97,7 @@ def check_output(path: Path) -> None:
     """
     from transformer_blocks.explorer.files import check_file  # only now: it imports torch
 
-    with _named(path):
+    with disk_errors(f"cannot write {path}"):
         check_file(path)
     place = path.parent.resolve() / path.name
     for folder in place.parents:
@@ -107,12 +107,14 @@ def check_output(path: Path) -> None:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Raise an error of the disk as a user's error, which names the path."""
+def disk_errors(action: str) -> Iterator[None]:
+    """Raise an error of the disk, or of too little memory, as one that names what was done."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        raise UserError(f"{action}: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise UserError(f"{action}: it does not fit into the memory") from error
 
 
 def read_text(path: Path, *, errors: str = "strict") -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from common.batching import group_by_length, pad
 from common.errors import UserError
-from common.files import check_output, write_atomically
+from common.files import check_output, disk_errors, write_atomically
 from common.run import Run
 from common.searches import Beam, Greedy
 from common.tokenizer import BOS, EOS, PAD, UNK
@@ -214,7 +214,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         UserError: If the disk fails.
     """
     partial = path.parent / f".{secrets.token_hex(8)}.part"
-    try:
+    with disk_errors(f"cannot write {path}"):
         partial.mkdir()
         try:
             yield partial
@@ -224,8 +224,6 @@ def new_folder(path: Path) -> Iterator[Path]:
             partial.rename(path)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def versions(*packages: str) -> dict[str, str]:

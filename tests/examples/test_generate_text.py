@@ -492,9 +492,12 @@ def test_an_impossible_command_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "damaged").mkdir(parents=True)
+    (tmp_path / "runs" / "damaged" / "config.json").touch()
     assert generate_text.main(arguments) == 2
     assert message in one_error_line(capsys)
-    assert not [path for path in tmp_path.rglob("*") if path.name != "runs"]
+    left = [path.name for path in sorted(tmp_path.rglob("*"))]
+    assert left == ["runs", "damaged", "config.json"]
 
 
 def test_a_text_that_is_too_short_or_has_changed_is_refused(

@@ -16,7 +16,7 @@ LEVELS = {
     **dict.fromkeys(
         (
             *("options", "tables", "text_files", "files", "distributed", "events", "sharding"),
-            "parallel",
+            *("parallel", "folders"),
         ),
         1,
     ),

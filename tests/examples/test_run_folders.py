@@ -709,6 +709,8 @@ def test_an_output_that_is_no_file_is_refused_before_the_work(
     monkeypatch.setattr(translate_commands, "load_translator", work)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "config.json").touch()
     (tmp_path / "link").symlink_to("file")
     (tmp_path / "dangling").symlink_to("nothing")
     for command in (

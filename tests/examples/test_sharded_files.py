@@ -288,7 +288,7 @@ def test_the_program_merges_a_run_that_nobody_trains(
 ) -> None:
     run = folder.parent
     assert merge_shards.main([str(run)]) == 2
-    assert "holds no run: config.json is missing" in capsys.readouterr().err
+    assert f"{run} holds no run (no config.json)" in capsys.readouterr().err
     (run / "config.json").write_text("{}")
     with FolderLock(run):
         assert merge_shards.main([str(run)]) == 2
