@@ -317,6 +317,22 @@ def test_a_wrong_padding_mask_is_found(mask: Callable[[Tensor], Tensor | None]) 
     assert "changes if it is padded from" in str(report)
 
 
+@pytest.mark.parametrize("extra", [1, 4])
+def test_padding_is_added_beyond_the_longest_sequence(extra: int) -> None:
+    sequences = [torch.tensor([5, 6, 7]), torch.tensor([8])]
+    table, limit = torch.randn(10, 4), 3 + extra
+
+    def changes_at(tokens: Tensor) -> Tensor:
+        return table[tokens] + (tokens.shape[1] == limit)
+
+    report = check_padding(changes_at, sequences, extra_padding=extra)
+    assert [each.split(",")[0] for each in report.problems] == [
+        f"the output of sequence {number} changes if it is padded from {length} to {limit} tokens"
+        for number, length in ((0, 3), (1, 1))
+    ]
+    assert check_padding(changes_at, sequences, extra_padding=extra + 1)
+
+
 def test_a_mean_over_the_padding_is_found() -> None:
     model = EncoderModel()
 

@@ -942,3 +942,38 @@ def test_shapes_of_a_model_whose_modules_are_called_with_parameters_are_traced()
     assert trace.error is None
     assert trace.calls[0].outputs == [(2, 5, 3)]
     assert trace.calls[0].flops == 2 * 3 * 16 * 16 + 2 * 2 * 5 * 3 * 16
+
+
+class HeadByHead(nn.Module):
+    """Attention that loops over its heads, in the method itself or in another one."""
+
+    def __init__(self, *, helper: bool, fused: bool = False, heads: int = 2) -> None:
+        super().__init__()
+        self.helper, self.fused, self.heads = helper, fused, heads
+
+    def attend(self, x: Tensor) -> Tensor:
+        if self.fused:
+            return F.scaled_dot_product_attention(x, x, x)
+        return (x @ x.mT).softmax(dim=-1) @ x
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = x.chunk(self.heads, dim=-1)
+        if self.helper or self.fused:
+            return torch.cat([self.attend(part) for part in parts], dim=-1)
+        return torch.cat([(part @ part.mT).softmax(dim=-1) @ part for part in parts], dim=-1)
+
+
+@pytest.mark.parametrize("options", [{"helper": False}, {"helper": True}, {"fused": True}], ids=str)
+def test_a_loop_over_heads_is_named_and_several_calls_are_not(options: dict[str, bool]) -> None:
+    looped = HeadByHead(**{"helper": True} | options)
+    model, x = nn.Sequential(looped), torch.randn(1, 3, 8)
+    with (
+        pytest.warns(UserWarning, match=r"^each call of '0' \(HeadByHead\) computes several atten"),
+        record_attention(model) as maps,
+    ):
+        model(x)
+    assert [tuple(each.shape) for each in maps["0"]] == [(1, 1, 3, 3)] * 2
+    model[0].heads = 1
+    with record_attention(model) as maps:  # no warning, which would be an error
+        model(model(x))
+    assert len(maps["0"]) == 2

@@ -215,7 +215,10 @@ class AttentionMode(TorchFunctionMode):
             return None if record is None else record(name, recorded.map(_as_four_dimensional))
         if observation.record is None:  # the projections of an explicit softmax are not known
             return None
-        return observation.record(name, _as_four_dimensional(recorded))
+        weights = _as_four_dimensional(recorded)
+        if weights.shape[1] == 1:
+            observation.note_head(name)
+        return observation.record(name, weights)
 
     def _observe(
         self,

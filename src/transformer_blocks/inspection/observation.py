@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import FrameType
 
 from torch import Tensor, nn
 
@@ -32,6 +33,7 @@ class Observation:
         partly_seen: Names of the modules in which attention was seen that cannot be recorded.
         failed: Names of modules and the errors that prevented their weights from being computed.
         undivided: Names of the modules in which no dimension of heads was seen.
+        separate: Names of modules that compute weights of one head several times in one call.
         called: Names of modules whose class is named after attention and that were executed.
         has_run: Whether any part of the model was executed.
     """
@@ -54,12 +56,14 @@ class Observation:
         self.partly_seen: set[str] = set()
         self.failed: dict[str, str] = {}
         self.undivided: set[str] = set()
+        self.separate: set[str] = set()
+        self.last_frame: FrameType | None = None  # of the call that computed weights of one head
         self.called: set[str] = set()
         self.has_run = False
 
     def find(self) -> tuple[str, nn.Module] | None:
         """Return the name of the innermost module that is being executed, and the module."""
-        for module in _executed_modules():
+        for module, _ in _executed_modules():
             if id(module) in self.ignored:
                 return None
             if id(module) in self.modules:
@@ -68,11 +72,19 @@ class Observation:
 
     def note_call(self) -> None:
         """Note which modules are being executed, to find those whose attention is never seen."""
-        for module in _executed_modules():
+        for module, _ in _executed_modules():
             if id(module) in self.modules and id(module) not in self.ignored:
                 self.has_run = True
                 if NAMED_ATTENTION.search(type(module).__name__):
                     self.called.add(self.modules[id(module)][0])
+
+    def note_head(self, name: str) -> None:
+        """Note that the weights of one head were computed, to find a loop over the heads."""
+        module = dict(self.modules.values())[name]
+        frames = [frame for each, frame in _executed_modules() if each is module]
+        if frames and frames[-1] is self.last_frame:
+            self.separate.add(name)
+        self.last_frame = frames[-1] if frames else None
 
     def unseen(self) -> list[str]:
         """List the modules named after attention that were executed without one being seen."""
@@ -94,12 +106,12 @@ def _is_within(first: list[str], second: list[str]) -> bool:
     return first[:size] == second[:size]
 
 
-def _executed_modules() -> Iterator[nn.Module]:
-    """Yield the modules whose methods are being executed, the innermost first."""
+def _executed_modules() -> Iterator[tuple[nn.Module, FrameType]]:
+    """Yield the modules whose methods are being executed, and their frames, the innermost first."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_argcount:
             first = frame.f_locals.get(frame.f_code.co_varnames[0])  # self, or a module passed on
             if isinstance(first, nn.Module):
-                yield first
+                yield first, frame
         frame = frame.f_back  # type: ignore[assignment]
