@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transformer_blocks import (
     ALiBi,
+    EncoderDecoder,
     FeedForward,
     LearnedPositionalEncoding,
     MultiHeadAttention,
@@ -441,3 +442,47 @@ def test_an_output_of_an_attention_function_has_one_vector_for_each_query_and_he
     )
     with pytest.raises(ValueError, match=rule), torch.no_grad():
         model(torch.randn(3, 5, 8))
+
+
+INPUT, HIDDEN = torch.randn(2, 6, 8), torch.zeros(2, 6, dtype=torch.bool)
+AN_ENCODER, A_DECODER = build_encoder(**STACK), build_decoder(**STACK)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: AN_ENCODER(INPUT, src_key_padding_mask=HIDDEN),
+            "arguments of Encoder.forward must be x, m",
+        ),
+        (
+            lambda: MultiHeadAttention(8, 2)(INPUT, INPUT, INPUT, attn_mask=HIDDEN),
+            "arguments of MultiHeadAtt",
+        ),
+        (
+            lambda: A_DECODER(INPUT, INPUT, tgt_mask=HIDDEN),
+            "arguments of Decoder.forward must be x, memory, m",
+        ),
+        (
+            lambda: EncoderDecoder(AN_ENCODER, A_DECODER)(INPUT),
+            "target must be passed to EncoderDecoder.forw",
+        ),
+        (
+            lambda: AN_ENCODER(INPUT, HIDDEN),
+            "mask, causal, cache must be passed to Encoder.forward by name",
+        ),
+        (
+            lambda: AN_ENCODER.layers[0](INPUT, HIDDEN),
+            "mask, causal, cache must be passed to EncoderLayer",
+        ),
+        (lambda: A_DECODER.new_cache(), "memory must be passed to Decoder.new_cache"),
+    ],
+)
+def test_arguments_of_other_names_or_places_are_answered_by_ours(
+    call: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{message}") as caught:
+        call()
+    assert str(caught.value).endswith("True hides a key") or message.startswith(
+        ("memory", "target")
+    )

@@ -457,6 +457,34 @@ def test_a_prepared_layer_computes_what_a_changed_layer_computes(
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-5)
 
 
+@torch.no_grad()
+def test_a_step_gives_the_queries_of_cross_attention_their_positions() -> None:
+    decoder = build_decoder(
+        num_layers=2,
+        d_model=16,
+        num_heads=4,
+        d_ff=24,
+        cross_attention=lambda: MultiHeadAttention(16, 4, transforms=[RotaryPositionalEncoding(4)]),
+    ).eval()
+    memory, x = torch.randn(2, 5, 16), torch.randn(4, 2, 16)
+    outputs = []
+    for stack in (decoder, prepare(decoder)):
+        cache = stack.new_cache(memory)
+        cache.reorder(torch.tensor([0, 0, 1, 1]))  # two queries of each memory
+        outputs.append(torch.cat([stack(token, cache=cache) for token in x.split(1, 1)], dim=1))
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_large_products_are_computed_in_the_precision_of_autocast() -> None:
+    linear, x = nn.Linear(512, 512), torch.randn(8, 512)  # two million multiplications
+    prepacked = PrepackedLinear(linear)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, expected = prepacked(x), linear(x)
+    assert found.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+
+
 @pytest.mark.parametrize("gradients", [False, True])
 def test_autocast_has_the_effect_that_it_has_on_the_model(gradients: bool) -> None:
     encoder = build_encoder(**SIZES).eval()

@@ -89,7 +89,7 @@ def test_the_mask_step_counts_the_masked_keys() -> None:
     page = Script(with_arithmetic()[1], "#v=map&a=1&h=0&q=0&k=0&lock=1")
     for row, text in (
         (0, "3 of 4 keys of this row are masked"),
-        (FULLY_MASKED, "All keys of this row are masked: its weights and its output are zero."),
+        (1, "All keys of this row are masked: its weights and its output are zero."),
         (2, "1 of 4 keys of this row is masked"),
         (3, "No key of this row is masked"),
     ):

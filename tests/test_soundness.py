@@ -1019,6 +1019,15 @@ def test_a_wrong_search_is_found(fault: str, message: str) -> None:
     assert check_search(lambda model, start, **options: simple_beam_search(model, start, **options))
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_sequence_may_be_padded_to_max_length_and_no_further(more: int) -> None:
+    def padded(model: Any, start: Tensor, *, end_id: int, max_length: int) -> list[list[int]]:
+        found = greedy_search(model, start, end_id=end_id, max_length=max_length)
+        return [(each.tokens + max_length * [end_id])[: max_length + more] for each in found]
+
+    assert any("and max_length=6" in each for each in check_search(padded).problems) == bool(more)
+
+
 def test_a_search_that_raises_is_reported() -> None:
     report = check_search(lambda model, start, beam_size: [][0])
     assert "IndexError" in report.problems[0]

@@ -5,9 +5,11 @@ change. Each block checks its inputs once, at its boundary. Only types, sizes, s
 devices are checked; no check reads a tensor's values, which would wait for a GPU.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn
+from functools import wraps
+from typing import NoReturn, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +19,9 @@ TORCH_MODULES = {nn.Linear, nn.LayerNorm, nn.RMSNorm}
 """Modules of torch whose input must have the dtype of their weights. A subclass may convert it."""
 
 PACKAGE_PREFIX = f"{__package__}."
+
+Inputs = ParamSpec("Inputs")
+Output = TypeVar("Output")
 
 
 def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoReturn:
@@ -39,6 +44,55 @@ def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoR
     else:
         got = type(value).__name__
     raise TypeError(f"{name} must be {rule}, got {got}{hint}")
+
+
+def names_arguments(method: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
+    """Decorate a method to name the arguments that it has, if it is called with others.
+
+    Masks have other names in torch, and are often passed by position; Python's own error names
+    neither what the method accepts nor the rule of its masks.
+
+    Returns:
+        The decorated method. It raises a ``TypeError`` of ours if the arguments do not fit the
+        signature, and is otherwise as it was.
+    """
+
+    @wraps(method)
+    def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
+        try:
+            return method(*args, **kwargs)
+        except TypeError:
+            _check_signature(method, args, kwargs)
+            raise
+
+    return call
+
+
+def _check_signature(
+    method: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """Raise if a method cannot be called with these arguments, whatever their values are."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]  # without self
+    names = [each.name for each in parameters]
+    by_place = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    unknown = [name for name in kwargs if name not in names]
+    given = {*by_place[: len(args) - 1], *kwargs}
+    missing = [
+        each.name for each in parameters if each.default is each.empty and each.name not in given
+    ]
+    rule = "; a mask is boolean, and True hides a key" if "mask" in "".join(names) else ""
+    if unknown:
+        raise TypeError(
+            f"arguments of {method.__qualname__} must be {', '.join(names)}, "
+            f"got {', '.join(unknown)}{rule}"
+        ) from None
+    if len(args) - 1 > len(by_place):
+        raise TypeError(
+            f"{', '.join(names[len(by_place) :])} must be passed to {method.__qualname__} by name, "
+            f"got {len(args) - 1} arguments by position{rule}"
+        ) from None
+    if missing:
+        raise TypeError(f"{', '.join(missing)} must be passed to {method.__qualname__}") from None
 
 
 def check_integer(**numbers: int) -> None:

@@ -27,6 +27,7 @@ from transformer_blocks._checks import (
     check_modules,
     check_tensor,
     check_vectors,
+    names_arguments,
     raise_type_error,
 )
 from transformer_blocks.cache import DecoderCache, KeyValueCache, undo_on_error
@@ -85,6 +86,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = new_residual(residual)
 
+    @names_arguments
     @undo_on_error
     def forward(
         self,
@@ -190,6 +192,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(listed)
         self.norm = norm
 
+    @names_arguments
     @undo_on_error
     def forward(
         self,
@@ -242,6 +245,7 @@ class Decoder(nn.Module):
             )
         return x if self.norm is None else self.norm(x)
 
+    @names_arguments
     def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
         """Create a cache that holds the keys and values of the memory, projected for each layer.
 

@@ -23,6 +23,7 @@ from transformer_blocks._checks import (
     check_module,
     check_modules,
     check_vectors,
+    names_arguments,
 )
 from transformer_blocks.cache import KeyValueCache, SelfAttentionCache, undo_on_error
 from transformer_blocks.multi_head import MultiHeadAttention
@@ -68,6 +69,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = new_residual(residual)
 
+    @names_arguments
     @undo_on_error
     def forward(
         self,
@@ -133,6 +135,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(listed)
         self.norm = norm
 
+    @names_arguments
     @undo_on_error
     def forward(
         self,

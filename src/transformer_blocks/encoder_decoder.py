@@ -10,7 +10,13 @@ Next: :mod:`transformer_blocks.builders`, whole stacks built from a few sizes.
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_boolean, check_module, check_tensor, check_vectors
+from transformer_blocks._checks import (
+    check_boolean,
+    check_module,
+    check_tensor,
+    check_vectors,
+    names_arguments,
+)
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 
@@ -41,6 +47,7 @@ class EncoderDecoder(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
 
+    @names_arguments
     def forward(
         self,
         source: Tensor,

@@ -40,6 +40,7 @@ from transformer_blocks._checks import (
     check_size,
     check_tensor,
     check_vectors,
+    names_arguments,
     raise_type_error,
 )
 from transformer_blocks.attention import (
@@ -91,6 +92,7 @@ class SingleHeadAttention(nn.Module):
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
         initialise_projections(self)
 
+    @names_arguments
     def forward(
         self,
         query: Tensor,
@@ -288,6 +290,7 @@ class MultiHeadAttention(nn.Module):
         self.transforms = nn.ModuleList(listed)
         initialise_projections(self)
 
+    @names_arguments
     @undo_on_error
     def forward(
         self,
@@ -303,18 +306,19 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             query: Query sequence, of shape (B, L, d_model).
-            key: Key sequence, of shape (B, S, key_width).
+            key: Key sequence, of shape (B, S, key_width); for self-attention, ``query`` again.
             value: Value sequence, of shape (B, S, value_width).
             mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
                 (B, H, L, S).
             causal: Also mask future positions, so that no position attends to a later one.
             cache: Keys and values of earlier decoding steps (:mod:`transformer_blocks.cache`; skip
                 it at first reading). The new keys and values are appended, and the queries attend
-                to all of them; in the shape of ``mask``, S counts all of them. Without ``key`` and
-                ``value``, nothing is appended.
+                to all of them; in the shape of ``mask``, S counts all of them. ``key`` and
+                ``value`` may be left out with a cache only; nothing is appended then.
 
         Returns:
-            One output vector per query, of shape (B, L, d_model).
+            One output vector per query, of shape (B, L, d_model); one tensor, not a pair of output
+            and weights, as ``torch.nn.MultiheadAttention`` returns it.
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
