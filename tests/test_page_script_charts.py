@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from tests.page import (
+    FULLY_MASKED,
     SENTENCE,
     SOURCE,
     TARGET,
@@ -43,6 +44,7 @@ def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> No
         text = page("$('why').querySelectorAll('strong').map(each => each.textContent)")
         assert float(text[0][:-2]) == pytest.approx(100 * weight, abs=0.03)
         assert page.text("why-cell").endswith(f"Cross, layer {layer}, head {head}")
+        check_words(page)
         rows = page.children("why", "tr")
         buttons = "$('why').querySelectorAll('button').filter(each => 'key' in each.dataset)"
         keys = page(f"{buttons}.map(each => each.dataset.key)")
@@ -58,6 +60,8 @@ def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> No
         assert rows[-2][0] == f"{9 - len(listed)} other keys"
         assert float(rows[-2][3][:-2]) == pytest.approx(100 * float(others), abs=0.06)
         assert float(rows[-1][3][:-2]) == pytest.approx(100, abs=0.06)
+    widths = "$('why').querySelectorAll('.bar').map(each => parseFloat(each.style.width))"
+    assert max(page(widths)) == pytest.approx(100)  # of the largest weight
     page(f"{buttons}[1].click()")
     assert page("[state.row, state.column, state.isLocked]") == [3, keys[1], True]
     page("select({attention: 3})")
@@ -65,6 +69,33 @@ def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> No
     page("select({attention: 2, head: 0, row: 1, column: 2, isLocked: true}), 0")
     page("document.fire('keydown', {key: 'Escape'}).type")
     assert page("[$('why').hidden, state.isLocked]") == [True, False]
+
+
+def check_words(page: Script) -> None:
+    """Check the sentences of the steps against the numbers of the selected weight."""
+    sums, text = page("computeArithmetic(state)"), page.text("why")
+    query, key, products = (sums[name] for name in ("query", "key", "products"))
+    for i in np.argsort(np.abs(products))[:-3:-1]:
+        factors = page(f"decimal({query[i]}) + ' × ' + inBrackets({key[i]})")
+        assert f"feature {i}: {factors} = {page(f'decimal({products[i]})')}" in text
+    for sign, name in ((1, "positive"), (-1, "negative")):
+        total = sum(x for x in products if sign * x > 0)
+        assert f"{name} {page(f'decimal({total})')}" in text
+    best = int(np.argmax(sums["lengths"]))
+    most = f"“{labels(SENTENCE)[best]}” supplies most"
+    assert (most in text) == (best != page("state.column"))
+
+
+def test_the_mask_step_counts_the_masked_keys() -> None:
+    page = Script(with_arithmetic()[1], "#v=map&a=1&h=0&q=0&k=0&lock=1")
+    for row, text in (
+        (0, "3 of 4 keys of this row are masked"),
+        (FULLY_MASKED, "All keys of this row are masked: its weights and its output are zero."),
+        (2, "1 of 4 keys of this row is masked"),
+        (3, "No key of this row is masked"),
+    ):
+        page(f"select({{row: {row}}})")
+        assert text in page.text("why")
 
 
 def test_summaries_offer_the_heads_whose_weights_they_combine() -> None:
@@ -275,6 +306,15 @@ def test_the_saved_weights_are_the_shown_ones_with_their_tokens() -> None:
         np.testing.assert_allclose(found, expected, atol=4 * QUANTUM)
 
 
+def test_a_token_with_quotes_is_one_cell_of_the_saved_weights() -> None:
+    tokens = ['a "b", c', ","]
+    maps = AttentionMaps("a", weights(1, 1, 2, 3), tokens, ["x", "y", '"'])
+    page = Script(Explorer([maps]).html)
+    head, *rows = csv.reader(io.StringIO(page("csvOf()")))
+    assert (head[1:], [row[0] for row in rows]) == (["x", "y", '"'], tokens)
+    assert page("fileName('csv')") == "a-layer-0-mean.csv"  # of a page without a model's name
+
+
 def test_a_picture_says_what_it_shows() -> None:
     html = uneven()[1]
     for address, subject, name in (
@@ -302,6 +342,9 @@ def test_a_picture_says_what_it_shows() -> None:
         texts = [each.text for each in root.iter() if each.tag.endswith("text")]
         assert subject in " ".join(filter(None, texts))
         assert "transformer_blocks" in texts
+        if "minus" in subject:
+            low, high = page("[percent(-shown().most), percent(shown().most, true)]")
+            assert {low.replace("-", "\u2212"), high} <= set(texts)
         kinds = [
             text
             for text in texts

@@ -248,7 +248,58 @@ def test_a_drawn_ribbon_leads_from_its_key_to_its_query() -> None:
     assert page("story.drawn.one") == page("ribbonsOf(story.layout, story.pointed).length")
     texts = [each[3] for each in page.drawn("story-one") if each[0] == "text"]
     values = page("weightsAt(story.pointed)")
+    page("select({head: 3})")  # the mean, in which each query has a colour
+    for token, rows in (
+        ("{side: 'queries', index: 2}", [2]),
+        ("{side: 'keys', index: 2}", range(4)),
+    ):
+        page(f"pointAt({token})")
+        ends = [each[1] for each in page.drawn("story-one") if each[0] == "fill"]
+        assert ends == [LINES[row] for row in rows]
+    page("select({head: 1}), pointAt({side: 'keys', index: 0})")
     assert sorted(texts) == sorted(page(f"wholePercent({x})") for x in values if x >= 0.03)
+
+
+def test_tokens_are_shaded_and_marked_by_their_weights() -> None:
+    explorer, html = plain()
+    page = Script(html, "#v=story&a=2&l=0&h=3")
+    values = table(explorer, 2, 0, 3)
+    for side, index, other, row in (
+        *(("queries", index, "keys", values[index]) for index in range(4)),
+        *(("keys", index, "queries", values[:, index]) for index in range(5)),
+    ):
+        page(f"pointAt({{side: '{side}', index: {index}}})")
+        fills = page(f"[...$('story-{other}').children].map(each => each.style.backgroundColor)")
+        inks = [LINES[index if side == "queries" else i] for i in range(len(row))]
+        for fill, ink, weight in zip(fills, inks, row, strict=True):
+            if weight >= 0.01 + QUANTUM:
+                found = re.fullmatch(r"color-mix\(in srgb, (#\w+) (\d+)%, var\(--panel\)\)", fill)
+                assert found is not None
+                assert found[1] == ink
+                assert float(found[2]) == pytest.approx(10 + 40 * weight, abs=0.6)
+        texts = [each[3] for each in page.drawn("story-one") if each[0] == "text"]
+        assert len(texts) == int((row >= 0.03).sum())
+
+
+def test_a_picture_of_the_story_has_all_steps_and_leaves_the_shown_one() -> None:
+    page = Script(plain()[1], "#v=story&a=2&l=0&h=1")
+    paths = "views.story.scene(palette()).shapes.filter(shape => shape.kind === 'path').length"
+    whole = page(paths)
+    page("$('step').value = 1, $('step').fire('input').type")
+    assert (page(paths), page("story.step")) == (whole, 1)
+
+
+def test_the_sides_are_named_with_their_roles() -> None:
+    maps = AttentionMaps("a", weights(1, 1, 1, 1), ["x"], query_axis="target", key_axis="source")
+    page = Script(Explorer([maps]).html)
+    sides = "['keys', 'queries'].map(side => axisLabel(attentions[{}], side))"
+    assert page(sides.format(0)) == ["Source (keys)", "Target (queries)"]
+    page = Script(plain()[1])
+    assert page(sides.format(0)) == ["Keys", "Queries"]
+    assert page(sides.format(1)) == [
+        f"Input of the decoder ({side})" for side in ("keys", "queries")
+    ]
+    assert page(sides.format(2)) == ["Keys", "Output (queries)"]
 
 
 def test_only_the_strongest_of_too_many_weights_are_drawn() -> None:
