@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from tests.page import (
+    FULLY_MASKED,
     SENTENCE,
     SOURCE,
     TARGET,
@@ -89,7 +90,7 @@ def test_the_mask_step_counts_the_masked_keys() -> None:
     page = Script(with_arithmetic()[1], "#v=map&a=1&h=0&q=0&k=0&lock=1")
     for row, text in (
         (0, "3 of 4 keys of this row are masked"),
-        (1, "All keys of this row are masked: its weights and its output are zero."),
+        (FULLY_MASKED, "All keys of this row are masked: its weights and its output are zero."),
         (2, "1 of 4 keys of this row is masked"),
         (3, "No key of this row is masked"),
     ):
@@ -344,6 +345,10 @@ def test_a_picture_says_what_it_shows() -> None:
         if "minus" in subject:
             low, high = page("[percent(-shown().most), percent(shown().most, true)]")
             assert {low.replace("-", "\u2212"), high} <= set(texts)
+        if "v=map" in address:
+            ramp = "differences" if "minus" in subject else "weights"
+            bar = page("posterOf('light').shapes.find(shape => shape.kind === 'cells').colours")
+            assert bar == page(f"coloursOf([...Array(150).keys()], palette().{ramp}, i => i / 149)")
         kinds = [
             text
             for text in texts
@@ -367,5 +372,6 @@ def test_a_text_is_broken_between_words_and_ends_with_an_ellipsis() -> None:
     page = Script(plain()[1])
     lines = page("wrapText('one two three four', 35, {size: 10, most: 9})")
     assert lines == ["one two", "three", "four"]
+    assert page("wrapText('one two three four', 35, {size: 10, most: 3})") == lines
     assert page("wrapText('one two three four', 35, {size: 10, most: 2})") == ["one two", "three…"]
     assert page("wrapText('猫が眠る', 10, {size: 10, most: 9})") == ["猫が", "眠る"]

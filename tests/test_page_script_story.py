@@ -283,10 +283,11 @@ def test_tokens_are_shaded_and_marked_by_their_weights() -> None:
 
 def test_a_picture_of_the_story_has_all_steps_and_leaves_the_shown_one() -> None:
     page = Script(plain()[1], "#v=story&a=2&l=0&h=1")
-    paths = "views.story.scene(palette()).shapes.filter(shape => shape.kind === 'path').length"
-    whole = page(paths)
-    page("$('step').value = 1, $('step').fire('input').type")
-    assert (page(paths), page("story.step")) == (whole, 1)
+    for selection in ("{isLocked: false}", "{isLocked: true, side: 'keys', column: 2}"):
+        shapes = f"(select({selection}), views.story.scene(palette()).shapes)"
+        whole = page(f"(showStep(null), {shapes})")
+        assert page(f"(showStep(1), {shapes})") == whole
+        assert page("story.step") == 1
 
 
 def test_the_sides_are_named_with_their_roles() -> None:
