@@ -111,7 +111,7 @@ def our_encoder() -> Sound:
 
 @sound
 def our_encoder_pre_norm_gated() -> Sound:
-    model = OurEncoder(residual=PreNorm, feed_forward=lambda: GatedFeedForward(D, 24))
+    model = OurEncoder(residual=PreNorm, feed_forward=lambda: GatedFeedForward(D, 32))
     return Sound(model, TOKENS, "encoder", {"padding_id": 0})
 
 

@@ -212,6 +212,17 @@ def test_projections_of_the_fused_kernel_have_the_heads_of_the_queries(kind: str
     torch.testing.assert_close(maps[""][0] @ recorded.value, output)
 
 
+def test_the_scale_is_that_of_the_queries_whatever_the_size_of_the_values() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor, value: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(x, x, value)
+
+    model, x = Model(), torch.randn(1, 2, 5, 4)
+    with record_attention(model) as maps, record_projections(model) as projections:
+        model(x, torch.randn(1, 2, 5, 16))
+    assert_reproduced(projections, maps)
+
+
 @pytest.mark.filterwarnings("error")
 def test_an_explicit_softmax_has_weights_and_no_projections() -> None:
     model, x = Fused("explicit"), torch.randn(2, 5, 8)

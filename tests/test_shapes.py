@@ -128,12 +128,15 @@ def test_depth_limits_the_table() -> None:
     assert len(limited.calls) == 5
 
 
-def test_tracing_leaves_no_hooks_gradients_or_changes() -> None:
+def test_tracing_leaves_no_hooks_gradients_settings_or_changes() -> None:
     model = Model().train()
+    assert torch.backends.mha.get_fastpath_enabled()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for bad in (False, True):
         trace_shapes(model, *(IDS if not bad else IDS[:1]))
         assert model.training
+        assert torch.backends.mha.get_fastpath_enabled()
+        assert torch.backends.cuda.flash_sdp_enabled()
         for module in model.modules():
             assert not module._forward_hooks
             assert not module._forward_pre_hooks

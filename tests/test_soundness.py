@@ -365,15 +365,23 @@ def positions_count_padding_at_the_left() -> Sound:
     return Sound(model, example, "causal")
 
 
+class IgnoresPositions(Masked):
+    """Counts positions from the first column, whatever it is told."""
+
+    def forward(
+        self, input_ids: Tensor, mask: Tensor, position_ids: Tensor | None = None
+    ) -> Tensor:
+        return super().forward(input_ids, mask)
+
+
 @broken("padding side", "with padding at the left (input_ids), by")
 def position_ids_are_ignored() -> Sound:
-    class Model(Masked):
-        def forward(
-            self, input_ids: Tensor, mask: Tensor, position_ids: Tensor | None = None
-        ) -> Tensor:
-            return super().forward(input_ids, mask)
+    return Sound(IgnoresPositions(), {"input_ids": TOKENS, "mask": ~PADDED}, "encoder")
 
-    return Sound(Model(), {"input_ids": TOKENS, "mask": ~PADDED}, "encoder")
+
+@broken("padding side", "with padding at the right (input_ids), by")
+def position_ids_are_ignored_in_a_batch_that_is_padded_at_the_left() -> Sound:
+    return Sound(IgnoresPositions(), {"input_ids": LEFT, "mask": LEFT != 0}, "encoder")
 
 
 @broken("batch", "if its row is processed alone, by")
@@ -589,9 +597,11 @@ def test_every_property_has_a_broken_model() -> None:
 def test_a_model_is_as_before_also_after_an_exception() -> None:
     class Model(OurEncoder):
         calls, limit = 0, 0
+        seen: Tensor
 
         def forward(self, tokens: Tensor) -> Tensor:
             self.calls += 1
+            self.seen = self.seen + 1  # another tensor
             if self.calls > self.limit:
                 raise KeyboardInterrupt
             with torch.no_grad():
@@ -600,8 +610,11 @@ def test_a_model_is_as_before_also_after_an_exception() -> None:
 
     for limit in (1, 5, 10**4):
         model = Model().train()
+        model.register_buffer("seen", torch.zeros(1))
         model.limit = limit
         model.encoder.layers[0].eval()
+        model.embedding.requires_grad_(False)
+        trained = [each.requires_grad for each in model.parameters()]
         modes = [module.training for module in model.modules()]
         before = copy.deepcopy(model.state_dict())
         tokens, random = TOKENS.clone(), torch.random.get_rng_state()
@@ -611,7 +624,8 @@ def test_a_model_is_as_before_also_after_an_exception() -> None:
             assert limit < 10**4
         assert modes == [module.training for module in model.modules()]
         torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
-        assert all(each.grad is None and each.requires_grad for each in model.parameters())
+        assert all(each.grad is None for each in model.parameters())
+        assert trained == [each.requires_grad for each in model.parameters()]
         assert torch.equal(tokens, TOKENS)
         assert torch.equal(torch.random.get_rng_state(), random)
     assert torch.is_grad_enabled()
@@ -862,8 +876,12 @@ def test_a_sound_loss_has_no_violation(function: Any) -> None:
             ),
             "if another part is all padding",
         ),
+        (  # 0, whose gradient is not a number
+            lambda parts: sound_mean(parts) + (0 * parts[0][0][0, 0, 0]).sqrt(),
+            "the loss or its gradient is not finite",
+        ),
     ],
-    ids=["padding", "mean of means", "padded length", "rows", "empty part"],
+    ids=["padding", "mean of means", "padded length", "rows", "empty part", "one gradient"],
 )
 def test_a_wrong_loss_is_found(function: Any, message: str) -> None:
     report = check_loss(function, LOGITS, TARGET, padding_id=0)
@@ -1019,13 +1037,19 @@ def test_a_wrong_search_is_found(fault: str, message: str) -> None:
     assert check_search(lambda model, start, **options: simple_beam_search(model, start, **options))
 
 
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_sequence_may_be_padded_to_max_length_and_no_further(more: int) -> None:
-    def padded(model: Any, start: Tensor, *, end_id: int, max_length: int) -> list[list[int]]:
-        found = greedy_search(model, start, end_id=end_id, max_length=max_length)
-        return [(each.tokens + max_length * [end_id])[: max_length + more] for each in found]
-
-    assert any("and max_length=6" in each for each in check_search(padded).problems) == bool(more)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found: found[1:], "2 results for 3 start tokens"),
+        (lambda found: [[*each, *[0] * 20] for each in found], "tokens, and max_length=6"),
+        (lambda found: [[*each, 0, 3] for each in found], "tokens follow the end token"),
+    ],
+)
+def test_a_search_with_results_of_another_form_is_found(change: Any, message: str) -> None:
+    report = check_search(
+        lambda model, start, **options: change(simple_beam_search(model, start, **options))
+    )
+    assert any(message in problem for problem in report.problems), report
 
 
 def test_a_search_that_raises_is_reported() -> None:

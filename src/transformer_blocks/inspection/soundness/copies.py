@@ -130,8 +130,6 @@ def _compare_dtypes(
     subject: Subject, expected: list[Tensor], outputs: list[Tensor], name: str, dtype: torch.dtype
 ) -> list[str]:
     for row, (before, after) in enumerate(zip(expected, outputs, strict=True)):
-        if not bool(after.isfinite().all()):
-            return [f"in {name}, the outputs of row {row} are not finite"]
         near = max(NEAR[dtype], NEAR.get(before.dtype, 0.0))
         sizes = replace(subject, tolerance=near).changes(
             before.cpu().double(), after.cpu().double()
