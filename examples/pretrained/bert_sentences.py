@@ -122,7 +122,7 @@ class SentenceEncoder:
             UserError: If a vector holds NaN or infinity, as with weights that are too large.
         """
         weight = self.model.token_embedding.weight
-        prompt = self.prompts.get(kind, self.prompts.get("", ""))
+        prompt = self.prompts.get(kind, "")
         encoded = [
             self.tokenizer.encode(prompt + each, max_length=self.max_length) for each in sentences
         ]
