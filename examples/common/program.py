@@ -20,6 +20,9 @@ def run_program(work: Callable[[], None]) -> int:
     Returns:
         The exit status: 0, 2 after an error, 130 after an interruption.
     """
+    if "torch" not in sys.modules and "GOMP_SPINCOUNT" not in os.environ:
+        # By default OpenMP's threads spin, and take a busy machine's time from those at work.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the calling process
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115

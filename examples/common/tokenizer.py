@@ -22,7 +22,7 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from common.errors import UserError
-from common.files import write_atomically
+from common.files import disk_errors, write_atomically
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the padding, unknown, begin and end tokens."""
@@ -129,10 +129,8 @@ class Tokenizer:
         Raises:
             UserError: If the file is missing or differs from what was saved in a single bit.
         """
-        try:
+        with disk_errors(f"cannot read the tokenizer {path}"):
             data = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
         content, seal = data[:-35], data[-35:]
         if seal != _SEAL + hashlib.sha256(content).digest():
             raise UserError(

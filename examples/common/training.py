@@ -177,6 +177,10 @@ class Training(Generic[Model, Batch]):
                     self._save()  # the plan is done, also for a training that resumes
                     break
                 self._report(speed, started, events)
+        took, planned = (time.monotonic() - started) / 60.0, self.config.minutes
+        if planned and took > planned + max(1.0, planned / 10.0) and self.processes.is_first:
+            note = f"the plan of {planned:g} minutes took {took:.1f}, with the last validation"
+            log.warning(f"{note}; a machine that other programs use is slower")
 
     def _open_events(self) -> EventWriter:
         """Open the events for TensorBoard, which the first process writes."""

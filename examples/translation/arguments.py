@@ -28,10 +28,16 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     train = commands.add_parser("train", parents=[run_options("runs/CORPUS")], help="train a model")
     train.add_argument("--corpus", choices=CORPORA, help="training corpus (default: toy)")
     train.add_argument(
-        "--from", dest="source_language", metavar="LANGUAGE", help="source language (default: ja)"
+        "--from",
+        dest="source_language",
+        metavar="LANGUAGE",
+        help="source language (default: ja; for files the end of their names, as in train.de)",
     )
     train.add_argument(
-        "--to", dest="target_language", metavar="LANGUAGE", help="target language (default: en)"
+        "--to",
+        dest="target_language",
+        metavar="LANGUAGE",
+        help="target language (default: en; for files the end of their names)",
     )
     train.add_argument(
         "--data-dir",

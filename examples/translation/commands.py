@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -73,7 +74,20 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
         if corpus != "files" and source:
             raise UserError(f"--{split}-source requires --corpus files")
     preset = preset_config(chosen.get("preset", "tiny"), chosen.get("model", "transformer"))
-    return checked(replace(preset, **{**chosen, "corpus": corpus}))
+    languages = languages_of(chosen) if corpus == "files" else {}
+    return checked(replace(preset, **{**languages, **chosen, "corpus": corpus}))
+
+
+def languages_of(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Return the languages that the names of the files end with: "de" of ``train.de``.
+
+    A name without such an end has the code "und" (undetermined, ISO 639-2).
+    """
+    ends = {side: Path(chosen[f"{side}_file"]).suffix[1:] for side in ("source", "target")}
+    return {
+        f"{side}_language": end if re.fullmatch("[a-z]{2}", end) else "und"
+        for side, end in ends.items()
+    }
 
 
 def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:

@@ -1,8 +1,9 @@
 """Exporting: a trained Transformer as files for another engine, checked against the model.
 
 A folder that was exported holds the model, in the format of ONNX or CTranslate2, the tokenizers,
-and ``export.json``, which names the ids of the special tokens, the inputs and outputs, and the
-versions that wrote it. The folder appears when it is complete and checked.
+and ``export.json``, which names the ids of the special tokens, the settings of the search, the
+inputs and outputs, and the versions that wrote it. The folder appears when it is complete and
+checked.
 """
 
 import json
@@ -26,7 +27,7 @@ from common.searches import Beam, Greedy
 from common.tokenizer import BOS, EOS, PAD, UNK
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.generation import StepModel
-from translation.arguments import LENGTH_PENALTY
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
 from translation.decoding import length_limit
 from translation.presets import Config
 from translation.run import TrainedTranslator
@@ -123,6 +124,7 @@ def export(
             "tokenizers": [run.tokenizer_file(name).name for name in config.tokenizer_names],
             "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
             "max_length": model.max_length,
+            "search": {"beam_size": BEAM_SIZE, "length_penalty": LENGTH_PENALTY},
             **description,
             "versions": versions("transformer-blocks", "torch", *PACKAGES[kind]),
         }

@@ -21,7 +21,8 @@ from transformer_blocks import beam_search
 from transformer_blocks.explorer import packages
 from transformer_blocks.inference.int8 import has_integer_product
 from translation import exporting
-from translation.arguments import parse
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
+from translation.commands import make_search
 from translation.decoding import length_limit
 from translation.exporting import BEAMS, PACKAGES, decoder_of, export, new_folder
 from translation.run import TrainedTranslator, load_translator
@@ -127,7 +128,8 @@ def test_the_folder_describes_itself(onnx: Path, trained: TranslationTraining) -
 def test_ctranslate2_translates_as_the_model(
     trained: TranslationTraining, translator: TrainedTranslator, tmp_path: Path
 ) -> None:
-    before = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
+    _, model, _, target = translator
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     folders = tmp_path / "float32", tmp_path / "int8"
     # Without VNNI instructions, oneDNN limits sums of int8 products to 16 bits, in CTranslate2 too.
     least = 20 if has_integer_product() else 1
@@ -142,6 +144,9 @@ def test_ctranslate2_translates_as_the_model(
             "model.bin", "config.json", "source_vocabulary.json", "target_vocabulary.json",
             "export.json", "source.model", "target.model",
         }  # fmt: skip
+        content = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+        search = make_search(parse(["translate", "a"], description=None), target.vocab_size)
+        assert search == Beam(*map(content["search"].get, ("beam_size", "length_penalty")))
     large, small = ((folder / "model.bin").stat().st_size for folder in folders)
     assert small < large / 2
     for name, tensor in translator.model.state_dict().items():
@@ -260,15 +265,15 @@ def test_the_code_of_the_documentation_translates_as_the_model(
     blocks = re.findall(r"```{code-block} python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     sentence = SENTENCES[0]  # of the training set: the tiny model knows little else
     ids = [*source.encode(sentence), EOS]
-    penalties: list[float | Callable[[int], float]] = [0.6, lambda n: 1.0 * n]
-    for block, penalty in zip(blocks, penalties, strict=True):
+    assert len(blocks) == 2
+    for block in blocks:
         ((best, *_),) = beam_search(
             model.begin(torch.tensor([ids])),
             torch.tensor([BOS]),
-            beam_size=4,
+            beam_size=BEAM_SIZE,
             end_id=EOS,
             max_length=length_limit(model.max_length, len(ids) - 1),
-            length_penalty=penalty,
+            length_penalty=LENGTH_PENALTY,
         )
         assert "犬が水を飲みました。" in block
         exec(compile(block.replace("犬が水を飲みました。", sentence), str(page), "exec"), {})

@@ -92,3 +92,20 @@ def test_a_new_run_is_fitted_to_its_files(tmp_path: Path) -> None:
         config = begin(run, new_config(chosen), chosen, lock)
     assert (config.preset, config.epochs, config.corpus) == ("small", 40, "files")
     assert config.data_hash
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "language"),
+    [
+        ("train.de", {}, "de"),
+        ("train", {}, "und"),
+        ("train.txt", {}, "und"),
+        ("train.de", {"source_language": "nl"}, "nl"),
+    ],
+)
+def test_a_run_of_files_says_no_language_that_nobody_named(
+    source: str, given: dict[str, str], language: str
+) -> None:
+    config = new_config({"source_file": source, "target_file": "train.fr", **given})
+    assert (config.source_language, config.target_language) == (language, "fr")
+    assert new_config({}).source_language == "ja"

@@ -215,6 +215,25 @@ def test_colours_are_for_terminals_that_show_them(monkeypatch: pytest.MonkeyPatc
             assert colour("loss", "red", Terminal()) == "loss"
 
 
+@pytest.mark.parametrize(
+    ("given", "imported", "policy"),
+    [
+        ({}, False, "passive"),
+        ({}, True, None),  # too late
+        ({"OMP_WAIT_POLICY": "active"}, False, "active"),
+        ({"GOMP_SPINCOUNT": "7"}, False, None),
+    ],
+)
+def test_threads_wait_without_spinning_unless_the_user_has_chosen(
+    given: dict[str, str], imported: bool, policy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {"TERM": "dumb", **given})
+    if not imported:
+        monkeypatch.delitem(sys.modules, "torch")
+    assert run_program(lambda: None) == 0
+    assert os.environ.get("OMP_WAIT_POLICY") == policy
+
+
 def test_standard_output_may_be_closed_by_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: None)
     owned, seen = io.TextIOWrapper(io.BytesIO()), []
