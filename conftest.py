@@ -1,6 +1,7 @@
 """Fixtures of every test: a fixed seed, and the names that examples in docstrings assume."""
 
 import locale
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -32,13 +33,18 @@ def pytest_xdist_auto_num_workers() -> int:
     return os.cpu_count() or 1
 
 
+# pytest adds its handlers to each logger that does not propagate: torch's many, for every test.
+for _logger in logging.root.manager.loggerDict.values():
+    if isinstance(_logger, logging.Logger):
+        _logger.propagate = True
+
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fixed")
 
 
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # without the stack that is kept for each GPU
 
 
 SET_BY_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "TRITON_")  # by pytest, and by torch's compiler

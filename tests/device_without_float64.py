@@ -18,10 +18,11 @@ import torch
 from tests.examples.tiny_run import SETTINGS, begin
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import transformer_blocks as blocks
+from common import plots
 from transformer_blocks import explorer, generation, inference, inspection, interop
 
 NAME = "singles"
@@ -87,27 +88,44 @@ class Factories(TorchDispatchMode):
         return compute(function, args, kwargs or {})
 
 
+def exchange(change: Callable[[Any], Any], nested: Any) -> Any:
+    """Return nested arguments whose leaves are changed, in a third of the time of `tree_map`."""
+    if isinstance(nested, list | tuple):
+        return type(nested)([exchange(change, each) for each in nested])
+    if isinstance(nested, dict):
+        return {name: exchange(change, each) for name, each in nested.items()}
+    return change(nested)
+
+
 def compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Call a function on the inner tensors, and wrap its results if they are on the device."""
-    tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+    leaves: list[Any] = []
+    exchange(leaves.append, (args, kwargs))
+    tensors = [each for each in leaves if isinstance(each, Tensor)]
     given = [each for each in tensors if isinstance(each, OnDevice)]
-    devices = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.device)]
+    devices = [each for each in leaves if isinstance(each, torch.device)]
     is_there = devices[0].type == NAME if devices else bool(given)
-    if is_there:
-        args, kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (args, kwargs))
     others = [each for each in tensors if each.dim() and not isinstance(each, OnDevice)]
     if given and others and not any(part in function.__name__ for part in ("copy", "index", "to.")):
         raise RuntimeError(f"{function.__name__}: all tensors must be on the same device")
-    inner_args, inner_kwargs = tree_map_only(OnDevice, lambda each: each.on_cpu, (args, kwargs))
+
+    def unwrap(leaf: Any) -> Any:
+        if isinstance(leaf, OnDevice):
+            return leaf.on_cpu
+        return torch.device("cpu") if is_there and isinstance(leaf, torch.device) else leaf
+
+    inner_args, inner_kwargs = exchange(unwrap, (args, kwargs))
     result = function(*inner_args, **inner_kwargs)
     if not is_there or "_local_scalar_dense" in function.__name__:
         return result
     known = {id(each.on_cpu): each for each in given}  # what a function in place returns
 
-    def wrap(inner: Tensor) -> Tensor:
+    def wrap(inner: Any) -> Any:
+        if not isinstance(inner, Tensor):
+            return inner
         return known[id(inner)] if id(inner) in known else OnDevice(inner)
 
-    return tree_map_only(Tensor, wrap, result)
+    return exchange(wrap, result)
 
 
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24, "dropout": 0.0}
@@ -287,7 +305,7 @@ def a_prepared_model(device: str) -> Any:
 def a_training_that_is_resumed(device: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         for epochs in (1, 2):
-            settings = replace(SETTINGS, epochs=epochs, dropout=0.0)
+            settings = replace(SETTINGS, epochs=epochs, dropout=0.0, batch_tokens=64)
             training = begin(Path(folder), settings, device=torch.device(device))
             training.resume()
             training.fit()
@@ -319,6 +337,7 @@ def main() -> None:
     # A device of tensors of another class: `to` must exchange a shared parameter only once.
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.set_num_threads(1)
+    plots.as_png = lambda _: b""  # to draw a picture takes longer than an epoch
     with contextlib.redirect_stdout(io.StringIO()):
         expected = {name: function("cpu") for name, function in CASES.items()}
     factories: Any = Factories

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pairs import every_pair
 from tests.reference import attention_loop, to_numpy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -34,7 +35,8 @@ def explicit(*args: Tensor, **kwargs: Any) -> Tensor:
     return scaled_dot_product_attention(*args, **kwargs)[0]
 
 
-both_implementations = pytest.mark.parametrize("attention_function", [explicit, fused_attention])
+IMPLEMENTATIONS = [explicit, fused_attention]
+both_implementations = pytest.mark.parametrize("attention_function", IMPLEMENTATIONS)
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
@@ -87,26 +89,17 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @every_dtype
-@both_implementations
 @given(case=cases())
-def test_both_implementations_equal_the_loop(
-    attention_function: Function, dtype: torch.dtype, case: Case
-) -> None:
-    query, key, value = case.tensors(dtype)
-    output = attention_function(query, key, value, **case.options())
-    expected, _ = attention_loop(query, key, value, **case.options())
-    assert output.dtype == dtype
-    np.testing.assert_allclose(to_numpy(output), expected, rtol=0, atol=TOLERANCE[dtype])
-
-
-@every_dtype
-@given(case=cases())
-def test_weights_equal_those_of_the_loop_and_are_exactly_zero_where_masked(
+def test_outputs_and_weights_equal_those_of_the_loop_and_masked_weights_are_exactly_zero(
     dtype: torch.dtype, case: Case
 ) -> None:
     query, key, value = case.tensors(dtype)
+    expected_output, expected = attention_loop(query, key, value, **case.options())
+    for attention_function in IMPLEMENTATIONS:
+        output = attention_function(query, key, value, **case.options())
+        assert output.dtype == dtype
+        np.testing.assert_allclose(to_numpy(output), expected_output, rtol=0, atol=TOLERANCE[dtype])
     weights = attention_weights(query, key, **case.options())
-    _, expected = attention_loop(query, key, value, **case.options())
     np.testing.assert_allclose(to_numpy(weights), expected, rtol=0, atol=TOLERANCE[dtype])
     assert (
         to_numpy(weights)[expected == 0.0] == 0.0
@@ -160,18 +153,19 @@ def test_gradients_are_exact_also_with_fully_masked_rows(
     assert torch.autograd.gradgradcheck(partial(explicit, **options), inputs, fast_mode=True)
 
 
-@every_dtype
-@both_implementations
-@pytest.mark.parametrize(
-    ("fully_masked", "options"),
-    [
-        ([1], {"mask": FULLY_MASKED_ROW}),
-        ([1], {"mask": FULLY_MASKED_ROW.expand(2, 1, 3, 3)}),
-        ([1], {"mask": FULLY_MASKED_ROW, "causal": True}),
-        ([0], {"mask": torch.eye(3, dtype=torch.bool), "causal": True}),  # only both together
-        ([0, 1, 2], {"mask": torch.ones(1, 1, 1, 3, dtype=torch.bool)}),
-        ([0, 1], {"causal": True, "keys": 1}),
-    ],
+@every_pair(
+    {
+        "fully_masked, options": [
+            ([1], {"mask": FULLY_MASKED_ROW}),
+            ([1], {"mask": FULLY_MASKED_ROW.expand(2, 1, 3, 3)}),
+            ([1], {"mask": FULLY_MASKED_ROW, "causal": True}),
+            ([0], {"mask": torch.eye(3, dtype=torch.bool), "causal": True}),  # only both together
+            ([0, 1, 2], {"mask": torch.ones(1, 1, 1, 3, dtype=torch.bool)}),
+            ([0, 1], {"causal": True, "keys": 1}),
+        ],
+        "attention_function": IMPLEMENTATIONS,
+        "dtype": TOLERANCE,
+    }
 )
 def test_fully_masked_queries_give_zeros_and_finite_gradients(
     attention_function: Function,
@@ -197,13 +191,14 @@ def test_fully_masked_queries_give_zeros_and_finite_gradients(
     assert (query.grad[:, :, fully_masked] == 0.0).all()
 
 
-@every_dtype
-@both_implementations
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(
-    ("batch", "queries", "keys"),
-    [(0, 3, 3), (0, 1, 3), (2, 0, 3), (2, 3, 0), (2, 1, 0), (2, 0, 0)],
+@every_pair(
+    {
+        "batch, queries, keys": [(0, 3, 3), (0, 1, 3), (2, 0, 3), (2, 3, 0), (2, 1, 0), (2, 0, 0)],
+        "attention_function": IMPLEMENTATIONS,
+        "dtype": TOLERANCE,
+        "causal": [False, True],
+        "masked": [False, True],
+    }
 )
 def test_no_queries_or_no_keys_are_no_error(
     attention_function: Function,
@@ -405,10 +400,14 @@ def is_not_finite(inputs: dict[str, Tensor], masked: Tensor) -> Tensor:
 LENGTHS = [(1, 1), (1, 5), (3, 3), (4, 15), (3, 16), (15, 15), (1, 20), (20, 20)]
 
 
-@every_dtype
-@pytest.mark.parametrize("with_gradients", [False, True])
-@pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("place", ["query", "key", "value"])
+@every_pair(
+    {
+        "dtype": TOLERANCE,
+        "with_gradients": [False, True],
+        "fault": [torch.nan, torch.inf, -torch.inf],
+        "place": ["query", "key", "value"],
+    }
+)
 def test_non_finite_inputs_show_in_the_same_outputs_on_every_path(
     dtype: torch.dtype, with_gradients: bool, fault: float, place: str
 ) -> None:
@@ -441,11 +440,13 @@ def test_non_finite_inputs_show_in_compiled_code_of_every_length_too(causal: boo
             assert expected[0, 0].all()
 
 
-@every_dtype
-@both_implementations
-@pytest.mark.parametrize("place", ["query", "key", "value"])
-@pytest.mark.parametrize(
-    "options", [{"causal": True}, {"mask": True}, {"mask": True, "causal": True}]
+@every_pair(
+    {
+        "dtype": TOLERANCE,
+        "attention_function": IMPLEMENTATIONS,
+        "place": ["query", "key", "value"],
+        "options": [{"causal": True}, {"mask": True}, {"mask": True, "causal": True}],
+    }
 )
 def test_non_finite_inputs_show_wherever_attended_to_and_in_no_other_sequence_or_head(
     attention_function: Function, dtype: torch.dtype, place: str, options: dict[str, Any]
@@ -481,11 +482,14 @@ def test_inputs_and_masks_are_not_changed(attention_function: Function) -> None:
     assert all(map(torch.equal, inputs, before))
 
 
-@every_dtype
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    ("heads", "queries", "keys", "is_explicit"),
-    [(4, 5, 9, True), (4, 1, 9, False), (2, 5, 9, False), (4, 33, 33, False)],
+@every_pair(
+    {
+        "dtype": TOLERANCE,
+        "heads, queries, keys, is_explicit": [
+            *((4, 5, 9, True), (4, 1, 9, False), (2, 5, 9, False), (4, 33, 33, False)),
+        ],
+        "causal": [False, True],
+    }
 )
 def test_many_small_matrices_are_computed_explicitly_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch,
@@ -535,17 +539,14 @@ def test_the_limit_is_higher_with_gradients_and_zero_for_causal_attention_withou
     np.testing.assert_allclose(to_numpy(output), expected, rtol=0, atol=TOLERANCE[torch.float32])
 
 
-CHUNKED = list(
-    product(
-        [None, (1, 1, 1, 0), (2, 1, 1, 0), (2, 1, 7, 0), (1, 3, 7, 0), (7, 0)],  # 0: the keys
-        [False, True],
-        [3, 7, 10],
-    )
+@every_pair(
+    {
+        "shape": [None, (1, 1, 1, 0), (2, 1, 1, 0), (2, 1, 7, 0), (1, 3, 7, 0), (7, 0)],  # 0: keys
+        "causal": [False, True],
+        "keys": [3, 7, 10],
+        "elements": [1, 20, 60],
+    }
 )
-
-
-@pytest.mark.parametrize(("shape", "causal", "keys"), CHUNKED)
-@pytest.mark.parametrize("elements", [1, 20, 60])
 def test_a_large_mask_is_built_for_some_queries_at_a_time_with_the_same_result(
     shape: tuple[int, ...] | None,
     causal: bool,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.pairs import every_pair
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -295,9 +296,9 @@ def test_half_precision_is_returned_and_close_to_float32(
     torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
 
 
-@pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@every_pair(
+    {"name": FUNCTIONS, "dtype": [torch.bfloat16, torch.float16], "autocast": [False, True]}
+)
 @torch.no_grad()
 def test_large_scores_in_half_precision_are_as_exact_as_small_ones(
     name: str, dtype: torch.dtype, autocast: bool

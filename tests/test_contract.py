@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.pairs import every_pair
 from tests.public import PUBLIC
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
@@ -312,9 +313,7 @@ def test_copies_and_pickles_compute_the_same_with_parameters_of_their_own(case: 
             assert mine is not its
 
 
-@every_block
-@pytest.mark.parametrize("built_there", [True, False], ids=["built on meta", "moved to meta"])
-@pytest.mark.parametrize("assign", [True, False], ids=["assigned", "copied"])
+@every_pair({"case": CASES.values(), "built_there": [True, False], "assign": [True, False]})
 def test_weights_can_be_loaded_after_the_meta_device(
     case: Case, built_there: bool, assign: bool
 ) -> None:

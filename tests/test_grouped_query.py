@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.pairs import every_pair
 from tests.reference import attention_loop, to_numpy
 from torch import Tensor
 
@@ -67,11 +68,15 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("batch", [2, 32], ids=["few", "many"])  # many small matrices: explicit
-@pytest.mark.parametrize("length", [1, 3, 5])
-@pytest.mark.parametrize("shape", MASKS.values(), ids=MASKS)
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("groups", [1, 2, 4])
+@every_pair(
+    {
+        "batch": [2, 32],  # many small matrices: explicit
+        "length": [1, 3, 5],
+        "shape": MASKS.values(),
+        "causal": [False, True],
+        "groups": [1, 2, 4],
+    }
+)
 def test_attention_functions_equal_the_loop_over_repeated_heads(
     batch: int, length: int, shape: tuple[int, ...], causal: bool, groups: int
 ) -> None:

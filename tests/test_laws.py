@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pairs import every_pair
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -258,9 +259,13 @@ def test_the_output_of_a_fully_masked_query_is_the_bias_of_the_output_projection
     assert memory.grad.isfinite().all()
 
 
-@both_implementations
-@both_orders
-@pytest.mark.parametrize("dtype", [F64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@every_pair(
+    {
+        "dtype": [F64, torch.float32, torch.bfloat16, torch.float16],
+        "attention_function": FUNCTIONS,
+        "residual": [PostNorm, PreNorm],
+    }
+)
 def test_a_sequence_of_padding_alone_makes_no_output_or_gradient_infinite(
     attention_function: Any, residual: type[Residual], dtype: torch.dtype
 ) -> None:

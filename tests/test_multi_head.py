@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.pairs import every_pair
 from tests.reference import Array, attention_loop, to_numpy
 from torch import Tensor, nn
 
@@ -38,11 +39,15 @@ def project(linear: nn.Linear, x: Tensor, rows: slice = slice(None)) -> Array:
     return np.asarray(to_numpy(x) @ to_numpy(linear.weight)[rows].T + bias)
 
 
-@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("widths", [(None, None), (6, None), (None, 5), (6, 5)])
-@pytest.mark.parametrize("d_k", [None, 5])
-@pytest.mark.parametrize("options", [{}, {"mask": PADDING}, {"mask": PADDING, "causal": True}])
+@every_pair(
+    {
+        "widths": [(None, None), (6, None), (None, 5), (6, 5)],
+        "options": [{}, {"mask": PADDING}, {"mask": PADDING, "causal": True}],
+        "attention_function": [fused_attention, scaled_dot_product_attention],
+        "bias": [True, False],
+        "d_k": [None, 5],
+    }
+)
 def test_multi_head_attention_equals_the_equation_of_the_paper(
     attention_function: Any,
     bias: bool,

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
+from tests.pairs import every_pair
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -30,12 +30,8 @@ D_MODEL, HEADS, D_FF, LAYERS = 8, 2, 12, 2
 SOURCE_PADDING = torch.tensor([[False, False, False, False], [False, False, True, True]])
 TARGET_PADDING = torch.tensor([[False, False, True], [False, False, False]])
 
-both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-both_implementations = pytest.mark.parametrize(
-    "attention_function", [fused_attention, scaled_dot_product_attention]
-)
-every_block = pytest.mark.parametrize(
-    ("norm_first", "activation"), [(False, F.relu), (True, F.relu), (False, F.gelu), (True, F.gelu)]
+every_block = every_pair(
+    {"dtype": TOLERANCE, "norm_first": [False, True], "activation": [F.relu, F.gelu]}
 )
 
 
@@ -143,12 +139,16 @@ def source_and_target(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return torch.randn(2, 4, D_MODEL, dtype=dtype), torch.randn(2, 3, D_MODEL, dtype=dtype)
 
 
-@both_dtypes
-@both_implementations
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("widths", [(None, None), (6, 5)])
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
+@every_pair(
+    {
+        "dtype": TOLERANCE,
+        "attention_function": [fused_attention, scaled_dot_product_attention],
+        "bias": [True, False],
+        "widths": [(None, None), (6, 5)],
+        "padded": [False, True],
+        "causal": [False, True],
+    }
+)
 def test_multi_head_attention_equals_torch_s(
     dtype: torch.dtype,
     attention_function: Any,
@@ -197,9 +197,14 @@ def test_multi_head_attention_equals_torch_s(
     assert_parity(under_torch_names(ours), theirs, run_ours, run_theirs, inputs)
 
 
-@both_dtypes
-@every_block
-@pytest.mark.parametrize("causal", [False, True])
+@every_pair(
+    {
+        "dtype": TOLERANCE,
+        "norm_first": [False, True],
+        "activation": [F.relu, F.gelu],
+        "causal": [False, True],
+    }
+)
 def test_encoder_layer_equals_torch_s(
     dtype: torch.dtype, norm_first: bool, activation: Any, causal: bool
 ) -> None:
@@ -220,7 +225,6 @@ def test_encoder_layer_equals_torch_s(
     )
 
 
-@both_dtypes
 @every_block
 def test_decoder_layer_equals_torch_s(
     dtype: torch.dtype, norm_first: bool, activation: Any
@@ -260,7 +264,6 @@ def torch_stacks(
     )
 
 
-@both_dtypes
 @every_block
 def test_encoder_equals_torch_s(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
     ours = build_encoder(**our_options(norm_first, activation)).to(dtype)
@@ -274,7 +277,6 @@ def test_encoder_equals_torch_s(dtype: torch.dtype, norm_first: bool, activation
     )
 
 
-@both_dtypes
 @every_block
 def test_decoder_equals_torch_s(dtype: torch.dtype, norm_first: bool, activation: Any) -> None:
     ours = build_decoder(**our_options(norm_first, activation)).to(dtype)
@@ -291,7 +293,6 @@ def test_decoder_equals_torch_s(dtype: torch.dtype, norm_first: bool, activation
     )
 
 
-@both_dtypes
 @every_block
 def test_whole_transformer_equals_torch_s(
     dtype: torch.dtype, norm_first: bool, activation: Any
