@@ -43,6 +43,7 @@ from translation.decoding import translate, translate_n_best, translate_with_att
 from translation.encoding import corpus_of, encode_files, ensure_encoded
 from translation.exploring import explore
 from translation.exporting import check_new, export
+from translation.familiarity import warn_of_unfamiliar
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
 from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
 from translation.presets import Config, fit_to_corpus, preset_config
@@ -228,6 +229,7 @@ def translate_command(options: argparse.Namespace) -> None:
     number, is_drawn = 0, False
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
+        warn_of_unfamiliar(source, sentences, languages=config.languages, first=number + 1)
         if picture and not is_drawn and any(sentences):
             first = next(filter(None, sentences))
             draw_attention(trained, first, picture, search=search)
@@ -253,6 +255,8 @@ def evaluate_command(options: argparse.Namespace) -> None:
     config, model, source, target = load_translator(run, device, last=options.average_last)
     search = make_search(options, target.vocab_size)
     corpus = evaluated_corpus(run, config, options.test_source, options.test_target)
+    sentences = [pair.source for pair in corpus.test]
+    warn_of_unfamiliar(source, sentences, languages=config.languages)
     with tqdm(
         total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
     ) as bar:
@@ -260,7 +264,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
             prepare(model, int8=options.int8),
             source,
             target,
-            [pair.source for pair in corpus.test],
+            sentences,
             search=search,
             batch_tokens=options.batch_tokens,
             progress=bar.update,
@@ -366,6 +370,7 @@ def explore_command(options: argparse.Namespace) -> None:
     if not model.attentions:
         raise UserError(f"{run.folder} holds a model without attention")
     sentence = explored_sentence(options, run, config)
+    warn_of_unfamiliar(source, [sentence], languages=config.languages)
     search = make_search(options, target.vocab_size)
     title = explore(model, source, target, sentence, page, search=search)
     address = file_address(page)

@@ -39,8 +39,7 @@ class ComparedRun:
     @property
     def task(self) -> str:
         """The corpus and the direction of translation, in words."""
-        config = self.config
-        return f"{config.corpus} from {config.source_language} to {config.target_language}"
+        return f"{self.config.corpus} {self.config.languages}"
 
 
 @dataclass(frozen=True)

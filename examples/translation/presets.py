@@ -68,6 +68,11 @@ class Config(TrainingConfig):
     SEALED_SINCE: ClassVar[int] = 4
 
     @property
+    def languages(self) -> str:
+        """The direction of translation, in words."""
+        return f"from {self.source_language} to {self.target_language}"
+
+    @property
     def tokenizer_names(self) -> tuple[str, ...]:
         """The name of the file of each tokenizer; with a shared vocabulary, both are one file."""
         return ("shared", "shared") if self.shared_vocabulary else self.TOKENIZERS
