@@ -155,16 +155,15 @@ def test_modules_are_chosen_by_their_names_or_the_ends_of_these(modules: Any, co
     assert all(f".{name}".endswith(tuple(f".{each}" for each in modules)) for name in names)
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(64, 64), (64, 256), (256, 64)])
-def test_a_merged_layer_equals_the_unmerged_one(
-    dtype: torch.dtype, limit: float, shape: tuple[int, int]
-) -> None:
+def test_a_merged_layer_equals_the_unmerged_one(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     layer = LoraLinear(nn.Linear(*shape, dtype=dtype), rank=4, alpha=8)
     nn.init.normal_(layer.lora_b, std=0.1)
     x = torch.randn(100, shape[0], dtype=dtype)
     x = x / x.norm(dim=-1, keepdim=True)
     assert (layer(x) - layer.linear(x)).abs().max() > 0.1
+    limit = 50 * torch.finfo(dtype).eps  # each sum is rounded at each of its up to 256 terms
     torch.testing.assert_close(layer.merged()(x), layer(x), rtol=0, atol=limit)
 
 
