@@ -60,7 +60,7 @@ class SentenceEncoder:
         max_length: Maximum number of tokens of a sentence, with the tokens before and after it; a
             longer sentence is truncated.
         prompts: The text that precedes each text of a kind, by the kind's name, "query" or
-            "document"; under "", the text that precedes all others.
+            "document"; under "", that of texts of no kind.
         by_cosine: Whether the similarity of two vectors is their cosine, or else their dot product.
     """
 
@@ -213,11 +213,9 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     default = config.values.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         raise UserError(f"{path}: default_prompt_name must be one of prompts, got {shown(default)}")
-    known = {"query": ("query",), "document": ("document", "passage", "corpus")}
-    chosen = {"": prompts[default]} if default is not None else {}
-    for kind, names in known.items():
-        found = [prompts[name] for name in names if name in prompts]
-        chosen |= {kind: found[0]} if found else {}
+    chosen = {"": prompts.get(default, "")} | {
+        kind: prompts[kind] for kind in ("query", "document") if kind in prompts
+    }
     return {"prompts": chosen, "by_cosine": similarity == "cosine"}
 
 

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from common.batching import group_by_length
 from common.errors import UserError
 from common.text_files import decode_line, read_lines
-from pretrained.loading import Config, find_folder
+from pretrained.loading import Config, find_family, find_folder
 from pretrained.marian_model import Marian, MarianSteps
 from pretrained.sentence_pieces import END, PADDING, SentencePieces
 from pretrained.weights import FILES as WEIGHT_FILES
@@ -66,8 +66,8 @@ class PublishedTranslator:
         Raises:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
-        tokenizer = SentencePieces.load(folder)
-        model = Marian.load(folder, dtype=dtype)
+        model_class = find_family(folder / "config.json", {"marian": Marian})
+        tokenizer, model = SentencePieces.load(folder), model_class.load(folder, dtype=dtype)
         vocabulary = tokenizer.vocabulary
         for token, wanted in ((PADDING, model.padding_id), (END, model.end_id)):
             if vocabulary[token] != wanted:

@@ -19,7 +19,7 @@ from common.batching import group_by_length
 from common.errors import UserError
 from common.searches import Beam, Greedy, Search
 from common.text_files import decode_line, read_lines
-from pretrained.loading import find_folder
+from pretrained.loading import find_family, find_folder
 from pretrained.t5_model import T5, T5Steps
 from pretrained.unigram import Unigram
 from pretrained.weights import FILES as WEIGHT_FILES
@@ -55,7 +55,8 @@ class TextToText:
         Raises:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
-        tokenizer, model = Unigram.load(folder), T5.load(folder, dtype=dtype)
+        model_class = find_family(folder / "config.json", {"t5": T5})
+        tokenizer, model = Unigram.load(folder), model_class.load(folder, dtype=dtype)
         for name in ("end", "padding"):
             found, wanted = (getattr(part, f"{name}_id") for part in (tokenizer, model))
             if found != wanted:

@@ -382,7 +382,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change_tensors(folder, lambda tensors: tensors[WEIGHT].fill_(torch.nan)),
         f"'{WEIGHT}' holds NaN or infinity",
     ),
-    "another model": (update("config.json", model_type="bart"), "model_type must be 'marian'"),
+    "another model": (update("config.json", model_type="bart"), "model_type must be one of marian"),
     "two numbers of heads": (
         update("config.json", num_attention_heads=1),
         "num_attention_heads must be",

@@ -298,7 +298,7 @@ def lose_tensor(folder: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another family": (setting(model_type="mt5"), "model_type must be 't5' for this program"),
+    "another family": (setting(model_type="mt5"), "model_type must be one of t5 for this program"),
     "no table of biases": (lose_tensor, "SelfAttention.relative_attention_bias.weight'"),
     "other buckets": (setting(relative_attention_num_buckets=16), "by config.json, got ("),
     "sizes whose product is too large": (

@@ -122,7 +122,15 @@ def test_every_pooling_equals_that_of_sentence_transformers(
 def test_layers_after_the_pooling_are_applied(
     encoder: Path, tmp_path: Path, after: list[nn.Module]
 ) -> None:
-    assert_same(tmp_path, publish(encoder, tmp_path, modules.Pooling(D_MODEL), *after))
+    theirs = publish(encoder, tmp_path, modules.Pooling(D_MODEL), *after)
+    assert_same(tmp_path, theirs)
+    for path in tmp_path.glob("*_Dense/config.json"):  # without the settings that have a default
+        settings = json.loads(path.read_text())
+        is_tanh = settings["activation_function"].endswith("Tanh")
+        left_out = {"bias": settings["bias"] is True, "activation_function": is_tanh}
+        kept = {name: each for name, each in settings.items() if not left_out.get(name)}
+        path.write_text(json.dumps(kept))
+    assert_same(tmp_path, reload(tmp_path))
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config", "sentence_bert_config"])
@@ -144,6 +152,7 @@ def test_the_published_maximum_length_is_obeyed(encoder: Path, tmp_path: Path, f
         {"prompts": {"query": "query: ", "passage": "passage: "}},
         {"prompts": {"any": "the dog "}, "default_prompt_name": "any"},
         {"prompts": {"query": "query: ", "x": "a "}, "default_prompt_name": "x"},
+        {"prompts": {"document": "the ", "passage": "a "}},
         {"similarity_fn_name": "dot"},
     ],
     ids=str,
@@ -151,7 +160,11 @@ def test_the_published_maximum_length_is_obeyed(encoder: Path, tmp_path: Path, f
 def test_prompts_and_similarity_function_are_obeyed(
     encoder: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    assert_same(tmp_path, publish(encoder, tmp_path, modules.Pooling(D_MODEL), **options))
+    theirs = publish(encoder, tmp_path, modules.Pooling(D_MODEL), **options)
+    assert_same(tmp_path, theirs)
+    # As a person may write it; the library saves an empty prompt for each kind without one.
+    update("config_sentence_transformers.json", prompts=options.get("prompts", {}))(tmp_path)
+    assert_same(tmp_path, reload(tmp_path))
 
 
 def test_folders_of_the_first_versions_are_understood(encoder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A setting that a published config.json lacks is refused, or has the default of transformers."""
+"""Settings of published models: the family that they name, and those that a file leaves out."""
 
 import json
 import re
@@ -12,8 +12,12 @@ from tests.examples.published import computing_in, save
 
 from common.errors import UserError
 from pretrained import bert_sentences, generator
+from pretrained.bert_sentences import SentenceEncoder
+from pretrained.generator import TextGenerator
 from pretrained.marian_model import Marian
+from pretrained.marian_translator import PublishedTranslator
 from pretrained.t5_model import T5
+from pretrained.text_to_text import TextToText
 
 LLAMA = {"vocab_size": 9, "hidden_size": 12, "intermediate_size": 10, "num_hidden_layers": 2}
 LLAMA |= {"num_attention_heads": 2, "eos_token_id": 2}
@@ -84,3 +88,15 @@ def test_a_setting_that_is_left_out_is_required_or_has_the_default_of_transforme
             found = ours(tokens)
     tolerance = 1e-6 if family == "marian" else 1e-9  # transformers rounds its sinusoids to float32
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "program", [SentenceEncoder, PublishedTranslator, TextToText, TextGenerator]
+)
+def test_a_model_of_another_family_is_named_before_its_other_files_are_missed(
+    program: Any, tmp_path: Path
+) -> None:
+    for settings, found in (({"model_type": "gptj"}, "'gptj'"), ({}, "None")):
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        with pytest.raises(UserError, match=rf"config.json: model_type must be .*, got {found}$"):
+            program.load(tmp_path)
