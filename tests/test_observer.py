@@ -973,7 +973,7 @@ def test_a_loop_over_heads_is_named_and_several_calls_are_not(options: dict[str,
     ):
         model(x)
     assert [tuple(each.shape) for each in maps["0"]] == [(1, 1, 3, 3)] * 2
-    model[0].heads = 1
+    looped.heads = 1
     with record_attention(model) as maps:  # no warning, which would be an error
         model(model(x))
     assert len(maps["0"]) == 2

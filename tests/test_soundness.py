@@ -722,7 +722,9 @@ def test_a_class_of_step_models_is_accepted() -> None:
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_model_with_computed_weights_is_copied() -> None:
     model = nn.Sequential(nn.utils.weight_norm(nn.Linear(D, D)), nn.Tanh())
+    frozen = model[0].bias.requires_grad_(False)
     soundness = check_soundness(model, torch.randn(2, 5, D))
+    assert not frozen.requires_grad
     assert not {"dtype", "device", "loading"} & {*soundness.not_tried, *soundness.violated}
 
 
@@ -1041,7 +1043,10 @@ def test_a_wrong_search_is_found(fault: str, message: str) -> None:
     ("change", "message"),
     [
         (lambda found: found[1:], "2 results for 3 start tokens"),
-        (lambda found: [[*each, *[0] * 20] for each in found], "tokens, and max_length=6"),
+        (
+            lambda found: [[*each, *[0] * (7 - len(each))] for each in found],
+            "7 tokens, and max_length=6",
+        ),
         (lambda found: [[*each, 0, 3] for each in found], "tokens follow the end token"),
     ],
 )
