@@ -1,5 +1,6 @@
 """Fixtures of every test: a fixed seed, and the names that examples in docstrings assume."""
 
+import gc
 import locale
 import logging
 import os
@@ -37,6 +38,13 @@ def pytest_xdist_auto_num_workers() -> int:
 for _logger in logging.root.manager.loggerDict.values():
     if isinstance(_logger, logging.Logger):
         _logger.propagate = True
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported out of every later garbage collection, which it would make slow."""
+    gc.collect()
+    gc.freeze()
+
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fixed")
@@ -96,7 +104,7 @@ def _settings_remain() -> Iterator[None]:
     assert not changed, [(name, before[name], now.get(name)) for name in changed]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def _names_for_examples(doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace.update(torch=torch, nn=nn, F=F)
     for package in (transformer_blocks, generation, inspection, interop, inference, explorer):

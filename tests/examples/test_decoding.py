@@ -73,8 +73,15 @@ def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
     assert len(set(lengths)) == 3
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(1, 1.0), Beam(4, 1.0), Beam(8, 0.0)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("search", "dtype"),
+    [
+        (Greedy(), torch.float32),
+        (Beam(1, 1.0), torch.float64),
+        (Beam(4, 1.0), torch.float32),
+        (Beam(8, 0.0), torch.float64),
+    ],
+)
 def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
     trained: TranslationTraining, search: Search, dtype: torch.dtype
 ) -> None:

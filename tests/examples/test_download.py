@@ -122,8 +122,8 @@ def test_a_killed_download_is_resumed(server: Server, tmp_path: Path) -> None:
     examples = str(Path(download.__file__).parents[1])
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=examples)
     part = tmp_path / "train.ja.part"
-    deadline = time.monotonic() + 30
-    while not (part.exists() and part.stat().st_size == 1_000) and time.monotonic() < deadline:
+    while not (part.exists() and part.stat().st_size == 1_000):
+        assert process.poll() is None
         time.sleep(0.01)
     process.kill()
     assert process.wait() == -signal.SIGKILL
@@ -203,7 +203,7 @@ def test_a_refused_connection_says_what_to_do(
 def test_a_silent_server_is_left_after_a_while(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "TIMEOUT", 0.1)
+    monkeypatch.setattr(download, "TIMEOUT", 0.5)  # a busy machine sends ten bytes in it, too
     server.cut = 10
     server.stall.clear()
     with pytest.raises(UserError, match="timed out"):

@@ -304,8 +304,15 @@ def test_texts_begin_with_their_prompt_and_a_seed_repeats_them(trained: Path) ->
 MANY = ["the dog saw the a.\nthe cat", "", "the cow", "the dog saw the b.", "the cow"]
 
 
-@pytest.mark.parametrize("decoding", [Decoding("", None), Decoding("", 2.0), Decoding("", top_k=5)])
-@pytest.mark.parametrize("batch_tokens", [pytest.param(1, marks=pytest.mark.slow), 130, 10000])
+@pytest.mark.parametrize(
+    ("decoding", "batch_tokens"),
+    [
+        (Decoding("", None), 130),
+        (Decoding("", 2.0), 10000),
+        (Decoding("", top_k=5), 130),
+        pytest.param(Decoding("", 2.0), 1, marks=pytest.mark.slow),
+    ],
+)
 def test_many_prompts_are_continued_as_each_alone(
     trained: Path, monkeypatch: pytest.MonkeyPatch, decoding: Decoding, batch_tokens: int
 ) -> None:

@@ -91,7 +91,7 @@ def test_the_corpus_is_the_same_for_the_same_seed() -> None:
             env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(EXAMPLES)},
             capture_output=True, text=True, check=True,
         ).stdout
-        for seed in ("0", "1", "2")
+        for seed in "12"
     }  # fmt: skip
     assert len(digests) == 1
 

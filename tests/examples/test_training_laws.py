@@ -222,9 +222,8 @@ def train_with_losses(
 @pytest.mark.parametrize(
     ("scores", "losses", "patience", "best", "last"),
     [
-        ([3.0, 4.0, 4.0, 3.5], [1.0] * 4, 9, 2, 4),  # of equals, the first
-        ([3.0, 4.0, 3.5, 3.8], [1.0] * 4, 9, 2, 4),  # compared with the highest, not with the last
-        ([3.0, 4.0, 3.5, 4.1, 4.05], [1.0] * 5, 9, 4, 5),
+        # Of equals, the first; and compared with the highest, not with the last.
+        ([3.0, 4.0, 4.0, 3.5, 3.8], [1.0] * 5, 9, 2, 5),
         # A gain begins the count anew.
         ([2.0, 9.0, 3.0, 9.1, 1.0, 1.0, 9.9], [1.0] * 7, 2, 4, 6),
         ([1.0, 1.0, 1.0, 1.0], [1.0] * 4, 2, 1, 3),  # an equal score is no gain
