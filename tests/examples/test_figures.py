@@ -65,7 +65,7 @@ def test_half_of_the_cells_have_the_colour_of_the_largest_weight(tmp_path: Path)
 
 
 def test_labels_must_fit_the_weights(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"L=1 and S=2 tokens, got \(1, 3, 2\)"):
+    with pytest.raises(ValueError, match=r"\(L, S\) = \(1, 2\) tokens, got \(1, 3, 2\)"):
         plot_cross_attention(
             torch.zeros(1, 3, 2), source=["a", "b"], target=["c"], path=tmp_path / "a.png"
         )
