@@ -1,8 +1,10 @@
 """What is lost without each part: the program, on two little trained seeds."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,12 +16,14 @@ import translate
 from common.run import Run
 from common.searches import Greedy
 from transformer_blocks.inspection import ablate as without
+from translation import ablation
 from translation.ablation import ablations
 from translation.decoding import translate as write
 from translation.encoding import corpus_of
 from translation.presets import Config
-from translation.run import load_translator
+from translation.run import TrainedTranslator, load_translator
 from translation.scoring import score
+from translation.training import TranslationTraining
 from translation.transformer import Transformer
 
 
@@ -72,6 +76,29 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
     assert [each.title for each in parts] == list(rows)
     heads = next(each for each in parts if each.title.startswith("a head of the cross"))
     assert len(heads.choices) == 2 * 4  # layers and heads of the preset
+
+
+def test_the_first_validation_sentences_are_translated_for_each_ablation(
+    trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = trained.task.corpus
+    corpus = replace(corpus, validation=corpus.train[:3])
+    config, (source, target) = trained.config, trained.task.tokenizers
+    loaded = TrainedTranslator(config, trained.model.eval(), source, target)
+    calls: list[tuple[list[str], list[str]]] = []
+
+    def record(lines: list[str], references: list[str], **_: object) -> SimpleNamespace:
+        calls.append((lines, references))
+        return SimpleNamespace(bleu=0.0)
+
+    monkeypatch.setattr(ablation, "load_translator", lambda *_: loaded)
+    monkeypatch.setattr(ablation, "corpus_of", lambda *_: corpus)
+    monkeypatch.setattr(ablation, "translate", lambda _, __, ___, sources, **____: sources)
+    monkeypatch.setattr(ablation, "score", record)
+    ablation.bleu_without(trained.run, 2)
+    pairs = corpus.validation[:2]
+    wanted = [pair.source for pair in pairs], [pair.reference for pair in pairs]
+    assert calls == [wanted] * len(calls) != []
 
 
 def test_a_recurrent_translator_is_refused_in_one_line(

@@ -1,10 +1,12 @@
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from common.batching import group_by_length
 from common.errors import UserError
 from common.tokenizer import BOS, EOS, PAD
 from translation.batches import collate, make_batches
@@ -31,6 +33,23 @@ def test_no_batch_passes_the_budget_unless_it_is_one_sentence(
         collated = collate(batch)
         size = max(collated.source.numel(), collated.target.numel())
         assert size <= budget or len(batch) == 1
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 40))
+@example([2, 2, 2, 2], 4)  # exactly the budget
+def test_sequences_of_similar_length_fill_batches_up_to_the_budget(
+    lengths: list[int], budget: int
+) -> None:
+    batches = list(group_by_length(lengths, budget))
+    assert sorted(index for batch in batches for index in batch) == [
+        i for i, length in enumerate(lengths) if length
+    ]
+    padded = [len(batch) * max(lengths[i] for i in batch) for batch in batches]
+    for size, batch in zip(padded, batches, strict=True):
+        assert size <= budget or len(batch) == 1
+    for batch, after in pairwise(batches):  # the first of the next batch had no room
+        assert (len(batch) + 1) * lengths[after[0]] > budget
+        assert max(lengths[i] for i in batch) <= min(lengths[i] for i in after)
 
 
 def test_batches_depend_on_seed_and_epoch_alone() -> None:

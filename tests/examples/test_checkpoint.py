@@ -703,6 +703,13 @@ def spoil(tensor: Tensor, value: float) -> Tensor:
 WEIGHT = "embedding.weight"
 
 
+def test_the_mean_of_checkpoints_is_rounded_once_at_its_end(folder: Path) -> None:
+    for step, weight in enumerate((2.0**24, 1.0, 1.0, 2.0)):  # as float32, 2^24 + 1 is 2^24
+        save_checkpoint(folder, step=step, tensors={"model": {"a": torch.tensor([weight])}},
+                        state={}, keep=9)  # fmt: skip
+    assert average_last(folder, 4, group="model")["a"].tolist() == [2.0**22 + 1]
+
+
 def test_the_last_checkpoints_are_averaged(folder: Path) -> None:
     for step, weight in enumerate((100.0, 1.0, 2.0, 6.0)):
         tensors = {"model": {"a": torch.full((2,), weight), "b": torch.tensor([step])}}

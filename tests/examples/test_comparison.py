@@ -89,6 +89,16 @@ def test_each_run_gets_the_scores_it_has_alone(compared: list[ComparedRun]) -> N
         assert text.count(f"\n{name} ") == 2
 
 
+def test_the_lowest_validation_loss_is_compared_wherever_it_was_reached(
+    compared: list[ComparedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("translation.comparison.TIMED", 1)
+    losses, row = (3.0, 1.5, 2.0), compared[0].metrics[0]
+    contestant = replace(compared[0], metrics=[row | {"validation_loss": each} for each in losses])
+    _, (result,) = compare([contestant], make_corpus(), search=Greedy(), batch_tokens=64)
+    assert result.validation_loss == 1.5
+
+
 def test_each_run_is_tested_against_the_first(
     compared: list[ComparedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:

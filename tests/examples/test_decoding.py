@@ -73,6 +73,23 @@ def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
     assert len(set(lengths)) == 3
 
 
+@pytest.mark.parametrize("words", [1, 3, 200])
+def test_a_translation_has_at_most_twice_the_tokens_of_its_source_and_ten_more(
+    trained: TranslationTraining, words: int
+) -> None:
+    limits: list[int] = []
+
+    def record(*given: Any, max_length: Sequence[int], **options: Any) -> list[list[Generation]]:
+        limits.extend(max_length)
+        return Greedy()(*given, max_length=max_length, **options)
+
+    model, tokenizers, sentence = trained.model, trained.task.tokenizers, "犬が走る。" * words
+    translate(model, *tokenizers, [sentence], search=record)
+    translate_with_attention(model.eval(), *tokenizers, sentence, search=record)
+    source = min(len(tokenizers[0].encode(sentence)) + 1, model.max_length)  # the end token too
+    assert limits == [min(2 * source + 10, model.max_length)] * 2
+
+
 @pytest.mark.parametrize(
     ("search", "dtype"),
     [

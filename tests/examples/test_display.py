@@ -45,6 +45,13 @@ def ends_of_columns(line: str) -> set[int]:
     return {i for i, (a, b) in enumerate(pairwise(f"{two_spaces} ")) if a != " " and b == " "}
 
 
+@pytest.mark.parametrize(("done", "shown"), [(0.0, 0), (0.5, 50), (0.996, 99), (1.0, 100)])
+def test_a_training_is_at_100_percent_only_at_its_end(done: float, shown: int) -> None:
+    display = Display("", "tokens", by_steps=True, is_shown=True)
+    line = display._line(Status(done, "step 1 of 2", 0), 70)
+    assert line.plain.split("%")[0].split()[-1] == str(shown)
+
+
 @pytest.mark.parametrize("columns", [80, 50])
 def test_a_training_shows_one_line_of_progress_below_its_table_and_changes_no_bit(
     tmp_path: Path, trained: TranslationTraining, columns: int

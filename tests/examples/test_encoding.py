@@ -9,15 +9,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples.tiny_run import SETTINGS
 
+from common import token_files
 from common.errors import UserError
 from common.files import FolderLock, file_hash, write_folder
 from common.parallel import map_in_order
@@ -290,6 +292,29 @@ def test_every_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
         _, examples = opened(run, config)
         with pytest.raises(UserError, match=f"{name} is damaged: chunk 0 fails its checksum"):
             make_batches(examples, batch_tokens=30, seed=0, epoch=0)[0]
+
+
+@pytest.mark.parametrize("sequences", [4, 5])
+def test_each_chunk_protects_all_offsets_that_it_uses(
+    sequences: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_files, "CHUNK", 2)
+    with token_files.TokenWriter(tmp_path, token_files.token_type(9)) as writer:
+        writer.append(np.arange(2 * sequences, dtype="<u2"), np.full(sequences, 2))
+        writer.finish({})
+    path = tmp_path / "offsets.bin"
+    whole = path.read_bytes()
+    for place in range(sequences + 1):
+        damaged = bytearray(whole)
+        damaged[8 * place] ^= 1
+        path.write_bytes(damaged)
+        opened_files = token_files.TokenFiles(tmp_path, {})
+        for chunk in range(-(-sequences // 2)):
+            is_used = 2 * chunk <= place <= min(2 * chunk + 2, sequences)
+            error = pytest.raises(UserError, match=f"{path} is damaged: chunk {chunk}")
+            with error if is_used else nullcontext():
+                opened_files.verify([chunk], offsets_only=True)
+        path.write_bytes(whole)
 
 
 # ------------------------------------------------------------------ the order of blocks

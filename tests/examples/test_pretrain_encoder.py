@@ -194,6 +194,52 @@ def test_a_context_is_hidden_by_mask_tokens_and_its_table_names_the_kinds_of_nou
     ]
 
 
+def test_the_mean_of_the_words_vectors_is_classified() -> None:
+    torch.manual_seed(0)
+    classifier = Classifier(MaskedLanguageModel(d_model=8)).eval()
+    tokens, _, _ = sample_texts(4, random.Random(0))
+    vectors = classifier.model.encode(tokens)
+    means = [row[ids != PAD].mean(0) for row, ids in zip(vectors, tokens, strict=True)]
+    torch.testing.assert_close(classifier(tokens), classifier.output(torch.stack(means)))
+
+
+def test_texts_for_training_labels_and_test_come_from_different_seeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[tuple[object, Tensor]] = []
+    trained: list[Tensor] = []
+    tested: list[Tensor] = []
+    forward = Classifier.forward
+
+    def draw(count: int, rng: random.Random) -> Any:
+        state = rng.getstate()
+        found = sample_texts(min(count, 60), rng)
+        drawn.append((state, found[0]))
+        return found
+
+    def test(self: Classifier, tokens: Tensor) -> Tensor:
+        tested.append(tokens)
+        return forward(self, tokens)
+
+    monkeypatch.setattr(pretrain_encoder, "LABELS", (1,))
+    monkeypatch.setattr(pretrain_encoder, "sample_texts", draw)
+    monkeypatch.setattr(Classifier, "forward", test)
+    monkeypatch.setattr(
+        pretrain_encoder, "fine_tune", lambda _, tokens, *__, **___: trained.append(tokens)
+    )
+    pretrain_encoder.run([0, 1], steps=2)
+    held_out, *others = drawn
+    of_seeds = [others[:4], others[4:]]  # two updates, labelled texts, test texts
+    assert all(len(each) == 4 for each in of_seeds)
+    assert len({repr(state) for state, _ in (held_out, *of_seeds[0])}) == 5
+    for number, (*_, labelled, test_texts) in enumerate(of_seeds):
+        few = trained[3 * number]
+        assert all((row == labelled[1]).all(1).any() for row in few)  # from the labelled ones
+        assert tested[2 * number] is tested[2 * number + 1] is test_texts[1]
+    assert repr(of_seeds[0][3][0]) == repr(of_seeds[1][3][0])  # one test for all seeds
+    assert repr(of_seeds[0][2][0]) != repr(of_seeds[1][2][0])
+
+
 def test_the_bound_is_the_loss_of_a_model_that_knows_the_template() -> None:
     table = torch.zeros(len(TEMPLATES), LENGTH, len(VOCABULARY))
     for row, (_, slots) in zip(table, TEMPLATES, strict=True):

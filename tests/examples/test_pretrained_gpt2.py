@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
 from torch import Tensor
 
+from common.errors import UserError
 from common.searches import Beam, Greedy, Sample, Search
 from pretrained import generate, generator
 from pretrained.byte_pairs import BYTES, END, BytePairs
@@ -418,6 +419,16 @@ def test_an_empty_prompt_begins_a_text(folder: Path) -> None:
         )
     assert found == text_generator.tokenizer.decode(expected.tokens)
     assert found
+
+
+def test_prompt_and_continuation_may_fill_the_models_length_but_not_exceed_it(
+    folder: Path,
+) -> None:
+    text_generator = TextGenerator.load(folder)
+    room = text_generator.model.max_length - len(text_generator.tokenizer.encode("the cat"))
+    assert text_generator.generate(["the cat"], length=room, search=Greedy())
+    with pytest.raises(UserError, match=f"must not exceed .* and --length {room + 1} for"):
+        text_generator.generate(["the cat"], length=room + 1, search=Greedy())
 
 
 def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: Path) -> None:

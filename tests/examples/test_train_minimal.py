@@ -64,6 +64,24 @@ def test_a_short_training_runs_to_its_end(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.endswith(expected)
 
 
+def test_no_number_is_trained_on_and_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[list[list[str]]] = []
+    encode = train_minimal.encode
+
+    def record(sequences: list[list[str]], vocabulary: list[str]) -> torch.Tensor:
+        encoded.append(sequences)
+        return encode(sequences, vocabulary)
+
+    monkeypatch.setattr(train_minimal, "encode", record)
+    monkeypatch.setattr(Translator, "translate", lambda _, source: [[]] * len(source))
+    train_minimal.main(steps=2, batch_size=9, test_size=9_990)
+    *trained, tested = ({tuple(each) for each in sequences} for sequences in encoded)
+    sources, targets = trained[::2], trained[1::2]
+    assert len(sources) == len(targets) == 2
+    assert len(tested) == 9_990
+    assert not tested & set.union(*sources)
+
+
 @pytest.mark.slow
 def test_training_generalises_to_numbers_of_the_test_set() -> None:
     assert train_minimal.main() > 0.98

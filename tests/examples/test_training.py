@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.tiny_run import SETTINGS, begin
+from torch import nn
 
 from common.checkpoint import latest_checkpoint
+from common.distributed import Processes
 from common.errors import UserError
+from common.training import Progress
 from translation.batches import make_batches
 from translation.examples import Example
 from translation.run import load_translator
@@ -180,6 +184,45 @@ def test_a_loss_that_becomes_nan_leaves_an_intact_checkpoint(tmp_path: Path) -> 
     checkpoint = latest_checkpoint(training.run.checkpoints)
     assert checkpoint is not None
     assert checkpoint.step == 3
+
+
+def test_processes_begin_with_equal_weights_and_different_dropout(tmp_path: Path) -> None:
+    class Rank(Processes):  # the other processes are not there
+        def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+            return model
+
+    def begun(rank: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+        training = begin(tmp_path / "run", processes=Rank(rank, 3))
+        with torch.random.fork_rng():
+            training._set_random_state(training.random_state)
+            return list(training.model.state_dict().values()), torch.rand(4)
+
+    (weights, drawn), *others = (begun(rank) for rank in range(3))
+    for other, _ in others:
+        assert all(map(torch.equal, other, weights))
+    assert len({tuple(numbers.tolist()) for numbers in (drawn, *(each for _, each in others))}) == 3
+
+
+@pytest.mark.parametrize(
+    ("plan", "progress", "error"),
+    [
+        ({"epochs": 2}, {"epoch": 2, "batches": 0}, None),
+        ({"epochs": 2}, {"epoch": 2, "batches": 1}, "has trained for 3 epochs already"),
+        ({"epochs": None, "steps": 7}, {"step": 7}, None),
+        ({"epochs": None, "steps": 7}, {"step": 8}, "has made 8 steps already"),
+        ({"epochs": None, "minutes": 2.0}, {"seconds": 120.0}, None),
+        ({"epochs": None, "minutes": 2.0}, {"seconds": 121.0}, "has trained for 2.0 minutes"),
+    ],
+    ids=str,
+)
+def test_a_plan_is_refused_only_if_the_checkpoint_is_beyond_it(
+    plan: dict[str, Any], progress: dict[str, Any], error: str | None, tmp_path: Path
+) -> None:
+    training = begin(tmp_path / "run")
+    training.config = replace(training.config, **plan)
+    training.progress = Progress(**progress)
+    with nullcontext() if error is None else pytest.raises(UserError, match=error):
+        training._check_plan()
 
 
 def test_tied_embeddings_are_still_tied_after_a_resume(
