@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -219,9 +218,7 @@ def test_the_program_trains_in_two_processes(tmp_path: Path, files: list[str]) -
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_where_one_process_is_killed_all_stop_and_it_is_named(tmp_path: Path, victim: int) -> None:
-    started = time.monotonic()
-    done = torchrun(tmp_path / "run", victim=victim)
-    assert time.monotonic() - started < 60  # of which some are for the start
+    done = torchrun(tmp_path / "run", victim=victim)  # raises if the other one waits for it
     assert done.returncode != 0
     cause = done.stderr[done.stderr.index("Root Cause") :]
     assert f"local_rank: {victim}" in cause
