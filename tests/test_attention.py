@@ -342,6 +342,19 @@ def test_dropout_sets_weights_to_zero_and_scales_the_others(
 
 
 @every_path
+def test_dropout_is_applied_in_half_precision_too(options: dict[str, Any]) -> None:
+    query, key = torch.randn(2, 30, 2, 3, 4, dtype=torch.bfloat16)
+    unit_vectors = torch.eye(3, dtype=torch.bfloat16).expand(30, 2, 3, 3)
+    weights = attention_weights(query, key, **options)
+    dropped = fused_attention(query, key, unit_vectors, dropout=0.5, **options)
+    is_dropped = (dropped == 0.0) & (weights > 0.0)
+    assert is_dropped.any()
+    torch.testing.assert_close(
+        dropped, (2.0 * weights).masked_fill(is_dropped, 0.0), rtol=0, atol=0.05
+    )
+
+
+@every_path
 @both_implementations
 def test_dropout_changes_no_expectation(
     attention_function: Function, options: dict[str, Any]
@@ -444,12 +457,17 @@ def test_non_finite_inputs_show_in_compiled_code_of_every_length_too(causal: boo
     {
         "dtype": TOLERANCE,
         "attention_function": IMPLEMENTATIONS,
+        "fault": [torch.nan, torch.inf, -torch.inf],
         "place": ["query", "key", "value"],
         "options": [{"causal": True}, {"mask": True}, {"mask": True, "causal": True}],
     }
 )
 def test_non_finite_inputs_show_wherever_attended_to_and_in_no_other_sequence_or_head(
-    attention_function: Function, dtype: torch.dtype, place: str, options: dict[str, Any]
+    attention_function: Function,
+    dtype: torch.dtype,
+    fault: float,
+    place: str,
+    options: dict[str, Any],
 ) -> None:
     for (queries, keys), all_rows in product(LENGTHS, (False, True)):
         masked = torch.zeros(queries, keys, dtype=torch.bool)
@@ -463,7 +481,7 @@ def test_non_finite_inputs_show_wherever_attended_to_and_in_no_other_sequence_or
             for name, length in (("query", queries), ("key", keys), ("value", keys))
         }
         faulty = inputs[place][0, 0]
-        faulty[slice(None) if all_rows else torch.randint(len(faulty), ())] = torch.nan
+        faulty[slice(None) if all_rows else torch.randint(len(faulty), ())] = fault
         found = ~attention_function(
             *inputs.values(),
             mask=mask if "mask" in options else None,
@@ -621,6 +639,16 @@ def test_no_operation_makes_a_tensor_of_all_queries_and_keys(
             output.sum().backward()
     assert 0 < largest.bytes <= 2**13 * 4  # float32; all queries and keys are 2**18 elements
     assert sum(saved.values()) <= 2**13 * 8  # nor are they saved in parts for the backward pass
+
+
+def test_the_elements_of_a_mask_count_in_every_sequence_and_head(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 2**12)
+    x, mask = torch.randn(2, 4, 64, 4), torch.rand(2, 4, 64, 64) < 0.3
+    with torch.no_grad(), Largest(mask) as largest:
+        fused_attention(x, x, x, mask=mask)
+    assert 0 < largest.bytes <= 2**12 * 4  # float32; the mask has 2**15 elements
 
 
 def test_large_masks_work_in_the_transforms_of_torch_func(monkeypatch: pytest.MonkeyPatch) -> None:
