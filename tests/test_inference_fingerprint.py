@@ -151,7 +151,8 @@ def test_versions_and_machine_are_part_of_the_fingerprint(monkeypatch: pytest.Mo
         with monkeypatch.context() as patch:
             patch.setattr(target, value)
             found.add(fingerprint(1))
-    matmul = torch.backends.mkldnn.matmul
+    mkldnn: Any = torch.backends.mkldnn
+    matmul = mkldnn.matmul
     before = matmul.fp32_precision
     try:
         for matmul.fp32_precision in ("bf16", "tf32"):

@@ -277,9 +277,12 @@ def test_the_program_prints_a_line_for_each_text(
     assert t5.main([str(folder), "--file", str(file), *options]) == 0
     assert capsys.readouterr().out.split("\n")[:-1] == expected
     searches = []
-    monkeypatch.setattr(
-        TextToText, "generate", lambda *_, length, search: searches.append((length, search)) or []
-    )
+
+    def generate(*_: object, length: int, search: object) -> list[str]:
+        searches.append((length, search))
+        return []
+
+    monkeypatch.setattr(TextToText, "generate", generate)
     for more in ([], ["--beam", "3"]):
         assert t5.main([str(folder), "--file", str(file), *options, *more]) == 0
     assert searches == [(9, Greedy()), (9, Beam(3, 0.6))]

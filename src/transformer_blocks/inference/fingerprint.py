@@ -90,6 +90,7 @@ def fingerprint(*objects: object) -> str:
 
 def _environment() -> dict[str, str | int]:
     """Describe what else determines a compiled program: versions, processor and settings."""
+    mkldnn: Any = torch.backends.mkldnn
     names = [name for name in sorted(os.environ) if name == "CXX" or "INDUCTOR" in name]
     try:
         wanted = "vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU "
@@ -105,9 +106,9 @@ def _environment() -> dict[str, str | int]:
         "threads": torch.get_num_threads(),
         "compiler": repr([(name, os.environ[name]) for name in names]),
         "default dtype": str(torch.get_default_dtype()),
-        "precision": torch.backends.mkldnn.matmul.fp32_precision,  # set by old and new functions
+        "precision": mkldnn.matmul.fp32_precision,  # set by old and new functions
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "mkldnn": torch.backends.mkldnn.is_available(),
+        "mkldnn": mkldnn.is_available(),
     }
 
 
