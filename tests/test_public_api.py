@@ -22,8 +22,8 @@ def test_the_public_api_is_the_recorded_one() -> None:
 
 def test_help_names_every_public_name_beside_the_chapter_that_holds_it() -> None:
     found = {}
-    for item in re.split(r"^\d+\. ", transformer_blocks.__doc__ or "", flags=re.M)[1:]:
-        chapter, text = re.match(r":mod:`~([\w.]+)`: (.+?)(?:\n\n|\n?$)", item, re.S).groups()  # type: ignore[union-attr]
+    items = r"^\d+\. :mod:`~([\w.]+)`: (.+(?:\n +.+)*)"
+    for chapter, text in re.findall(items, transformer_blocks.__doc__ or "", re.M):
         for name in re.findall(r"\w+", text):
             if name in PUBLIC:
                 assert PUBLIC[name].__module__.startswith(chapter)

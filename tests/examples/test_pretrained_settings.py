@@ -19,12 +19,22 @@ from pretrained.marian_translator import PublishedTranslator
 from pretrained.t5_model import T5
 from pretrained.text_to_text import TextToText
 
-LLAMA = {"vocab_size": 9, "hidden_size": 12, "intermediate_size": 10, "num_hidden_layers": 2}
+LLAMA: dict[str, Any] = {
+    "vocab_size": 9,
+    "hidden_size": 12,
+    "intermediate_size": 10,
+    "num_hidden_layers": 2,
+}
 LLAMA |= {"num_attention_heads": 2, "eos_token_id": 2}
 GROUPED = LLAMA | {"num_key_value_heads": 1, "head_dim": 6}
-BERT = {"vocab_size": 9, "hidden_size": 12, "intermediate_size": 10, "num_hidden_layers": 2}
+BERT: dict[str, Any] = {
+    "vocab_size": 9,
+    "hidden_size": 12,
+    "intermediate_size": 10,
+    "num_hidden_layers": 2,
+}
 BERT |= {"num_attention_heads": 2}
-MARIAN = {"vocab_size": 9, "d_model": 12, "encoder_layers": 1, "decoder_layers": 1}
+MARIAN: dict[str, Any] = {"vocab_size": 9, "d_model": 12, "encoder_layers": 1, "decoder_layers": 1}
 MARIAN |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 10}
 MARIAN |= {"decoder_ffn_dim": 10, "pad_token_id": 8, "decoder_start_token_id": 8, "eos_token_id": 0}
 MARIAN |= {"scale_embedding": True, "activation_function": "swish"}

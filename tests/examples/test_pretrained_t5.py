@@ -260,7 +260,10 @@ def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path) -> None:
 
 
 def test_the_program_prints_a_line_for_each_text(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, texts = TextToText.load(folder), ["the cat", "", "a mat."]
     expected = model.generate(
@@ -273,9 +276,16 @@ def test_the_program_prints_a_line_for_each_text(
     file.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     assert t5.main([str(folder), "--file", str(file), *options]) == 0
     assert capsys.readouterr().out.split("\n")[:-1] == expected
-    assert t5.main([str(folder), "--file", str(file), *options, "--beam", "3"]) == 0
-    best = model.generate(["translate the cat"], length=9, search=Beam(3, 0.6))
-    assert capsys.readouterr().out.split("\n")[0] == best[0]
+    searches = []
+
+    def generate(*_: object, length: int, search: object) -> list[str]:
+        searches.append((length, search))
+        return []
+
+    monkeypatch.setattr(TextToText, "generate", generate)
+    for more in ([], ["--beam", "3"]):
+        assert t5.main([str(folder), "--file", str(file), *options, *more]) == 0
+    assert searches == [(9, Greedy()), (9, Beam(3, 0.6))]
 
 
 def edit_json(name: str, edit: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:

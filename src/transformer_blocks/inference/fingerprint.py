@@ -90,6 +90,7 @@ def fingerprint(*objects: object) -> str:
 
 def _environment() -> dict[str, str | int]:
     """Describe what else determines a compiled program: versions, processor and settings."""
+    mkldnn: Any = torch.backends.mkldnn
     names = [name for name in sorted(os.environ) if name == "CXX" or "INDUCTOR" in name]
     try:
         wanted = "vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU "
