@@ -26,6 +26,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.options import Number, Parser
 from common.program import finishing_unread, run_program
+from common.terminal import counted
 
 TRAINING = ["--corpus", "toy", "--preset", "tiny", "--epochs", "1", "--save-steps", "25"]
 CHECKPOINTS = "checkpoints"  # in the folder of a run
@@ -150,7 +151,7 @@ def compare(arguments: Sequence[str] | None) -> None:
     if wait(start(undisturbed, shard=options.shard)):
         raise UserError("the training failed; see its message above")
     hashes = fingerprint(killed), fingerprint(undisturbed)
-    print(f"{kills} kills    {hashes[0]}\nno kill     {hashes[1]}")
+    print(f"{counted(kills, 'kill'):11} {hashes[0]}\n{'no kill':11} {hashes[1]}")
     if hashes[0] != hashes[1]:
         raise UserError(f"they differ: see {options.folder}")
     print("equal")

@@ -270,7 +270,7 @@ def run(seeds: Sequence[int], *, steps: int) -> dict[str, Any]:
         losses = pretrain(model, (corrupted, tokens), steps=steps, seed=seed)
         contexts, accuracies = predict_in_contexts(model), compare(model, seed=seed)
         runs.append({"losses": losses, "contexts": contexts, "accuracies": accuracies})
-    print(f"test accuracy, mean of {len(runs)} seeds (lowest to highest)")
+    print(f"test accuracy, mean of {len(runs)} seed{'s' * (len(runs) > 1)} (lowest to highest)")
     for number, count in enumerate(LABELS):
         print(f"  {count:2d} labelled texts of each habitat", end="")
         for name in CLASSIFIERS:

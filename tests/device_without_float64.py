@@ -337,7 +337,7 @@ def main() -> None:
     # A device of tensors of another class: `to` must exchange a shared parameter only once.
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.set_num_threads(1)
-    plots.as_png = lambda _: b""  # to draw a picture takes longer than an epoch
+    plots.as_png = lambda figure: b""  # to draw a picture takes longer than an epoch
     with contextlib.redirect_stdout(io.StringIO()):
         expected = {name: function("cpu") for name, function in CASES.items()}
     factories: Any = Factories

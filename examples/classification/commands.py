@@ -33,7 +33,7 @@ from common.files import FolderLock
 from common.options import chosen_fields
 from common.run import Run
 from common.tables import format_table
-from common.terminal import fit, limit
+from common.terminal import counted, fit, limit
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 
@@ -114,10 +114,11 @@ def train_command(options: argparse.Namespace) -> None:
         if processes.is_first:
             parameters = sum(weight.numel() for weight in encoder.model.parameters())
             summary = (
-                f"{len(data.train):,} training texts, {len(data.validation):,} validation texts"
+                f"{counted(len(data.train), 'training text')}, "
+                f"{counted(len(data.validation), 'validation text')}"
                 f"{' (held out from the training file)' if config.train_file else ''}, "
-                f"{len(data.test):,} test texts, {len(config.labels)} labels, {parameters:,} "
-                f"parameters, a vocabulary of {vocabulary}, on {device}"
+                f"{counted(len(data.test), 'test text')}, {len(config.labels)} labels, "
+                f"{parameters:,} parameters, a vocabulary of {vocabulary}, on {device}"
             )
             print(fit(summary, sys.stdout), flush=True)
         train((bag, encoder), run, config, lock)
@@ -166,7 +167,7 @@ def show_results(trained: Trained, data: Data) -> None:
             tables[name] = confusion(correct, predicted, len(labels))
     picture = trained.run.folder / "confusion.png"
     plot_confusion(tables, labels, picture)  # before anything is printed, which may fail
-    print(f"{len(texts)} test texts")
+    print(counted(len(texts), "test text"))
     rows: list[tuple[str, ...]] = [
         (name, f"{counts.diagonal().sum() / len(texts):.1%}") for name, counts in tables.items()
     ]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from classification.reviews import Review, toy_reviews
 from common.errors import UserError
+from common.terminal import counted
 from common.text_files import clean_text, read_lines
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ def read_reviews(path: Path) -> list[Review]:
     if not reviews:
         raise UserError(f"{path} holds no text")
     if blank:
-        log.warning(f"{path}: left out {blank:,} lines without a label or a text")
+        log.warning(f"{path}: left out {counted(blank, 'line')} without a label or a text")
     return reviews
 
 

@@ -15,6 +15,7 @@ from common.batching import group_by_length, pad
 from common.configuration import build_model
 from common.run import Config as TrainingConfig
 from common.task import LowestLoss, random_generator
+from common.terminal import counted
 from common.tokenizer import BOS, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, max_length: int) -> list[
     """Encode texts, with the begin token, whose output is classified, first; truncate long ones."""
     encoded = [[BOS, *ids] for ids in tokenizer.encode_many(texts)]
     if too_long := sum(len(ids) > max_length for ids in encoded):
-        log.warning(f"{too_long:,} texts were truncated to the model's {max_length} tokens")
+        log.warning(f"{counted(too_long, 'text')} truncated to the model's {max_length} tokens")
     return [ids[:max_length] for ids in encoded]
 
 

@@ -49,6 +49,7 @@ from common.distributed import Processes
 from common.errors import UserError
 from common.files import disk_errors
 from common.sharding import Empty, is_part, is_sharded, part_file, part_of
+from common.terminal import counted
 from transformer_blocks import interop
 
 FORMAT_VERSION = 1
@@ -397,8 +398,8 @@ def average_last(
         paths = [path for _, _, path in _saved(folder)][-count:]
     if len(paths) < count:
         raise UserError(
-            f"{folder} holds {len(paths)} checkpoints, but --average-last {count} needs {count}; "
-            f"train with --keep {count}"
+            f"{folder} holds {counted(len(paths), 'checkpoint')}, but --average-last {count} "
+            f"needs {count}; train with --keep {count}"
         )
     sums: dict[str, Tensor] = {}
     for path in paths:

@@ -2,12 +2,5 @@
 
 from transformer_blocks.explorer.packages import check_packages
 
-check_packages(
-    "this program",
-    "matplotlib",
-    "sacrebleu",
-    "safetensors",
-    "sentencepiece",
-    "tqdm",
-    extra="examples",
-)
+PACKAGES = "matplotlib", "sacrebleu", "safetensors", "sentencepiece", "tqdm"
+check_packages("this program", *PACKAGES, extra="examples")

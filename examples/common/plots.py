@@ -35,8 +35,7 @@ def save(figure: Figure, path: Path) -> None:
 def style(axes: Axes, xlabel: str, ylabel: str) -> None:
     """Give axes the colours of all pictures, labels, a light grid, and two borders only."""
     style_axes(axes)
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.grid(color=MUTED, alpha=0.2, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -74,6 +74,11 @@ def cells(text: str) -> int:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as in "1 pair" and "1,200 batches"."""
+    return f"{number:,} {noun}{('es' if noun.endswith('tch') else 's') * (number != 1)}"
+
+
 def wrap(text: str, columns: int, indent: str = "") -> list[str]:
     """Break a line between words into lines of at most ``columns``; longer words stay whole.
 

@@ -43,6 +43,7 @@ from common.program import finishing_unread
 from common.run import REPORTED, AnyConfig, Config, Run
 from common.sharding import build_sharded, copy_parts, empty_like, gather
 from common.task import Task
+from common.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +80,9 @@ class Progress:
 
     def __str__(self) -> str:
         """Name the last update, with its place in the data."""
-        place = "1 epoch" if self.epoch == 1 else f"{self.epoch} epochs"
+        place = counted(self.epoch, "epoch")
         if self.batches:
-            place += " and 1 batch" if self.batches == 1 else f" and {self.batches} batches"
+            place += f" and {counted(self.batches, 'batch')}"
         return f"step {self.step} ({place})"
 
 
@@ -508,25 +509,21 @@ class Training(Generic[Model, Batch]):
 
     def _check_plan(self) -> None:
         """Raise if the plan was changed to one that ends before the checkpoint."""
-        config, progress, folder = self.config, self.progress, self.run.folder
-        if config.minutes is not None:
-            minutes = progress.seconds / 60.0
-            if config.minutes != self.run.read_config().minutes and config.minutes < minutes:
-                raise UserError(
-                    f"{folder} has trained for {minutes:.1f} minutes already, "
-                    f"got --minutes {config.minutes:g}"
-                )
-        elif config.epochs is not None:
-            epochs = progress.epoch + bool(progress.batches)
-            if config.epochs < epochs:
-                raise UserError(
-                    f"{folder} has trained for {epochs} epochs already, "
-                    f"got --epochs {config.epochs}"
-                )
-        elif config.steps is not None and config.steps < progress.step:
-            raise UserError(
-                f"{folder} has made {progress.step} steps already, got --steps {config.steps}"
-            )
+        progress, minutes = self.progress, self.progress.seconds / 60.0
+        epochs = progress.epoch + bool(progress.batches)
+        reached = {
+            "minutes": (minutes, f"{minutes:.1f} minutes"),
+            "epochs": (epochs, counted(epochs, "epoch")),
+            "steps": (progress.step, counted(progress.step, "step")),
+        }
+        for name, (number, text) in reached.items():
+            if (planned := getattr(self.config, name)) is None:
+                continue
+            is_new = name != "minutes" or planned != self.run.read_config().minutes
+            if planned < number and is_new:
+                trained = f"{self.run.folder} has trained for {text} already"
+                raise UserError(f"{trained}, got --{name} {planned:.10g}")
+            break
 
     def _restore_best(self) -> None:
         """Save the best weights again, if they were lost, as far as that is possible."""

@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from common.batching import group_by_length
 from common.errors import UserError
+from common.terminal import counted
 from common.text_files import decode_line, read_lines
 from pretrained.loading import Config, find_family, find_folder
 from pretrained.marian_model import Marian, MarianSteps
@@ -111,7 +112,9 @@ class PublishedTranslator:
         device = model.embedding.weight.device
         encoded = [self.tokenizer.encode(text) if text.strip() else [] for text in sentences]
         if too_long := sum(len(ids) > longest for ids in encoded):
-            log.warning(f"{too_long:,} sentences were truncated to the model's {longest} tokens")
+            log.warning(
+                f"{counted(too_long, 'sentence')} truncated to the model's {longest} tokens"
+            )
             encoded = [
                 [*ids[: longest - 1], model.end_id] if len(ids) > longest else ids
                 for ids in encoded

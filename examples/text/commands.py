@@ -22,7 +22,7 @@ from common.files import FolderLock
 from common.options import chosen_fields
 from common.run import Run
 from common.tables import format_table
-from common.terminal import fit, limit
+from common.terminal import counted, fit, limit
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 from text.learning import Config, NextToken, text_loss
@@ -106,8 +106,9 @@ def train_command(options: argparse.Namespace) -> None:
         if processes.is_first:
             parameters = sum(weight.numel() for weight in training.model.parameters())
             summary = (
-                f"{len(text.train):,} training lines of {len(train_ids):,} tokens, "
-                f"{len(text.validation):,} validation lines, {len(text.test):,} test lines (cut "
+                f"{counted(len(text.train), 'training line')} of {len(train_ids):,} tokens, "
+                f"{counted(len(text.validation), 'validation line')}, "
+                f"{counted(len(text.test), 'test line')} (cut "
                 f"from the end of the text), {parameters:,} parameters, a vocabulary of "
                 f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
                 f"{math.exp(ngram_loss):.3f}"

@@ -25,7 +25,7 @@ from common.options import chosen_fields
 from common.program import finishing_unread
 from common.run import Run
 from common.searches import Beam, Sample, Search
-from common.terminal import colour, fit, limit
+from common.terminal import colour, counted, fit, limit
 from common.text_files import decode_line
 from common.training import join_training, train
 from transformer_blocks.inference import prepare
@@ -272,7 +272,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
     if options.output:  # before anything is printed, which may fail
         write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
     references = [pair.reference for pair in corpus.test]
-    title = f"{len(references)} test sentences"
+    title = counted(len(references), "test sentence")
     scores = report(title, outputs, references, corpus.bleu_tokenizer)
     if corpus.name == SMALL_PARALLEL_ENJA and corpus.train:
         seen = set(seen_targets(corpus))
@@ -333,8 +333,8 @@ def compare_command(options: argparse.Namespace) -> None:
     corpus = corpus_of(compared[0].run, compared[0].config)
     if options.sentence is not None and options.sentence > len(corpus.test):
         raise UserError(
-            f"--sentence must be one of the {len(corpus.test)} test sentences, "
-            f"got {options.sentence}"
+            f"--sentence must be a number from 1 to {len(corpus.test)}, the number of test "
+            f"sentences, got {options.sentence}"
         )
     options.output.mkdir(parents=True, exist_ok=True)
     vocabulary = min(each.target.vocab_size for each in compared)

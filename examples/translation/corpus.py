@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from common.terminal import counted
 from common.text_files import UNSPACED
 from translation.download import fetch, verify
 from translation.pairs import (
@@ -105,8 +106,9 @@ class Corpus:
     def sizes(self) -> str:
         """The number of pairs in each split, and which splits were held out, in words."""
         sizes = (
-            f"{len(self.train):,} training pairs, {len(self.validation):,} validation pairs, "
-            f"{len(self.test):,} test pairs"
+            f"{counted(len(self.train), 'training pair')}, "
+            f"{counted(len(self.validation), 'validation pair')}, "
+            f"{counted(len(self.test), 'test pair')}"
         )
         if not self.held_out:
             return sizes
@@ -373,4 +375,5 @@ def _disjoint(splits: Mapping[str, list[Pair]]) -> dict[str, Collection[Pair]]:
 
 def _log_dropped(split: str, dropped: int) -> None:
     if dropped:
-        _log.info(f"left {dropped:,} {split} pairs out: their source is in a later split")
+        pairs = counted(dropped, "training pair" if split == "train" else f"{split} pair")
+        _log.info(f"left out {pairs} whose source is in a later split")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from common.batching import group_by_length, pad
 from common.searches import Search
+from common.terminal import counted
 from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.inspection import Projections, logit_lens, record_projections
@@ -61,7 +62,7 @@ def translate_n_best(
     most = model.max_length - 1  # leaves room for the end token
     encoded = source_tokenizer.encode_many(sentences)
     if too_long := sum(len(ids) > most for ids in encoded):
-        log.warning(f"{too_long:,} sentences were truncated to the model's {most} tokens")
+        log.warning(f"{counted(too_long, 'sentence')} truncated to the model's {most} tokens")
         encoded = [ids[:most] for ids in encoded]
     translations = [[Translation("", 0.0)] for _ in encoded]
     was_training = model.training

@@ -26,6 +26,7 @@ from tqdm import tqdm
 from common.errors import UserError
 from common.files import identity, write_folder
 from common.run import Run
+from common.terminal import counted
 from common.token_files import StaleError, TokenFiles, TokenWriter, token_type
 from common.tokenizer import Tokenizer
 from translation.corpus import Corpus, load_corpus
@@ -136,7 +137,7 @@ def encode_files(
         }
         (folder / _SPLITS).write_text(json.dumps(splits, ensure_ascii=False), encoding="utf-8")
         written.finish(_made_from(config, fingerprint), others=[_SPLITS])
-    _log.info(f"{_folder(run)}: {count:,} training pairs of {written.tokens:,} tokens")
+    _log.info(f"{_folder(run)}: {counted(count, 'training pair')} of {written.tokens:,} tokens")
     return fingerprint
 
 

@@ -82,8 +82,9 @@ def test_the_first_validation_sentences_are_translated_for_each_ablation(
     trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = trained.task.corpus
-    corpus = replace(corpus, validation=corpus.train[:3])
-    config, (source, target) = trained.config, trained.task.tokenizers
+    corpus = replace(corpus, validation=[*corpus.train][:3])
+    config: Any = trained.run.read_config()
+    source, target = trained.task.tokenizers
     loaded = TrainedTranslator(config, trained.model.eval(), source, target)
     calls: list[tuple[list[str], list[str]]] = []
 

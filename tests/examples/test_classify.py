@@ -292,7 +292,7 @@ def test_a_run_is_never_overwritten_and_resumes_for_more_steps(
     assert "encoder: resuming after step 8" in capsys.readouterr().out
     assert [row["step"] for row in Run(folder, Config).read_metrics()] == [8, 12]
     assert classify.main([*train, "--resume", "--steps", "11"]) == 2
-    assert "has made 12 steps already, got --steps 11" in one_error_line(capsys)
+    assert "has trained for 12 steps already, got --steps 11" in one_error_line(capsys)
     assert Run(folder, Config).read_config().steps == 12
     shutil.rmtree(folder / "checkpoints")
     assert classify.main([*train, "--resume"]) == 2

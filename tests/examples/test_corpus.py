@@ -351,8 +351,8 @@ def test_source_sentences_of_the_test_set_leave_the_other_splits(
     check_disjoint(corpus)
     assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (2, 1, 2)
     assert caplog.messages == [
-        "left 1 validation pairs out: their source is in a later split",
-        "left 1 train pairs out: their source is in a later split",
+        "left out 1 validation pair whose source is in a later split",
+        "left out 1 training pair whose source is in a later split",
     ]
 
 

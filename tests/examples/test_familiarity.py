@@ -36,7 +36,7 @@ def test_a_sentence_of_another_script_or_of_unknown_letters_is_not(
     tokenizers: tuple[Tokenizer, Tokenizer],
 ) -> None:
     source, target = tokenizers
-    known = make_corpus().train[0].source
+    known = next(iter(make_corpus().train)).source
     foreign = ["I like dogs.", "cd", "Я читаю.", "麤鱻龘靐", f"{known[:2]} I like dogs."]
     assert find_unfamiliar(source, [known, *foreign]) == [1, 2, 3, 4, 5]
     assert find_unfamiliar(target, [known]) == [0]
@@ -46,7 +46,7 @@ def test_the_warning_names_the_first_sentence_and_counts_the_others(
     tokenizers: tuple[Tokenizer, Tokenizer], caplog: pytest.LogCaptureFixture
 ) -> None:
     source, _ = tokenizers
-    known = make_corpus().train[0].source
+    known = next(iter(make_corpus().train)).source
     with caplog.at_level(logging.WARNING):
         warn_of_unfamiliar(source, [known], languages="from ja to en")
         assert not caplog.text
@@ -66,7 +66,7 @@ def test_the_program_translates_all_the_same_and_warns_on_standard_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = {
-        "translate": ["I like dogs.", make_corpus().train[0].source],
+        "translate": ["I like dogs.", next(iter(make_corpus().train)).source],
         "explore": ["--sentence", "I like dogs.", "--output", str(tmp_path / "page.html")],
     }
     options = ["--run", str(trained.run.folder), "--beam", "1", "--device", "cpu"]

@@ -758,7 +758,9 @@ def test_no_model_of_a_classifier_goes_back_to_fewer_steps(
         shutil.rmtree(folder / name)
     before = snapshot(folder)
     assert classify.main(["train", "--run", str(folder), "--resume", "--steps", "3"]) == 2
-    assert f"{folder / 'bag'} has made 4 steps already, got --steps 3" in one_error_line(capsys)
+    assert f"{folder / 'bag'} has trained for 4 steps already, got --steps 3" in one_error_line(
+        capsys
+    )
     assert snapshot(folder) == before
 
 

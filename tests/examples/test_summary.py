@@ -64,7 +64,7 @@ def test_an_evaluation_ends_with_a_score_an_address_and_a_command_that_works_whe
     scores, _, lines = captured.out.partition("\n\n")
     *_, score, address, command = lines.splitlines()
     bleu = scores.splitlines()[1].split()[1]
-    assert score == f"BLEU {bleu} on 1 test sentences"
+    assert score == f"BLEU {bleu} on 1 test sentence"
     assert address.isascii()
     assert Path(unquote(urlsplit(address).path)) == page.resolve()
     assert page.read_bytes() == before

@@ -27,7 +27,7 @@ from common.files import FolderLock
 from common.options import Parser
 from common.program import run_program
 from common.tables import format_table
-from common.terminal import cells, colour, fit, width, wrap
+from common.terminal import cells, colour, counted, fit, width, wrap
 from text.commands import new_config as new_text
 from text.models import STYLES
 from translation import arguments
@@ -384,6 +384,12 @@ def make_run(trained: TranslationTraining, folder: Path, *, minutes: int) -> Pat
     time = weights.stat().st_mtime - 60 * minutes
     os.utime(weights, (time, time))
     return folder
+
+
+def test_a_number_has_its_noun_in_singular_or_plural() -> None:
+    found = [counted(number, noun) for noun in ("epoch", "batch") for number in (0, 1, 1200)]
+    wanted = "0 epochs, 1 epoch, 1,200 epochs, 0 batches, 1 batch, 1,200 batches"
+    assert ", ".join(found) == wanted
 
 
 def test_the_latest_trained_run_of_the_program_is_taken_and_named(

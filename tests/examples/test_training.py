@@ -209,7 +209,7 @@ def test_processes_begin_with_equal_weights_and_different_dropout(tmp_path: Path
         ({"epochs": 2}, {"epoch": 2, "batches": 0}, None),
         ({"epochs": 2}, {"epoch": 2, "batches": 1}, "has trained for 3 epochs already"),
         ({"epochs": None, "steps": 7}, {"step": 7}, None),
-        ({"epochs": None, "steps": 7}, {"step": 8}, "has made 8 steps already"),
+        ({"epochs": None, "steps": 7}, {"step": 8}, "has trained for 8 steps already"),
         ({"epochs": None, "minutes": 2.0}, {"seconds": 120.0}, None),
         ({"epochs": None, "minutes": 2.0}, {"seconds": 121.0}, "has trained for 2.0 minutes"),
     ],
