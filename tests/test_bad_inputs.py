@@ -475,7 +475,7 @@ AN_ENCODER, A_DECODER = build_encoder(**STACK), build_decoder(**STACK)
             lambda: AN_ENCODER.layers[0](INPUT, HIDDEN),
             "mask, causal, cache must be passed to EncoderLayer",
         ),
-        (lambda: A_DECODER.new_cache(*()), "memory must be passed to Decoder.new_cache"),
+        (A_DECODER.new_cache, "memory must be passed to Decoder.new_cache"),
     ],
 )
 def test_arguments_of_other_names_or_places_are_answered_by_ours(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch

@@ -98,7 +98,6 @@ def _environment() -> dict[str, str | int]:
         processor = "\n".join(line for line in lines if line.startswith(wanted))
     except OSError:  # not on Linux
         processor = str(platform.uname())
-    mkldnn: Any = torch.backends.mkldnn
     return {
         "package": _PACKAGE_HASH,
         "torch": f"{torch.__version__} {torch.version.git_version}",
