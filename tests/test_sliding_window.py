@@ -91,6 +91,17 @@ def test_a_decoding_step_reads_the_window_alone() -> None:
     torch.testing.assert_close(step, attention(x, x, x, causal=True)[:, 7:])
 
 
+@pytest.mark.parametrize("shape", [(1, 8), (2, 1, 1, 8), (2, 4, 1, 8)])
+def test_a_decoding_step_obeys_the_mask_of_the_keys_in_its_window(shape: tuple[int, ...]) -> None:
+    query, key, value = torch.randn(2, 4, 1, 6), *torch.randn(2, 2, 4, 8, 6).unbind()
+    mask = torch.rand(shape) < 0.5
+    mask[..., -1] = False
+    found = SlidingWindowAttention(3)(query, key, value, mask=mask)
+    window = mask | sliding_window_mask(1, 8, window=3)
+    expected, _ = scaled_dot_product_attention(query, key, value, mask=window)
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_window_of_the_whole_length_masks_nothing_and_takes_the_kernel_without_a_mask() -> None:
     query, key, value = torch.randn(3, 1, 2, 300, 8).unbind()
     with Elements() as counted:
