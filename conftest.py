@@ -52,10 +52,13 @@ hypothesis.settings.load_profile("fixed")
 
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
-    torch.default_generator.manual_seed(0)  # without the stack that is kept for each GPU
+    if torch.cuda.is_available():
+        torch.manual_seed(0)
+    else:
+        torch.default_generator.manual_seed(0)  # without the stack that is kept for each GPU
 
 
-SET_BY_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "TRITON_")  # by pytest, and by torch's compiler
+SET_BY_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")  # by pytest, and by torch's compiler
 
 
 def _settings() -> dict[str, object]:

@@ -897,7 +897,15 @@ CALLS: dict[str, Call] = {
 TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("check_cache", "check_causal", "check_padding", "ablate", "record_attention"),
     *("record_projections", "Projections", "logit_lens"),
-    *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Soundness", "Trace"),
+    *(
+        "explain_mask",
+        "trace_shapes",
+        "MaskExplanation",
+        "Report",
+        "Soundness",
+        "Trace",
+        "HeadPattern",
+    ),
     *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
     *(
         "Arithmetic",

@@ -40,9 +40,9 @@ The reading order, and the public names of each file or sub-package:
 25. :mod:`~transformer_blocks.generation`: greedy_search, beam_search, sample, Generation, left_pad,
     IncrementalDecoder, StepModel, TopKStepModel
 26. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
-    logit_lens, head_patterns, explain_mask, MaskExplanation, trace_shapes, Trace, ablate,
-    check_soundness, assert_sound, Soundness, check_causal, check_padding, check_cache, check_loss,
-    check_search, check_equivalence, Report
+    logit_lens, head_patterns, HeadPattern, explain_mask, MaskExplanation, trace_shapes, Trace,
+    ablate, check_soundness, assert_sound, Soundness, check_causal, check_padding, check_cache,
+    check_labels, check_loss, check_search, check_equivalence, Report
 27. :mod:`~transformer_blocks.interop`: from_torch, to_torch, assert_equivalent, load_weights
 28. :mod:`~transformer_blocks.fast`: faster forms; fused_attention, packed_mask, Dropout,
     SlidingWindowAttention, linear_cross_entropy

@@ -350,8 +350,8 @@ def is_autocast(x: Tensor) -> bool:
 
 def has_values(x: Tensor) -> bool:
     """Return whether the values of a tensor can be read: meta and fake tensors have none."""
-    is_plain = type(x) in (Tensor, nn.Parameter)  # no subclass, such as FakeTensor
-    return is_plain and not x.is_meta and not torch.compiler.is_exporting()
+    is_fake = type(x).__name__ in ("FakeTensor", "FunctionalTensor")  # of private modules
+    return not is_fake and not x.is_meta and not torch.compiler.is_exporting()
 
 
 def check_instance(kind: type, **objects: object) -> None:

@@ -138,7 +138,8 @@ class DecodingSteps:
         for candidates in lists:
             check_tokens("candidates", [token for token, _ in candidates])
             for token, probability in candidates:
-                check_number(probability=probability)
+                if not isinstance(probability, float):
+                    check_number(probability=probability)
                 if not 0 <= probability <= 1:  # also true for NaN
                     raise ValueError(
                         f"probability of {token!r} must be in [0, 1], got {probability}"

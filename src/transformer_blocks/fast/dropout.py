@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_flag, check_number, check_tensor
+from transformer_blocks._checks import check_flag, check_probability, check_tensor
 
 __all__ = ["Dropout", "apply_dropout"]
 
@@ -47,7 +47,7 @@ def apply_dropout(x: Tensor, p: float) -> Tensor:
         True
     """
     _check_floating_point("x", x)
-    _check_probability(p)
+    check_probability(p=p)
     threshold = round(p * LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < threshold < LEVELS:
         return F.dropout(x, p)
@@ -66,13 +66,6 @@ def _check_floating_point(name: str, x: Tensor) -> None:
     check_tensor(name, x)
     if not (x.is_floating_point() or x.is_complex()):
         raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
-
-
-def _check_probability(p: float) -> None:
-    """Raise unless a number is a probability; 1 is allowed and sets all elements to zero."""
-    check_number(p=p)
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"p must be in [0, 1], got p={p}")
 
 
 class _MaskAndScale(torch.autograd.Function):
@@ -123,7 +116,7 @@ class Dropout(nn.Dropout):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        _check_probability(p)
+        check_probability(p=p)
         check_flag(inplace=inplace)
         super().__init__(p, inplace)
 
