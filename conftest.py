@@ -41,9 +41,10 @@ for _logger in logging.root.manager.loggerDict.values():
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is imported out of every later garbage collection, which it would make slow."""
+    """Freeze what is imported, which garbage collection would read again, and note the settings."""
     gc.collect()
     gc.freeze()
+    _known.update(_settings())  # only now: some imported packages set variables
 
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
@@ -58,7 +59,8 @@ def _fixed_seed() -> None:
         torch.default_generator.manual_seed(0)  # without the stack that is kept for each GPU
 
 
-SET_BY_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")  # by pytest, and by torch's compiler
+# Variables of pytest and of torch's compiler, which change them.
+SET_BY_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
 
 
 def _settings() -> dict[str, object]:
@@ -94,7 +96,7 @@ def _settings() -> dict[str, object]:
     return settings
 
 
-_known = _settings()
+_known: dict[str, object] = {}
 
 
 @pytest.fixture(autouse=True)

@@ -524,7 +524,7 @@ def test_a_text_that_is_too_short_or_has_changed_is_refused(
     lines = load_text(Path(file))
     head = f"{len(lines.train):,} training lines of "
     held_out = (
-        f" tokens, {len(lines.validation)} validation lines, {len(lines.test)} test lines (cut "
+        f" tokens, {len(lines.validation)} validation line, {len(lines.test)} test line (cut "
     )
     first_line = capsys.readouterr().out.split("\n")[0]
     assert first_line.startswith(head)

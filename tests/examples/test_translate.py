@@ -92,9 +92,9 @@ def test_own_validation_and_test_files_are_used_and_scored_line_by_line(
     test = held_out("test", [("猫が犬。", "A  cat’s dog."), ("鳥が歩く。", "The bird walks.")])
     assert translate.main(["train", *run_options, *files, *valid, *TINY]) == 0
     head = capsys.readouterr().out
-    assert head.startswith("29 training pairs, 1 validation pairs, 1 test pairs (test held out ")
+    assert head.startswith("29 training pairs, 1 validation pair, 1 test pair (test held out ")
     assert translate.main(["evaluate", *run_options]) == 0
-    assert capsys.readouterr().out.startswith("1 test sentences\n")
+    assert capsys.readouterr().out.startswith("1 test sentence\n")
     output = tmp_path / "out.txt"
     assert translate.main(["evaluate", *run_options, *test, "--output", str(output)]) == 0
     report = capsys.readouterr().out
@@ -136,7 +136,8 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
     assert translate.main(["translate", "--run", folders[2], *picture, "犬が走る。"]) == 2
     assert "holds a model without attention" in one_error_line(capsys)
     assert translate.main(["compare", *folders, "--sentence", "2"]) == 2
-    assert "--sentence must be one of the 1 test sentences, got 2" in one_error_line(capsys)
+    message = "--sentence must be a number from 1 to 1, the number of test sentences, got 2"
+    assert message in one_error_line(capsys)
     assert translate.main(["compare", *folders, "--sample"]) == 2
     assert "--sample is an option of translate and evaluate" in one_error_line(capsys)
     assert translate.main(["compare", folders[2], "--output", str(out)]) == 0
