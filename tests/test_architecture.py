@@ -16,7 +16,7 @@ import transformer_blocks
 
 ROOT = Path(transformer_blocks.__file__).parent
 LEVELS = {
-    "_checks": 0,
+    "_contracts": 0,
     "_contexts": 0,
     "_version": 0,
     "fast.caching": 0,
@@ -120,7 +120,7 @@ def test_every_level_has_its_file_and_every_chapter_its_tests() -> None:
     assert {level_of(path) for path in SOURCES if path not in INITS} == LEVELS.keys()
     tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
     with_tests = {name.split(".")[-1] for name in LEVELS} - {
-        "_checks",
+        "_contracts",
         "_contexts",
         "_version",
         "explicit",
@@ -193,7 +193,7 @@ def test_errors_are_raised_and_not_asserted() -> None:
 def test_no_block_accepts_unknown_arguments() -> None:
     for path, function in functions():
         # Checks report the names of their arguments; inspection forwards the calls of others.
-        if level_of(path) not in ("_checks", "inspection"):
+        if level_of(path) not in ("_contracts", "inspection"):
             options = function.args.kwarg
             is_forwarded = options is not None and ast.unparse(options.annotation or options) == (
                 "Inputs.kwargs"  # a decorator, whose function takes what the decorated one takes
@@ -222,7 +222,7 @@ def test_public_names_are_exported_in_the_order_of_the_chapters() -> None:
 
 def test_every_file_is_a_chapter_or_a_part_of_one() -> None:
     assert len(CHAPTERS) == len(set(CHAPTERS))
-    parts = {"_checks", "_contexts", "_version", "variants.explicit"}
+    parts = {"_contracts", "_contexts", "_version", "variants.explicit"}
     parts |= {name for name in LEVELS if name.startswith("fast.")}
     assert set(CHAPTERS) == (LEVELS.keys() - parts) | OF_FILES
 

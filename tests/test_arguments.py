@@ -204,6 +204,10 @@ SELF, CROSS = mask(L, L), mask(B, 1, 1, S)
 # An attention function has no weights: another dtype of all its inputs is valid.
 VALUE = vectors(B, H, S, D // H, width=False)  # of any size
 HEADS = {"query": QUERY, "key": KEY, "value": VALUE}
+PROJECTED = {  # not checked: a layer projects them from what it has checked
+    "keys": Argument(KEY.valid, ()),
+    "values": Argument(VALUE.valid, ()),
+}
 OPTIONS = {"mask": mask(L, S).or_none(), "causal": FLAG, "scale": number(1.0).or_none()}
 ATTENTION_INPUTS = {**HEADS, **OPTIONS, "dropout": probability(0.0)}
 WEIGHTS = {"query": QUERY, "key": KEY, **OPTIONS}
@@ -260,6 +264,10 @@ def encoder(residual: Any = PostNorm) -> Encoder:
 
 def decoder(residual: Any = PostNorm) -> Decoder:
     return build_decoder(num_layers=1, d_model=D, num_heads=H, d_ff=12, residual=residual)
+
+
+def layer_of(stack: nn.Module) -> Any:
+    return stack.get_submodule("layers.0")
 
 
 def cache(*, filled: bool = True) -> KeyValueCache:
@@ -445,13 +453,11 @@ CALLS: dict[str, Call] = {
             queries, keys, values, **options
         ),
         {
-            "queries": QUERY,
-            "keys": KEY,
-            "values": VALUE,
+            "queries": Argument(QUERY.valid, ()),
+            **PROJECTED,
             "mask": mask(L, S).or_none(),
             "causal": FLAG,
         },
-        {"queries": "query", "keys": "key", "values": "value"},
     ),
     "Dropout": Call(Dropout, {"p": probability(0.1), "inplace": FLAG}),
     "Dropout.forward": Call(
@@ -530,6 +536,10 @@ CALLS: dict[str, Call] = {
             "causal": FLAG,
             "cache": CACHE,
         },
+    ),
+    "DecoderLayer.project_memory": Call(
+        lambda **given: layer_of(decoder(PreNorm)).project_memory(**given),
+        {"memory": MEMORY, "memory_mask": CROSS.or_none()},
     ),
     "Decoder": Call(
         Decoder, {"layers": Argument([], (nn.Linear, [nn.Linear], "x", 1)), "norm": NORM}
@@ -927,6 +937,11 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         f"{name}.attention_scores"
         for name in ("ExplicitAttention", "AdditiveAttention", "ALiBi", "RelativeBias")
     ),
+    # Parts of the forward pass of a layer, which is called with what has been checked.
+    *("MultiHeadAttention.project_heads", "MultiHeadAttention.split_heads"),
+    *("MultiHeadAttention.merge_heads", "MultiHeadAttention.transform_queries"),
+    *("MultiHeadAttention.transform_keys", "KeyValueCache.write", "KeyValueCache.advance"),
+    "KeyValueCache.hold",
     # For subclasses to define; theirs are in the table.
     *("QueryKeyTransform.transform_queries", "QueryKeyTransform.transform_keys"),
     *("QueryKeyTransform", "Residual.forward"),

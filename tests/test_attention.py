@@ -27,6 +27,7 @@ from transformer_blocks import (
     scaled_dot_product_attention,
     sliding_window_mask,
 )
+from transformer_blocks._contracts import Heads
 
 Function = Callable[..., Tensor]
 
@@ -277,12 +278,17 @@ def test_arguments_are_checked_once(
     function: Any, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[str] = []
-    monkeypatch.setattr(
-        "transformer_blocks.attention.check_tensor", lambda name, x: checked.append(name)
-    )
+    check_heads = Heads.__call__
+
+    def record(rule: Heads, name: str, x: Tensor, *context: Any) -> None:
+        checked.append(name)
+        check_heads(rule, name, x, *context)
+
+    monkeypatch.setattr(Heads, "__call__", record)
     inputs = torch.randn(3, batch, 2, 3, 4).unbind()
-    function(*inputs[: 2 if function is attention_weights else 3], causal=True)
-    assert checked == ["query", "key", "value"]
+    checked_inputs = inputs[: 2 if function is attention_weights else 3]
+    function(*checked_inputs, causal=True)
+    assert checked == ["query", "key", "value"][: len(checked_inputs)]
 
 
 def spy_on_torch(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:

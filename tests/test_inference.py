@@ -559,7 +559,7 @@ def test_a_prefill_without_padding_that_raises_leaves_the_cache_empty() -> None:
     assert torch.equal(output, prepared(x, mask=mask, causal=True, cache=prepared.new_cache()))
     with pytest.raises(TypeError, match=r"^cache must be"):
         prepared(x, mask=mask, causal=True, cache=cache.layers[0])
-    with pytest.raises(ValueError, match=r"^cache must be of this encoder with 2 layers"):
+    with pytest.raises(ValueError, match=r"^cache must be of this stack with 2 layers"):
         prepared(x, mask=mask, causal=True, cache=SelfAttentionCache(1))
     for wrong in (mask, torch.zeros_like(mask)):
         with pytest.raises(ValueError, match=r"^mask must have shape"):

@@ -445,7 +445,7 @@ def test_calls_that_are_not_decoding_steps_are_executed_eagerly(
         prepared(token[:1], cache=cache)
     deeper = build_decoder(**SIZES | {"num_layers": 2}).eval()
     deeper(x, cache=(other := deeper.new_cache(memory)))
-    with pytest.raises(ValueError, match="cache must be of this decoder with 1 layers"):
+    with pytest.raises(ValueError, match="cache must be of this stack with 1 layers"):
         prepared(token, cache=other)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cache = prepared.new_cache(memory)

@@ -416,10 +416,10 @@ def test_a_layer_with_hooks_is_not_merged(inner: bool) -> None:
 @pytest.mark.parametrize(
     ("linear", "message"),
     [
-        (nn.Linear(8, 4).register_forward_hook, "linear must be an instance of nn.Linear"),
-        (LoraLinear(nn.Linear(8, 4), rank=1), "linear must be an instance of nn.Linear"),
+        (nn.Linear(8, 4).register_forward_hook, "linear must be an instance of Linear"),
+        (LoraLinear(nn.Linear(8, 4), rank=1), "linear must be an instance of Linear"),
         (nn.utils.parametrizations.spectral_norm(nn.Linear(8, 4)), "linear must be an instance of"),
-        (PrepackedLinear(nn.Linear(8, 4)), "linear must be an instance of nn.Linear"),
+        (PrepackedLinear(nn.Linear(8, 4)), "linear must be an instance of Linear"),
     ],
 )
 def test_only_a_plain_linear_layer_is_wrapped(linear: Any, message: str) -> None:

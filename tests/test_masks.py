@@ -19,7 +19,8 @@ from transformer_blocks import (
     padding_mask,
     sliding_window_mask,
 )
-from transformer_blocks.masks import build_causal_mask, check_mask
+from transformer_blocks._contracts import check_mask
+from transformer_blocks.masks import build_causal_mask
 
 
 @given(queries=st.integers(1, 6), keys=st.integers(1, 6))
@@ -67,10 +68,10 @@ def test_a_mask_fits_as_l_s_or_if_it_broadcasts_to_b_h_l_s(data: st.DataObject) 
     )
     mask = torch.zeros(shape, dtype=torch.bool)
     if fits:
-        check_mask(mask, **sizes)
+        check_mask("mask", mask, [*sizes.values()], mask.device)
     else:
         with pytest.raises(ValueError, match="mask must have shape"):
-            check_mask(mask, **sizes)
+            check_mask("mask", mask, [*sizes.values()], mask.device)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,8 @@ def test_a_mask_fits_as_l_s_or_if_it_broadcasts_to_b_h_l_s(data: st.DataObject) 
 )
 def test_every_documented_shape_of_a_mask_is_accepted(shape: tuple[int, ...]) -> None:
     queries, keys = (2, 3) if len(shape) == 2 else (4, 5)
-    check_mask(torch.zeros(shape, dtype=torch.bool), batch=2, heads=3, queries=queries, keys=keys)
+    mask = torch.zeros(shape, dtype=torch.bool)
+    check_mask("mask", mask, (2, 3, queries, keys), mask.device)
 
 
 def _parse(table: str) -> list[list[bool]]:
@@ -199,9 +201,16 @@ def test_document_ids_must_be_integers(documents: torch.Tensor) -> None:
         document_mask(documents)
 
 
-@pytest.mark.parametrize("shapes", [((3,), (3,)), ((2, 3), (1, 3)), ((1, 2, 3), (1, 2, 3))])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((3,), (3,)), r"^documents must have shape \(B, L\), got \(3,\)$"),
+        (((2, 3), (1, 3)), "^documents and key_documents must agree in batch size B, got 2 and 1$"),
+        (((1, 2, 3), (1, 2, 3)), r"^documents must have shape \(B, L\), got \(1, 2, 3\)$"),
+    ],
+)
 def test_document_numbers_must_have_two_dimensions(
-    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"^documents and key_documents must have shapes \(B, L\)"):
+    with pytest.raises(ValueError, match=message):
         document_mask(*(torch.ones(shape, dtype=torch.int64) for shape in shapes))

@@ -182,7 +182,7 @@ def test_each_key_is_transformed_once_before_it_enters_the_cache() -> None:
     assert calls == [(name, *each) for each in positions for name in ("keys", "queries")]
     torch.testing.assert_close(cache.read()[0], layer.project(x, x)[0])
     calls.clear()
-    layer(x[:, :2], cache=cache)  # attends to the cache alone
+    layer(x[:, :2], cache, cache)
     assert calls == [("queries", 3, 5)]
     calls.clear()
     layer.attention_weights(x[:, :2], x[:, :2], cache=cache)

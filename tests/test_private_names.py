@@ -46,7 +46,13 @@ FALLBACKS = {  # private name: the test that takes it away
     "torch.ops.mkldnn._reorder_linear_weight": "test_without_an_operator_no_weight_is_prepacked",
 }
 OF_MODULES = {"_buffers", "_forward_hooks", "_forward_pre_hooks", "_modules", "_parameters"}
-OF_OTHERS = {"_asdict", "_attn_implementation", "_getframe", "_replace"}  # Python, Hugging Face
+OF_OTHERS = {
+    "_asdict",
+    "_attn_implementation",
+    "_getframe",
+    "_is_protocol",
+    "_replace",
+}  # Python, Hugging Face
 
 
 def private_names() -> Iterator[str]:

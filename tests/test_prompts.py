@@ -281,7 +281,7 @@ def test_wrong_replacements_are_refused_and_change_nothing() -> None:
     one, ids = torch.tensor([1]), torch.ones(1, 2, dtype=torch.int64)
     cases: list[tuple[Any, Any, type[Exception], str]] = [
         ([1], ids, TypeError, r"^rows must be a tensor"),
-        (one.float(), ids, TypeError, r"^rows must be int64 indices"),
+        (one.float(), ids, TypeError, r"^rows must be int64 ids"),
         (one[None], ids, ValueError, r"^rows must have shape \(M,\)"),
         (torch.tensor([2]), ids, IndexError, r"^rows must be in 0..1, got 2$"),
         (

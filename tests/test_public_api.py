@@ -47,10 +47,10 @@ def test_every_export_and_its_members_are_listed() -> None:
     lines = public_api.api_lines()
     for start in (
         "transformer_blocks.MultiHeadAttention: class of Module",
-        "transformer_blocks.MultiHeadAttention.__init__(self, d_model: int, num_heads: int, *, ",
+        "transformer_blocks.MultiHeadAttention.__init__(self, d_model: Size, num_heads: Size, *, ",
         "transformer_blocks.AttentionFunction.__call__(self, query: Tensor, ",
         "transformer_blocks.KeyValueCache.length: int",
-        "transformer_blocks.causal_mask(query_length: int, ",
+        "transformer_blocks.causal_mask(query_length: Size, ",
         "transformer_blocks.generation.Generation.tokens: list[int]",
         "transformer_blocks.inspection.explain_mask(",
     ):

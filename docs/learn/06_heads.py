@@ -334,7 +334,7 @@ from transformer_blocks.inspection import check_causal, check_padding
 class WrongHeads(MultiHeadAttention):
     """Splits the heads by a reshape, without the transpose."""
 
-    def _split_heads(self, x):
+    def split_heads(self, x):
         return x.reshape(len(x), self.num_heads, -1, self.d_k)
 
 
@@ -373,7 +373,7 @@ from transformer_blocks import padding_mask
 class WrongTwice(WrongHeads):
     """Also merges the heads by a reshape."""
 
-    def _merge_heads(self, heads):
+    def merge_heads(self, heads):
         return heads.reshape(len(heads), -1, D_MODEL)
 
 

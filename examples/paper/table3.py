@@ -51,7 +51,7 @@ class KeySizeAttention(MultiHeadAttention):
         for projection in (self.query_projection, self.key_projection):
             nn.init.xavier_uniform_(projection.weight)
 
-    def _split_heads(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:  # noqa: D102
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # d_k or d_v is inferred
 
 

@@ -43,7 +43,7 @@ class FunctionalCache(KeyValueCache):
         """N, the batch size."""
         return self.keys.shape[0]
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of new positions."""
         self.keys = torch.cat((self.keys, keys), dim=2)
         self.values = torch.cat((self.values, values), dim=2)
@@ -100,6 +100,7 @@ class Step(nn.Module):
         """
         state = DecoderCache(_layers(memory), memory_mask=mask)
         state.layers = _layers(cache)
+        state.advance(cache[0].shape[2])
         hidden = self.model.decode(tokens[:, None], cache=state)
         new = (tensor for layer in state.layers for tensor in layer.read())
         return self.model.output(hidden[:, 0]), *new

@@ -30,29 +30,42 @@ Next: :mod:`transformer_blocks.multi_head`, learned projections and several head
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_dropout,
-    check_flag,
-    check_number,
-    check_tensor,
+from transformer_blocks._contracts import (
+    AttentionMask,
+    DropoutProbability,
+    Flag,
+    Heads,
+    Number,
+    check,
+    check_mask,
+    checked,
     is_autocast,
+    is_checked,
+    raise_type_error,
+    unchecked,
 )
-from transformer_blocks.fast.dropout import apply_dropout
-from transformer_blocks.masks import build_causal_mask, check_mask
+from transformer_blocks.masks import build_causal_mask
+
+Queries = Annotated[Tensor, Heads("B H L d_k")]
+Keys = Annotated[Tensor, Heads("B G S d_k")]
+Values = Annotated[Tensor, Heads("B G S d_v")]
+Mask = Annotated[Tensor, AttentionMask()]
 
 
+@checked
 def attention_weights(
-    query: Tensor,
-    key: Tensor,
+    query: Queries,
+    key: Keys,
     *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
+    mask: Mask | None = None,
+    causal: Flag = False,
+    scale: Number | None = None,
 ) -> Tensor:
     r"""Compute the attention weights, :math:`\mathrm{softmax}(QK^T / \sqrt{d_k})`.
 
@@ -78,19 +91,20 @@ def attention_weights(
         >>> attention_weights(query, key)
         tensor([[[[0.9442, 0.0558]]]])
     """
-    check_inputs(query, key, key, mask=mask, causal=causal, scale=scale)
-    return explicit_weights(query, key, mask, causal, scale)
+    scores = attention_scores(query, key, scale)
+    return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
 
 
+@checked
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Queries,
+    key: Keys,
+    value: Values,
     *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    scale: float | None = None,
+    mask: Mask | None = None,
+    causal: Flag = False,
+    dropout: DropoutProbability = 0.0,
+    scale: Number | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute scaled dot-product attention, and return its output and its attention weights.
 
@@ -125,8 +139,8 @@ def scaled_dot_product_attention(
         >>> torch.allclose(output, permuted, atol=1e-6)  # ... and the output stays the same
         True
     """
-    check_inputs(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
-    return explicit_attention(query, key, value, mask, causal, dropout, scale)
+    weights = unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
+    return matmul_by_head(F.dropout(weights, dropout), value), weights
 
 
 class AttentionFunction(Protocol):
@@ -162,28 +176,6 @@ def weights_of(attention_function: AttentionFunction) -> Callable[..., Tensor]:
     It is the method ``attention_weights`` if there is one, and equation 1 of the paper otherwise.
     """
     return getattr(attention_function, "attention_weights", attention_weights)
-
-
-def explicit_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-) -> tuple[Tensor, Tensor]:
-    """Compute :func:`scaled_dot_product_attention` without checking the arguments."""
-    weights = explicit_weights(query, key, mask, causal, scale)
-    return matmul_by_head(apply_dropout(weights, dropout), value), weights
-
-
-def explicit_weights(
-    query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float | None
-) -> Tensor:
-    """Compute :func:`attention_weights` without checking the arguments."""
-    scores = attention_scores(query, key, scale)
-    return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
@@ -275,68 +267,67 @@ def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
     return future if mask is None else mask | future
 
 
-def check_inputs(
+@checked
+def check_attention(
+    query: Queries,
+    key: Keys,
+    value: Values,
+    *,
+    mask: Mask | None = None,
+    causal: Flag = False,
+    dropout: DropoutProbability = 0.0,
+    scale: Number | None = None,
+) -> None:
+    """Check the arguments of an attention function, and do nothing else."""
+
+
+def call_attention(
+    attention_function: AttentionFunction,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    scale: float | None = None,
-) -> None:
-    """Check the arguments of an attention function.
+    mask: Tensor | None,
+    causal: bool,
+    dropout: float,
+) -> Tensor:
+    """Call an attention function with the queries, keys and values of a layer.
+
+    The layer has checked its inputs. The mask is checked here, once: functions of this package are
+    called without their own checks. A function of a user is checked before and after.
+
+    Returns:
+        The output, of shape (B, H, L, d_v).
 
     Raises:
-        TypeError: If an input is not a floating-point tensor, if the dtypes differ, or if an option
-            is of the wrong type.
-        ValueError: If the shapes are not (B, H, L, d_k), (B, G, S, d_k) and (B, G, S, d_v) with G
-            dividing H, if the devices differ, or if ``mask`` or ``dropout`` does not fit.
+        TypeError: If an argument or the result is of the wrong type.
+        ValueError: If the shape of an argument or of the result does not fit.
     """
-    check_tensor("query", query)
-    check_tensor("key", key)
-    check_tensor("value", value)
-    check_flag(causal=causal)
-    check_dropout(dropout=dropout)
-    if scale is not None:
-        check_number(scale=scale)
-    _check_shapes(query.shape, key.shape, value.shape)
-    if not query.dtype == key.dtype == value.dtype:
-        raise TypeError(
-            "query, key and value must have one dtype, "
-            f"got {query.dtype}, {key.dtype} and {value.dtype}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            f"query, key and value must be floating-point tensors, got dtype={query.dtype}"
-        )
-    if not query.device == key.device == value.device:
-        raise ValueError(
-            "query, key and value must be on one device, "
-            f"got {query.device}, {key.device} and {value.device}"
-        )
-    if mask is not None:
-        batch, heads, length, _ = query.shape
-        check_mask(
-            mask, batch=batch, heads=heads, queries=length, keys=key.shape[2], device=query.device
-        )
+    options: dict[str, Any] = {"mask": mask, "causal": causal, "dropout": dropout}
+    if is_checked(attention_function):
+        bare = attention_function
+        if not isinstance(attention_function, nn.Module):
+            if not isinstance(causal, bool):
+                check(Flag, causal=causal)
+            if mask is not None:
+                check_mask("mask", mask, (*query.shape[:3], key.shape[2]), query.device)
+            bare = unchecked(attention_function)
+        output = bare(query, key, value, **options)
+        return output[0] if isinstance(output, tuple) else output
+    check_attention(query, key, value, **options)
+    output = attention_function(query, key, value, **options)
+    output, weights = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
+    _check_result("an output of shape (B, H, L, d_k)", output, query, value.shape[3])
+    if weights is not None:
+        _check_result("attention weights of shape (B, H, L, S)", weights, query, key.shape[2])
+    return output
 
 
-def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
-    """Check that the shapes are (B, H, L, d_k), (B, G, S, d_k) and (B, G, S, d_v)."""
-    if not len(query) == len(key) == len(value) == 4:
-        rule = "have four dimensions (B, H, L, d_k)"
-    elif query[0] != key[0] or key[:2] != value[:2]:
-        rule = "agree in batch and heads"
-    elif query[1] != key[1] and (not key[1] or query[1] % key[1]):
-        rule = "agree in heads, or the query's heads must be a multiple of the key's"
-    elif query[3] != key[3]:
-        rule = "agree in size d_k (query and key)"
-    elif key[2] != value[2]:
-        rule = "agree in length S (key and value)"
-    else:
-        return
-    raise ValueError(
-        f"query, key and value must {rule}, got query {tuple(query)}, "
-        f"key {tuple(key)} and value {tuple(value)}"
-    )
+def _check_result(what: str, x: object, query: Tensor, size: int) -> None:
+    """Raise unless a result of an attention function is a tensor of shape (B, H, L, size)."""
+    if not isinstance(x, Tensor):
+        rule = "a function that returns an output, or an output and its attention weights"
+        raise_type_error("attention_function", rule, x)
+    shape = *query.shape[:3], size
+    if x.shape != shape:
+        raise ValueError(f"attention_function must return {what} = {shape}, got {tuple(x.shape)}")

@@ -19,11 +19,12 @@ from typing import TypeVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_callable,
-    check_dropout,
-    check_factory,
-    check_size,
+from transformer_blocks._contracts import (
+    DropoutProbability,
+    Factory,
+    Function,
+    Size,
+    checked,
     raise_type_error,
 )
 from transformer_blocks.decoder import Decoder, DecoderLayer
@@ -35,18 +36,19 @@ from transformer_blocks.residual import PostNorm, Residual
 Layer = TypeVar("Layer", EncoderLayer, DecoderLayer)
 
 
+@checked
 def build_encoder(
     *,
-    num_layers: int = 6,
-    d_model: int = 512,
-    num_heads: int = 8,
-    d_ff: int = 2048,
-    dropout: float = 0.1,
-    attention_dropout: float = 0.0,
-    activation: Callable[[Tensor], Tensor] = F.relu,
-    residual: Callable[..., Residual] = PostNorm,
-    attention: Callable[[], MultiHeadAttention] | None = None,
-    feed_forward: Callable[[], nn.Module] | None = None,
+    num_layers: Size = 6,
+    d_model: Size = 512,
+    num_heads: Size = 8,
+    d_ff: Size = 2048,
+    dropout: DropoutProbability = 0.1,
+    attention_dropout: DropoutProbability = 0.0,
+    activation: Function[Callable[[Tensor], Tensor]] = F.relu,
+    residual: Factory[Callable[..., Residual]] = PostNorm,
+    attention: Factory[Callable[[], MultiHeadAttention]] | None = None,
+    feed_forward: Factory[Callable[[], nn.Module]] | None = None,
 ) -> Encoder:
     """Build an encoder from its sizes, or from factories of its parts.
 
@@ -118,19 +120,20 @@ def build_encoder(
     return Encoder(layers, norm=norm)
 
 
+@checked
 def build_decoder(
     *,
-    num_layers: int = 6,
-    d_model: int = 512,
-    num_heads: int = 8,
-    d_ff: int = 2048,
-    dropout: float = 0.1,
-    attention_dropout: float = 0.0,
-    activation: Callable[[Tensor], Tensor] = F.relu,
-    residual: Callable[..., Residual] = PostNorm,
-    attention: Callable[[], MultiHeadAttention] | None = None,
-    cross_attention: Callable[[], MultiHeadAttention] | None = None,
-    feed_forward: Callable[[], nn.Module] | None = None,
+    num_layers: Size = 6,
+    d_model: Size = 512,
+    num_heads: Size = 8,
+    d_ff: Size = 2048,
+    dropout: DropoutProbability = 0.1,
+    attention_dropout: DropoutProbability = 0.0,
+    activation: Function[Callable[[Tensor], Tensor]] = F.relu,
+    residual: Factory[Callable[..., Residual]] = PostNorm,
+    attention: Factory[Callable[[], MultiHeadAttention]] | None = None,
+    cross_attention: Factory[Callable[[], MultiHeadAttention]] | None = None,
+    feed_forward: Factory[Callable[[], nn.Module]] | None = None,
 ) -> Decoder:
     """Build a decoder from its sizes, or from factories of its parts.
 
@@ -194,10 +197,6 @@ def _compose(
     in this order; a factory of None stands for the part of the paper. The other arguments are those
     of :func:`build_encoder`.
     """
-    check_size(num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
-    check_dropout(dropout=dropout, attention_dropout=attention_dropout)
-    check_callable(activation=activation)
-    check_factory(residual=residual)
     defaults: dict[str, Callable[[], nn.Module]] = dict.fromkeys(
         ("attention", "cross_attention"),
         partial(MultiHeadAttention, d_model, num_heads, dropout=attention_dropout),
@@ -205,7 +204,6 @@ def _compose(
     defaults["feed_forward"] = partial(FeedForward, d_model, d_ff, activation=activation)
     for name, factory in factories.items():
         if factory is not None:
-            check_factory(**{name: factory})
             defaults[name] = factory
     make_residual = partial(residual, d_model, dropout=dropout)
     layers = [

@@ -15,9 +15,10 @@ which grows, and that of cross-attention, which is computed once and shared by a
 same source.
 
 The modules hold no state. The caller creates a cache to decode one batch, passes it to the modules
-at each step, and discards it afterwards. A step that raises an exception or is interrupted leaves
-the caches of all layers at the length that they had, and can be repeated. Reordering is done in
-place and cannot be undone; if it is interrupted, each later use of the cache raises an error.
+at each step, and discards it afterwards. A step writes the new keys and values behind those that
+count, and makes them count last of all: if it raises an exception or is interrupted, the cache has
+the length that it had, and the step can be repeated. Reordering is done in place and cannot be
+undone; if it is interrupted, each later use of the cache raises an error.
 
 In this chapter, N is the batch size during decoding. A *row* is an index along this dimension; in
 beam search, there is one row for each hypothesis.
@@ -25,27 +26,53 @@ beam search, there is one row for each hypothesis.
 Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import partial
 from itertools import groupby
-from typing import ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import (
-    check_boolean,
-    check_instance,
-    check_integer,
-    check_size,
+from transformer_blocks._contracts import (
+    Count,
+    Ids,
+    Mask,
+    Size,
+    Vectors,
+    check,
     check_tensor,
+    checked,
     raise_type_error,
 )
 from transformer_blocks.fast.caching import append, drop_empty_mask, grow, writable
 
-Inputs = ParamSpec("Inputs")
-Output = TypeVar("Output")
+Keys = Annotated[Tensor, Vectors("N H L d_k")]
+Rows = Annotated[Tensor, Ids("M", torch.int64)]
+
+
+class _State:
+    """What all caches of a stack have in common: their length, and whether their rows agree."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.is_consistent = True
+
+    def check(self) -> None:
+        """Raise if the last reordering of the rows was interrupted."""
+        if not self.is_consistent:
+            raise RuntimeError(
+                "the cache was interrupted while its rows were reordered; decode with a new cache"
+            )
+
+    @contextmanager
+    def reordering(self) -> Iterator[None]:
+        """Mark the rows as inconsistent inside the ``with`` block; if it raises, they remain so."""
+        self.check()
+        self.is_consistent = False
+        yield
+        self.is_consistent = True
 
 
 class KeyValueCache:
@@ -63,22 +90,74 @@ class KeyValueCache:
     """
 
     def __init__(self) -> None:
-        self._length = 0
+        self._state, self._is_in_stack = _State(), False
         self._buffer: Tensor | None = None  # keys and values: (N, 2, H, capacity, d_k)
-        self._is_consistent = True  # False while the rows are reordered
 
     @property
     def length(self) -> int:
         """S, the number of cached positions."""
-        return self._length
+        return self._state.length
 
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
         return 0 if self._buffer is None else self._buffer.shape[0]
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the keys and values of new positions to those of earlier positions.
+    @property
+    def buffer(self) -> Tensor | None:
+        """The tensor that holds keys and values, (N, 2, H, capacity, d_k); None if empty.
+
+        The capacity, the number of positions that it has room for, is at least :attr:`length`.
+        """
+        self._state.check()
+        return self._buffer
+
+    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the keys and values of new positions behind those of earlier positions.
+
+        The length does not change until :meth:`advance` is called: a later call writes to the same
+        place.
+
+        Args:
+            keys: Projected keys of the new positions, of shape (N, H, L, d_k).
+            values: Projected values of the new positions, of the same shape.
+
+        Returns:
+            All keys and values, including the new ones, each of shape (N, H, S, d_k). Both are
+            views of the buffer, as those of :meth:`read` are.
+
+        Raises:
+            RuntimeError: If they require gradients, which cannot flow through a cache.
+            ValueError: If they do not fit the cached ones.
+        """
+        if keys.requires_grad or values.requires_grad:
+            raise RuntimeError("a cache stores no gradients; decode inside `with torch.no_grad():`")
+        self._state.check()
+        length = self._state.length
+        new = torch.stack((keys, values), dim=1)  # (N, 2, H, L, d_k)
+        if self._buffer is None or not length:
+            self._buffer = new
+        else:
+            self._check_fit(self._buffer, keys)
+            self._buffer = append(self._buffer, length, new)
+        return self._read(length + keys.shape[2])
+
+    def advance(self, count: int) -> None:
+        """Count the positions that were written as cached; the cache of a stack does it by itself.
+
+        Args:
+            count: The number of positions.
+        """
+        if not self._is_in_stack:
+            self._state.length += count
+
+    def hold(self) -> "KeyValueCache":
+        """Return this cache as a layer passes it to its attention, which must not advance it."""
+        return self if self._is_in_stack else _HeldCache(self)
+
+    @checked
+    def append(self, keys: Keys, values: Keys) -> tuple[Tensor, Tensor]:
+        """Write the keys and values of new positions, and count them as cached.
 
         Args:
             keys: Projected keys of the new positions, of shape (N, H, L, d_k).
@@ -92,32 +171,9 @@ class KeyValueCache:
             TypeError: If they are not tensors, or differ in dtype.
             ValueError: If they differ in shape or device, or do not fit the cached ones.
         """
-        check_tensor("keys", keys)
-        check_tensor("values", values)
-        if keys.requires_grad or values.requires_grad:
-            raise RuntimeError("a cache stores no gradients; decode inside `with torch.no_grad():`")
-        if keys.dim() != 4 or keys.shape != values.shape:
-            raise ValueError(
-                "keys and values must have one shape (N, H, L, d_k), "
-                f"got {tuple(keys.shape)} and {tuple(values.shape)}"
-            )
-        if keys.dtype != values.dtype:
-            raise TypeError(
-                f"keys and values must have one dtype, got {keys.dtype} and {values.dtype}"
-            )
-        if keys.device != values.device:
-            raise ValueError(
-                f"keys and values must be on one device, got {keys.device} and {values.device}"
-            )
-        self._check_consistent()
-        new = torch.stack((keys, values), dim=1)  # (N, 2, H, L, d_k)
-        if self._buffer is None:
-            self._buffer = new
-        else:
-            self._check_fit(self._buffer, keys)
-            self._buffer = append(self._buffer, self._length, new)
-        self._length += keys.shape[2]
-        return self.read()
+        all_keys, all_values = self.write(keys, values)
+        self.advance(keys.shape[2])
+        return all_keys, all_values
 
     def read(self) -> tuple[Tensor, Tensor]:
         """Return all cached keys, and all cached values, each of shape (N, H, S, d_k).
@@ -127,40 +183,33 @@ class KeyValueCache:
         Raises:
             ValueError: If the cache is empty.
         """
+        self._state.check()
+        return self._read(self.length)
+
+    def _read(self, length: int) -> tuple[Tensor, Tensor]:
         if self._buffer is None:
             raise ValueError("the cache is empty: there are no keys and values to attend to")
-        self._check_consistent()
-        keys, values = self._buffer[..., : self._length, :].unbind(1)
+        keys, values = self._buffer[..., :length, :].unbind(1)
         return keys, values
 
-    @property
-    def buffer(self) -> Tensor | None:
-        """The tensor that holds keys and values, (N, 2, H, capacity, d_k); None if empty.
-
-        The capacity, the number of positions that it has room for, is at least :attr:`length`.
-        """
-        self._check_consistent()
-        return self._buffer
-
-    def reserve(self, count: int, *, first: Tensor | None = None) -> Tensor:
-        """Append uninitialised positions, into which the caller writes keys and values.
+    @checked
+    def reserve(self, count: Size, *, first: Tensor | None = None) -> Tensor:
+        """Make room for new positions, into which the caller writes keys and values.
 
         Args:
-            count: The number of positions to append.
+            count: The number of positions; :meth:`advance` counts them as cached.
             first: If the cache is empty, the buffer that it begins with, of shape
                 (N, 2, H, capacity, d_k); it may have any content.
 
         Returns:
-            The :attr:`buffer`, in which the new positions are the last ones below :attr:`length`.
-            Its capacity exceeds the length, as a full buffer would be a special case in a compiled
-            program.
+            The :attr:`buffer`, in which the new positions follow the first :attr:`length`. Its
+            capacity exceeds them, as a full buffer would be a special case in a compiled program.
 
         Raises:
             TypeError: If ``count`` is not an integer, or ``first`` is not a tensor.
             ValueError: If ``count`` is not positive, the cache is empty and ``first`` is not given,
                 or ``first`` does not have five dimensions, the second of size 2.
         """
-        check_size(count=count)
         buffer = self._buffer
         if buffer is None:
             if first is None:
@@ -171,11 +220,11 @@ class KeyValueCache:
                     f"first must have shape (N, 2, H, capacity, d_k), got {tuple(first.shape)}"
                 )
             buffer = first
-        self._buffer = grow(buffer, self._length, self._length + count + 1)
-        self._length += count
+        self._buffer = grow(buffer, self.length, self.length + count + 1)
         return self._buffer
 
-    def crop(self, length: int) -> None:
+    @checked
+    def crop(self, length: Count) -> None:
         """Truncate the cache to its first ``length`` positions; a shorter one is left as it is.
 
         Args:
@@ -185,15 +234,12 @@ class KeyValueCache:
             TypeError: If ``length`` is not an ``int``.
             ValueError: If it is negative.
         """
-        check_integer(length=length)
-        if length < 0:
-            raise ValueError(f"length must be at least 0, got length={length}")
-        if length < self._length:
-            self._length = length
-            if length == 0:
-                self._buffer = None
+        self._state.length = min(length, self.length)
+        if length == 0:
+            self._buffer = None
 
-    def reorder(self, rows: Tensor) -> None:
+    @checked
+    def reorder(self, rows: Rows) -> None:
         """Reorder the cache along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
         A row whose index does not change is not copied, unless the batch grows.
@@ -207,8 +253,8 @@ class KeyValueCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        indices = check_rows(rows, self.rows if self._buffer is not None else None)
-        with _reordering([self]):
+        indices = list_rows(rows, self.rows)
+        with self._state.reordering():
             _reorder([self], indices)
 
     def _reorder(self, rows: Tensor, moved: Tensor, origins: Tensor) -> None:
@@ -221,16 +267,9 @@ class KeyValueCache:
             return
         if len(moved):
             self._buffer = writable(self._buffer)
-            filled = self._buffer[..., : self._length, :]
+            filled = self._buffer[..., : self.length, :]
             filled.index_copy_(0, moved.to(device), filled.index_select(0, origins.to(device)))
         self._buffer = self._buffer[: len(rows)]
-
-    def _check_consistent(self) -> None:
-        """Raise if the last reordering of the rows was interrupted."""
-        if not self._is_consistent:
-            raise RuntimeError(
-                "the cache was interrupted while its rows were reordered; decode with a new cache"
-            )
 
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
         """Raise unless new keys have the batch size, heads, size and dtype of the buffer."""
@@ -242,7 +281,81 @@ class KeyValueCache:
             )
 
 
-class SelfAttentionCache:
+class _HeldCache(KeyValueCache):
+    """The cache of a layer whose attention writes to it, and does not advance it."""
+
+    def __init__(self, cache: KeyValueCache) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        return self._cache.write(keys, values)
+
+    def advance(self, count: int) -> None:
+        """Leave the length as it is; the layer advances its cache last."""
+
+
+class StackCache:
+    """Base class of the caches of a stack: one for each layer, all of the same length.
+
+    Args:
+        num_layers: The number of layers of the stack.
+
+    Attributes:
+        layers: The cache of each layer's self-attention, from the first layer to the last.
+    """
+
+    def __init__(self, num_layers: int) -> None:
+        self._state = _State()
+        self.layers = [KeyValueCache() for _ in range(num_layers)]
+        for cache in self.layers:
+            cache._state, cache._is_in_stack = self._state, True
+
+    @property
+    def length(self) -> int:
+        """The number of cached positions, which is also the position of the next token, from 0."""
+        return self._state.length
+
+    @property
+    def rows(self) -> int:
+        """N, the batch size; 0 if the cache is empty."""
+        return self.layers[0].rows
+
+    def layers_for(self, x: Tensor, num_layers: int) -> list[KeyValueCache]:
+        """Return the cache of each layer for a step of a stack.
+
+        Args:
+            x: Input of the stack, of shape (N, L, d_model).
+            num_layers: The number of layers of the stack.
+
+        Raises:
+            ValueError: If the cache has another number of layers or another batch size.
+        """
+        if len(self.layers) != num_layers:
+            raise ValueError(
+                f"cache must be of this stack with {num_layers} layers, "
+                f"got one of {len(self.layers)}"
+            )
+        if self.length and x.shape[0] != self.rows:
+            raise ValueError(
+                f"x must have the cache's batch size {self.rows}, got {tuple(x.shape)}"
+            )
+        return self.layers
+
+    def advance(self, count: int) -> None:
+        """Count the positions that all layers have written as cached.
+
+        A stack does so at the end of a step, so that an interrupted one changes nothing.
+
+        Args:
+            count: The number of positions.
+        """
+        self._state.length += count
+
+
+class SelfAttentionCache(StackCache):
     """Caches of a stack with self-attention only, one per layer, for autoregressive decoding.
 
     It is the cache of a *decoder-only model*, such as GPT. The layers of such a model have
@@ -268,21 +381,12 @@ class SelfAttentionCache:
         True
     """
 
-    def __init__(self, num_layers: int) -> None:
-        check_size(num_layers=num_layers)
-        self.layers = [KeyValueCache() for _ in range(num_layers)]
+    @checked
+    def __init__(self, num_layers: Size) -> None:
+        super().__init__(num_layers)
 
-    @property
-    def length(self) -> int:
-        """The number of cached positions, which is also the position of the next token, from 0."""
-        return _common_length(self.layers)
-
-    @property
-    def rows(self) -> int:
-        """N, the batch size; 0 if the cache is empty."""
-        return self.layers[0].rows
-
-    def reorder(self, rows: Tensor) -> None:
+    @checked
+    def reorder(self, rows: Rows) -> None:
         """Reorder all layers along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
         Args:
@@ -294,12 +398,12 @@ class SelfAttentionCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        indices = check_rows(rows, self.layers[0].rows or None)
-        with _reordering(self.layers):
+        indices = list_rows(rows, self.rows)
+        with self._state.reordering():
             _reorder(self.layers, indices)
 
 
-class DecoderCache:
+class DecoderCache(StackCache):
     """Caches of a decoder, two per layer; :meth:`Decoder.new_cache` creates one.
 
     At first, the batch has one row for each source. Where :meth:`reorder` repeats a row, several
@@ -332,31 +436,23 @@ class DecoderCache:
         True
     """
 
-    def __init__(
-        self, memory: Sequence[KeyValueCache], *, memory_mask: Tensor | None = None
-    ) -> None:
+    @checked
+    def __init__(self, memory: Sequence[KeyValueCache], *, memory_mask: Mask | None = None) -> None:
         if not isinstance(memory, Sequence):
             raise_type_error("memory", "a list of a KeyValueCache for each layer", memory)
-        for layer, cache in enumerate(memory):
-            check_instance(KeyValueCache, **{f"memory[{layer}]": cache})
-        if memory_mask is not None:
-            check_boolean("memory_mask", memory_mask)
-        self.layers = [KeyValueCache() for _ in memory]
+        check(KeyValueCache, **{f"memory[{i}]": each for i, each in enumerate(memory)})
+        super().__init__(len(memory))
         self.memory = list(memory)
         self.memory_mask = drop_empty_mask(memory_mask)
         self._rows_per_memory = 1  # rows of the batch that share one row of the memory
-
-    @property
-    def length(self) -> int:
-        """The number of target positions, which is also the position of the next token, from 0."""
-        return _common_length(self.layers)
 
     @property
     def rows(self) -> int:
         """N, the batch size."""
         return self.memory[0].rows * self._rows_per_memory
 
-    def reorder(self, rows: Tensor) -> None:
+    @checked
+    def reorder(self, rows: Rows) -> None:
         """Reorder all caches along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
         Beam search does so after each step, and to remove finished sequences from the batch.
@@ -370,68 +466,14 @@ class DecoderCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        indices = check_rows(rows, self.rows)
+        indices = list_rows(rows, self.rows)
         sources, rows_per_memory = _group([index // self._rows_per_memory for index in indices])
-        with _reordering([*self.layers, *self.memory]):
+        with self._state.reordering():
             _reorder(self.layers, indices)
             _reorder(self.memory, sources)
             if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
                 self.memory_mask = self.memory_mask[sources]
             self._rows_per_memory = rows_per_memory
-
-
-def _common_length(layers: Sequence[KeyValueCache]) -> int:
-    """Return the length of the caches of a stack; raise if one of them was changed alone."""
-    lengths = [cache.length for cache in layers]
-    if lengths.count(lengths[0]) != len(lengths):
-        raise ValueError(f"the caches of all layers must have one length, got {lengths}")
-    return lengths[0]
-
-
-def undo_on_error(forward: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """Decorate a module's ``forward`` to crop its caches to their former length if it raises.
-
-    Without this, a step that is interrupted after some of the layers, and then repeated, would
-    append its position to the caches of these layers twice.
-
-    Args:
-        forward: A method with an optional keyword argument ``cache``.
-
-    Returns:
-        The decorated method; it crops the caches on an exception of any kind, and raises it again.
-
-    Example:
-        >>> class Interrupted(nn.Module):
-        ...     def forward(self, x):
-        ...         raise KeyboardInterrupt
-        >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
-        >>> cache, encoder.layers[1].feed_forward = encoder.new_cache(), Interrupted()
-        >>> try:
-        ...     with torch.no_grad():
-        ...         encoder(torch.randn(1, 1, 16), cache=cache)
-        ... except KeyboardInterrupt:
-        ...     print([layer.length for layer in cache.layers])
-        [0, 0]
-    """
-
-    @wraps(forward)
-    def forward_or_undo(*inputs: Inputs.args, **options: Inputs.kwargs) -> Output:
-        cache = options.get("cache")
-        if isinstance(cache, KeyValueCache):
-            caches = [cache]
-        elif isinstance(cache, SelfAttentionCache | DecoderCache):
-            caches = cache.layers
-        else:  # None, or something that the forward pass refuses
-            return forward(*inputs, **options)
-        lengths = [each.length for each in caches]
-        try:
-            return forward(*inputs, **options)
-        except BaseException:
-            for each, length in zip(caches, lengths, strict=True):
-                each.crop(length)
-            raise
-
-    return forward_or_undo
 
 
 def _reorder(caches: Sequence[KeyValueCache], indices: list[int]) -> None:
@@ -443,40 +485,16 @@ def _reorder(caches: Sequence[KeyValueCache], indices: list[int]) -> None:
         cache._reorder(rows, moved, origins)
 
 
-@contextmanager
-def _reordering(caches: Sequence[KeyValueCache]) -> Iterator[None]:
-    """Mark caches as inconsistent inside the ``with`` block; if it raises, they remain so.
-
-    Rows are reordered in place, which cannot be undone. If only some of the layers were reordered,
-    the cache must not be used any more.
-    """
-    for cache in caches:
-        cache._check_consistent()
-    for cache in caches:
-        cache._is_consistent = False
-    yield
-    for cache in caches:
-        cache._is_consistent = True
-
-
-def check_rows(rows: Tensor, count: int | None) -> list[int]:
-    """Return indices into 0..count-1 as a list; None is any count.
+def list_rows(rows: Tensor, count: int) -> list[int]:
+    """Return indices into 0..count-1 as a list; an empty cache has no rows, and accepts any.
 
     Raises:
         IndexError: If an index is out of range.
-        TypeError: If ``rows`` is not an int64 tensor.
-        ValueError: If ``rows`` has another shape.
     """
-    check_tensor("rows", rows)
-    if rows.dtype != torch.int64:
-        raise TypeError(f"rows must be int64 indices, got dtype={rows.dtype}")
-    if rows.dim() != 1:
-        raise ValueError(f"rows must have shape (M,), got {tuple(rows.shape)}")
     indices: list[int] = rows.tolist()
-    if count is not None:
-        for index in indices:
-            if not 0 <= index < count:
-                raise IndexError(f"rows must be in 0..{count - 1}, got {index}")
+    for index in indices if count else ():
+        if not 0 <= index < count:
+            raise IndexError(f"rows must be in 0..{count - 1}, got {index}")
     return indices
 
 

@@ -16,24 +16,26 @@ Next: :mod:`transformer_blocks.encoder_decoder`, encoder and decoder together.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_factory,
-    check_instance,
-    check_module,
-    check_modules,
-    check_tensor,
-    check_vectors,
-    names_arguments,
-    raise_type_error,
+from transformer_blocks._contracts import (
+    AttentionMask,
+    Factory,
+    Input,
+    Module,
+    Shaped,
+    checked,
+    list_modules,
 )
-from transformer_blocks.cache import DecoderCache, KeyValueCache, undo_on_error
-from transformer_blocks.masks import check_mask
+from transformer_blocks.cache import DecoderCache, KeyValueCache
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.residual import Residual, new_residual
+from transformer_blocks.residual import Hidden, Residual, new_residual
+
+Target = Annotated[Tensor, Shaped("N L d_model")]
+Memory = Annotated[Tensor, Input("B S memory_width", "cross_attention.key_projection")]
+MemoryMask = Annotated[Tensor, AttentionMask(heads="cross_attention.num_heads")]
 
 
 class DecoderLayer(nn.Module):
@@ -64,20 +66,15 @@ class DecoderLayer(nn.Module):
         True
     """
 
+    @checked
     def __init__(
         self,
-        self_attention: MultiHeadAttention,
-        cross_attention: MultiHeadAttention,
+        self_attention: Module[MultiHeadAttention],
+        cross_attention: Module[MultiHeadAttention],
         feed_forward: nn.Module,
         *,
-        residual: Callable[[], Residual],
+        residual: Factory[Callable[[], Residual]],
     ) -> None:
-        check_module(
-            self_attention=self_attention,
-            cross_attention=cross_attention,
-            feed_forward=feed_forward,
-        )
-        check_factory(residual=residual)
         super().__init__()
         self.self_attention = self_attention
         self.self_attention_residual = new_residual(residual)
@@ -86,15 +83,14 @@ class DecoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = new_residual(residual)
 
-    @names_arguments
-    @undo_on_error
+    @checked
     def forward(
         self,
-        x: Tensor,
-        memory: Tensor | KeyValueCache,
+        x: Target,
+        memory: Memory | KeyValueCache,
         *,
         mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        memory_mask: MemoryMask | None = None,
         causal: bool = True,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
@@ -122,42 +118,46 @@ class DecoderLayer(nn.Module):
                 of the wrong type.
             ValueError: If shapes do not fit.
         """
-        self._check_inputs(x, memory, memory_mask, cache)
+        held = None if cache is None else cache.hold()
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=held)
         )
         x = self.cross_attention_residual(x, lambda x: self._cross_attend(x, memory, memory_mask))
-        return self.feed_forward_residual(x, self.feed_forward)
+        x = self.feed_forward_residual(x, self.feed_forward)
+        if cache is not None:
+            cache.advance(x.shape[1])  # last: an error leaves the cache as it was
+        return x
+
+    @checked
+    def project_memory(
+        self, memory: Memory, *, memory_mask: MemoryMask | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Project the memory to the keys and values of the cross-attention.
+
+        Args:
+            memory: The encoder's output, of shape (B, S, d_model).
+            memory_mask: The mask with which they will be used, broadcastable to (B, H, 1, S).
+
+        Returns:
+            Keys, and values, each of shape (B, H, S, d_k), in the form in which a cache stores
+            them.
+
+        Raises:
+            TypeError: If ``memory`` differs from the weights in dtype, or ``memory_mask`` is not
+                boolean.
+            ValueError: If shapes do not fit.
+        """
+        return self.cross_attention.project(memory, memory)
 
     def _cross_attend(
         self, x: Tensor, memory: Tensor | KeyValueCache, memory_mask: Tensor | None
     ) -> Tensor:
         """Attend from the target to the memory, or to its cached keys and values."""
-        if isinstance(memory, Tensor):
-            return self.cross_attention(x, memory, memory, mask=memory_mask)
         # Rows of the batch that decode the same source share its keys and values: their queries are
         # laid out along the sequence dimension, where their order does not matter.
-        rows = memory.rows
+        rows = memory.shape[0] if isinstance(memory, Tensor) else memory.rows
         queries = x if x.shape[0] == rows else x.reshape(rows, -1, x.shape[-1])
-        return self.cross_attention(queries, mask=memory_mask, cache=memory).view_as(x)
-
-    def _check_inputs(
-        self,
-        x: Tensor,
-        memory: Tensor | KeyValueCache,
-        memory_mask: Tensor | None,
-        cache: KeyValueCache | None,
-    ) -> None:
-        """Raise unless memory, mask and cache fit the attention layers."""
-        if cache is not None:
-            check_instance(KeyValueCache, cache=cache)
-        if isinstance(memory, KeyValueCache):
-            return
-        if not isinstance(memory, Tensor):
-            raise_type_error("memory", "a tensor or a KeyValueCache", memory)
-        check_tensor("x", x)
-        if isinstance(self.cross_attention, MultiHeadAttention):
-            _check_memory(self.cross_attention, memory, memory_mask, queries=x.shape[-2])
+        return self.cross_attention(queries, memory, memory, mask=memory_mask).view_as(x)
 
 
 class Decoder(nn.Module):
@@ -184,19 +184,16 @@ class Decoder(nn.Module):
         True
     """
 
+    @checked
     def __init__(self, layers: Iterable[DecoderLayer], *, norm: nn.Module | None = None) -> None:
-        listed = check_modules("layers", layers)
-        if norm is not None:
-            check_module(norm=norm)
         super().__init__()
-        self.layers = nn.ModuleList(listed)
+        self.layers = nn.ModuleList(list_modules("layers", layers))
         self.norm = norm
 
-    @names_arguments
-    @undo_on_error
+    @checked
     def forward(
         self,
-        x: Tensor,
+        x: Hidden,
         memory: Tensor | None = None,
         *,
         mask: Tensor | None = None,
@@ -229,11 +226,15 @@ class Decoder(nn.Module):
                 of the wrong type.
             ValueError: If shapes do not fit, or both a memory and a cache are given, or neither.
         """
-        self._check_inputs(x, memory, memory_mask, cache)
+        if (memory is None) == (cache is None) or (cache is not None and memory_mask is not None):
+            raise ValueError(
+                "memory must be given with its memory_mask, or instead a cache that holds both"
+            )
         memories: Sequence[Tensor | KeyValueCache | None] = [memory] * len(self.layers)
         caches: Sequence[KeyValueCache | None] = [None] * len(self.layers)
         if cache is not None:
-            memories, caches, memory_mask = cache.memory, cache.layers, cache.memory_mask
+            caches = cache.layers_for(x, len(self.layers))
+            memories, memory_mask = cache.memory, cache.memory_mask
         for layer, layer_memory, layer_cache in zip(self.layers, memories, caches, strict=True):
             x = layer(
                 x,
@@ -243,9 +244,12 @@ class Decoder(nn.Module):
                 causal=causal,
                 cache=layer_cache,
             )
-        return x if self.norm is None else self.norm(x)
+        x = x if self.norm is None else self.norm(x)
+        if cache is not None:
+            cache.advance(x.shape[1])  # last: an error leaves the cache as it was
+        return x
 
-    @names_arguments
+    @checked
     def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
         """Create a cache that holds the keys and values of the memory, projected for each layer.
 
@@ -263,60 +267,11 @@ class Decoder(nn.Module):
                 boolean.
             ValueError: If shapes do not fit.
         """
-        layers: Sequence[Any] = list(self.layers)
+        layers: Any = self.layers
+        caches = []
         for layer in layers:
-            _check_memory(layer.cross_attention, memory, memory_mask, queries=1)
+            caches.append(KeyValueCache())
+            caches[-1].append(*layer.project_memory(memory, memory_mask=memory_mask))
         if memory_mask is not None and memory_mask.dim() == 2:
             memory_mask = memory_mask[None, None]  # the same for all sequences and heads
-        caches = [KeyValueCache() for _ in layers]
-        for layer, cache in zip(layers, caches, strict=True):
-            cache.append(*layer.cross_attention.project(memory, memory))
         return DecoderCache(caches, memory_mask=memory_mask)
-
-    def _check_inputs(
-        self,
-        x: Tensor,
-        memory: Tensor | None,
-        memory_mask: Tensor | None,
-        cache: DecoderCache | None,
-    ) -> None:
-        """Raise unless either a memory or a cache is given, and the cache fits the stack and x."""
-        if cache is not None:
-            check_instance(DecoderCache, cache=cache)
-        if (memory is None) == (cache is None) or (cache is not None and memory_mask is not None):
-            raise ValueError(
-                "memory must be given with its memory_mask, or instead a cache that holds both"
-            )
-        check_vectors("x", x, None)
-        if cache is None:
-            return
-        if len(cache.layers) != len(self.layers):
-            raise ValueError(
-                f"cache must be of this decoder with {len(self.layers)} layers, "
-                f"got one of {len(cache.layers)}"
-            )
-        _ = cache.length  # raises if the layers differ
-        if x.shape[0] != cache.rows:
-            raise ValueError(
-                f"x must have the cache's batch size {cache.rows}, got {tuple(x.shape)}"
-            )
-
-
-def _check_memory(
-    attention: MultiHeadAttention, memory: Tensor, memory_mask: Tensor | None, *, queries: int
-) -> None:
-    """Raise unless memory and mask fit a cross-attention with this number of queries."""
-    projection = attention.key_projection
-    width = getattr(projection, "in_features", None)
-    check_vectors("memory", memory, width, attention, projection, leading="BS")
-    if memory_mask is not None:
-        batch, keys, _ = memory.shape
-        check_mask(
-            memory_mask,
-            batch=batch,
-            heads=attention.num_heads,
-            queries=queries,
-            keys=keys,
-            device=memory.device,
-            name="memory_mask",
-        )

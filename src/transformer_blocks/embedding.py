@@ -22,20 +22,27 @@ Next: :mod:`transformer_blocks.masks`, which positions must not be attended to.
 
 import math
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
+from transformer_blocks._contracts import (
+    Flag,
+    Ids,
+    Input,
+    Integer,
+    Size,
+    Vectors,
+    check,
     check_device,
-    check_flag,
-    check_integer,
-    check_size,
-    check_tensor,
-    check_vectors,
-    has_values,
+    checked,
 )
+from transformer_blocks.fast.caching import has_values
+
+Tokens = Annotated[Tensor, Ids("B L", torch.int32, torch.int64)]
+Offset = int | Tensor
 
 
 class TokenEmbedding(nn.Module):
@@ -69,15 +76,15 @@ class TokenEmbedding(nn.Module):
         True
     """
 
-    def __init__(self, vocabulary_size: int, d_model: int, *, check_ids: bool = False) -> None:
-        check_size(vocabulary_size=vocabulary_size, d_model=d_model)
-        check_flag(check_ids=check_ids)
+    @checked
+    def __init__(self, vocabulary_size: Size, d_model: Size, *, check_ids: Flag = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
         self.check_ids = check_ids
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    @checked
+    def forward(self, tokens: Tokens) -> Tensor:
         """Embed every token.
 
         Args:
@@ -91,11 +98,6 @@ class TokenEmbedding(nn.Module):
             ValueError: If its shape is not (B, L), or it is on another device than the weight.
             IndexError: If an id is not in the vocabulary, on a CPU or with ``check_ids``.
         """
-        check_tensor("tokens", tokens)
-        if tokens.dtype not in (torch.int32, torch.int64):
-            raise TypeError(f"tokens must be int32 or int64 ids, got dtype={tokens.dtype}")
-        if tokens.dim() != 2:
-            raise ValueError(f"tokens must have shape (B, L), got {tuple(tokens.shape)}")
         check_device("tokens", tokens, self.weight, self)
         if self.check_ids:
             self._check_ids(tokens)
@@ -125,7 +127,8 @@ class TokenEmbedding(nn.Module):
         return f"vocabulary_size={vocabulary_size}, d_model={d_model}"
 
 
-def sinusoidal_table(length: int, d_model: int) -> Tensor:
+@checked
+def sinusoidal_table(length: Size, d_model: Size) -> Tensor:
     """Compute the sinusoidal positional encodings of the paper, in float64.
 
     Args:
@@ -139,7 +142,6 @@ def sinusoidal_table(length: int, d_model: int) -> Tensor:
     Raises:
         ValueError: If a size is not positive.
     """
-    check_size(length=length, d_model=d_model)
     position = torch.arange(length, dtype=torch.float64, device="cpu")
     even = torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu")  # 2i
     angle = position[:, None] / 10000.0 ** (even / d_model)  # (length, ceil(d_model / 2))
@@ -172,8 +174,8 @@ class SinusoidalPositionalEncoding(nn.Module):
 
     table: Tensor
 
-    def __init__(self, d_model: int, *, max_length: int = 5000) -> None:
-        check_size(d_model=d_model, max_length=max_length)
+    @checked
+    def __init__(self, d_model: Size, *, max_length: Size = 5000) -> None:
         super().__init__()
         self.d_model = d_model
         self.max_length = max_length
@@ -194,7 +196,10 @@ class SinusoidalPositionalEncoding(nn.Module):
         self.table = table.to(dtype).to(device)  # some devices have no float64
         return self
 
-    def forward(self, x: Tensor, *, offset: int | Tensor = 0) -> Tensor:
+    @checked
+    def forward(
+        self, x: Annotated[Tensor, Vectors("B L d_model")], *, offset: Offset = 0
+    ) -> Tensor:
         """Add the encoding of its position to each vector.
 
         Args:
@@ -213,7 +218,6 @@ class SinusoidalPositionalEncoding(nn.Module):
             ValueError: If a shape does not fit, a position is not below ``max_length``, or the
                 integer ``offset`` is negative.
         """
-        check_vectors("x", x, self.d_model)
         if not x.is_meta:  # the table is never on the meta device
             check_device("x", x, self.table, self)
         return x + _select(self.table, x, offset).to(x.device, x.dtype)
@@ -243,13 +247,15 @@ class LearnedPositionalEncoding(nn.Module):
         ValueError: positions must stay below max_length, got offset=0 + length=9 > max_length=8
     """
 
-    def __init__(self, d_model: int, *, max_length: int) -> None:
-        check_size(d_model=d_model, max_length=max_length)
+    @checked
+    def __init__(self, d_model: Size, *, max_length: Size) -> None:
         super().__init__()
+        self.d_model = d_model
         self.weight = nn.Parameter(torch.empty(max_length, d_model))
         nn.init.normal_(self.weight, std=0.02)
 
-    def forward(self, x: Tensor, *, offset: int | Tensor = 0) -> Tensor:
+    @checked
+    def forward(self, x: Annotated[Tensor, Input("B L d_model")], *, offset: Offset = 0) -> Tensor:
         """Add the encoding of its position to each vector.
 
         Args:
@@ -268,7 +274,6 @@ class LearnedPositionalEncoding(nn.Module):
             ValueError: If a shape does not fit, a position is not below ``max_length``, or the
                 integer ``offset`` is negative.
         """
-        check_vectors("x", x, self.weight.shape[1], self)
         return x + _select(self.weight, x, offset)
 
     def extra_repr(self) -> str:
@@ -285,7 +290,7 @@ def _select(table: Tensor, x: Tensor, offset: int | Tensor) -> Tensor:
     """
     length = x.shape[1]
     if not isinstance(offset, Tensor):
-        check_integer(offset=offset)
+        check(Integer, offset=offset)
         if offset < 0:
             raise ValueError(f"offset must not be negative, got offset={offset}")
         _check_positions(offset, length, table)

@@ -13,21 +13,14 @@ autoregressive decoding (:mod:`transformer_blocks.cache`; skip it at first readi
 Next: :mod:`transformer_blocks.decoder`, which also attends to the encoder's output.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_factory,
-    check_instance,
-    check_module,
-    check_modules,
-    check_vectors,
-    names_arguments,
-)
-from transformer_blocks.cache import KeyValueCache, SelfAttentionCache, undo_on_error
+from transformer_blocks._contracts import Factory, Module, checked, list_modules
+from transformer_blocks.cache import KeyValueCache, SelfAttentionCache
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.residual import Residual, new_residual
+from transformer_blocks.residual import Hidden, Residual, new_residual
 
 
 class EncoderLayer(nn.Module):
@@ -54,23 +47,21 @@ class EncoderLayer(nn.Module):
         True
     """
 
+    @checked
     def __init__(
         self,
-        self_attention: MultiHeadAttention,
+        self_attention: Module[MultiHeadAttention],
         feed_forward: nn.Module,
         *,
-        residual: Callable[[], Residual],
+        residual: Factory[Callable[[], Residual]],
     ) -> None:
-        check_module(self_attention=self_attention, feed_forward=feed_forward)
-        check_factory(residual=residual)
         super().__init__()
         self.self_attention = self_attention
         self.self_attention_residual = new_residual(residual)
         self.feed_forward = feed_forward
         self.feed_forward_residual = new_residual(residual)
 
-    @names_arguments
-    @undo_on_error
+    @checked
     def forward(
         self,
         x: Tensor,
@@ -97,12 +88,14 @@ class EncoderLayer(nn.Module):
                 type.
             ValueError: If shapes do not fit.
         """
-        if cache is not None:
-            check_instance(KeyValueCache, cache=cache)
+        held = None if cache is None else cache.hold()
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=held)
         )
-        return self.feed_forward_residual(x, self.feed_forward)
+        x = self.feed_forward_residual(x, self.feed_forward)
+        if cache is not None:
+            cache.advance(x.shape[1])  # last: an error leaves the cache as it was
+        return x
 
 
 class Encoder(nn.Module):
@@ -127,19 +120,16 @@ class Encoder(nn.Module):
         True
     """
 
+    @checked
     def __init__(self, layers: Iterable[EncoderLayer], *, norm: nn.Module | None = None) -> None:
-        listed = check_modules("layers", layers)
-        if norm is not None:
-            check_module(norm=norm)
         super().__init__()
-        self.layers = nn.ModuleList(listed)
+        self.layers = nn.ModuleList(list_modules("layers", layers))
         self.norm = norm
 
-    @names_arguments
-    @undo_on_error
+    @checked
     def forward(
         self,
-        x: Tensor,
+        x: Hidden,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
@@ -166,26 +156,15 @@ class Encoder(nn.Module):
             ValueError: If shapes do not fit, or the cache is of another batch size or number of
                 layers.
         """
-        check_vectors("x", x, None)
-        for layer, layer_cache in zip(self.layers, self._layer_caches(cache), strict=True):
+        count = len(self.layers)
+        caches = [None] * count if cache is None else cache.layers_for(x, count)
+        for layer, layer_cache in zip(self.layers, caches, strict=True):
             x = layer(x, mask=mask, causal=causal, cache=layer_cache)
-        return x if self.norm is None else self.norm(x)
+        x = x if self.norm is None else self.norm(x)
+        if cache is not None:
+            cache.advance(x.shape[1])  # last: an error leaves the cache as it was
+        return x
 
     def new_cache(self) -> SelfAttentionCache:
         """Create an empty cache, for decoding one batch; the caller passes it to each call."""
         return SelfAttentionCache(len(self.layers))
-
-    def _layer_caches(
-        self, cache: SelfAttentionCache | None
-    ) -> Sequence[KeyValueCache] | Sequence[None]:
-        """Return the cache of each layer, or None for each."""
-        if cache is None:
-            return [None] * len(self.layers)
-        check_instance(SelfAttentionCache, cache=cache)
-        if len(cache.layers) != len(self.layers):
-            raise ValueError(
-                f"cache must be of this encoder with {len(self.layers)} layers, "
-                f"got one of {len(cache.layers)}"
-            )
-        _ = cache.length  # raises if the layers differ
-        return cache.layers

@@ -8,17 +8,17 @@ projects the hidden states to the logits of its vocabulary.
 Next: :mod:`transformer_blocks.builders`, whole stacks built from a few sizes.
 """
 
+from typing import Annotated
+
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_boolean,
-    check_module,
-    check_tensor,
-    check_vectors,
-    names_arguments,
-)
-from transformer_blocks.decoder import Decoder, DecoderLayer
-from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks._contracts import Input, Mask, Module, checked
+from transformer_blocks.decoder import Decoder
+from transformer_blocks.encoder import Encoder
+
+FIRST_NORM = "layers.0.self_attention_residual.norm"
+Source = Annotated[Tensor, Input("B S d_model", f"encoder.{FIRST_NORM}")]
+Target = Annotated[Tensor, Input("B L d_model", f"decoder.{FIRST_NORM}")]
 
 
 class EncoderDecoder(nn.Module):
@@ -41,21 +41,21 @@ class EncoderDecoder(nn.Module):
         True
     """
 
-    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
-        check_module(encoder=encoder, decoder=decoder)
+    @checked
+    def __init__(self, encoder: Module[Encoder], decoder: Module[Decoder]) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
 
-    @names_arguments
+    @checked
     def forward(
         self,
-        source: Tensor,
-        target: Tensor,
+        source: Source,
+        target: Target,
         *,
-        source_mask: Tensor | None = None,
-        target_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        source_mask: Mask | None = None,
+        target_mask: Mask | None = None,
+        memory_mask: Mask | None = None,
         causal: bool = True,
     ) -> Tensor:
         """Encode the source, then decode the target with causal self-attention.
@@ -79,43 +79,18 @@ class EncoderDecoder(nn.Module):
             ValueError: If shapes do not fit; or if there is no ``memory_mask``, and ``source_mask``
                 is not the same for all queries, so that it cannot serve as one.
         """
-        self._check_inputs(source, target, source_mask, target_mask, memory_mask)
+        if memory_mask is None and source_mask is not None:
+            if source_mask.dim() != 4 or source_mask.shape[2] != 1:
+                raise ValueError(
+                    "memory_mask must be given with a source_mask that is not the same for every "
+                    f"query, (B|1, H|1, 1, S), got {tuple(source_mask.shape)}"
+                )
+            memory_mask = source_mask
         memory = self.encoder(source, mask=source_mask)
         return self.decoder(
             target,
             memory,
             mask=target_mask,
-            memory_mask=source_mask if memory_mask is None else memory_mask,
+            memory_mask=memory_mask,
             causal=causal,
         )
-
-    def _check_inputs(
-        self,
-        source: Tensor,
-        target: Tensor,
-        source_mask: Tensor | None,
-        target_mask: Tensor | None,
-        memory_mask: Tensor | None,
-    ) -> None:
-        """Raise unless the sequences and masks fit the two stacks."""
-        self._check_input("source", source, self.encoder)
-        self._check_input("target", target, self.decoder)
-        masks = {"source_mask": source_mask, "target_mask": target_mask, "memory_mask": memory_mask}
-        for name, mask in masks.items():
-            if mask is not None:
-                check_boolean(name, mask)
-        if source_mask is None or memory_mask is not None:
-            return
-        if source_mask.dim() != 4 or source_mask.shape[2] != 1:
-            raise ValueError(
-                "memory_mask must be given with a source_mask that is not the same for every "
-                f"query, (B|1, H|1, 1, S), got {tuple(source_mask.shape)}"
-            )
-
-    def _check_input(self, name: str, x: Tensor, stack: Encoder | Decoder) -> None:
-        """Raise unless a sequence fits the first layer of its stack."""
-        check_tensor(name, x)
-        for layer in list(stack.layers)[:1]:
-            if isinstance(layer, EncoderLayer | DecoderLayer):
-                residual = layer.self_attention_residual
-                check_vectors(name, x, residual.d_model, stack, layer, residual, residual.norm)

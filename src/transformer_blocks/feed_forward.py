@@ -27,17 +27,12 @@ Next: :mod:`transformer_blocks.residual`, residual connections and layer normali
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_callable,
-    check_dropout,
-    check_flag,
-    check_size,
-    check_vectors,
-)
+from transformer_blocks._contracts import DropoutProbability, Flag, Function, Input, Size, checked
 from transformer_blocks.fast.dropout import Dropout
 
 
@@ -66,19 +61,16 @@ class FeedForward(nn.Module):
         True
     """
 
+    @checked
     def __init__(
         self,
-        d_model: int,
-        d_ff: int,
+        d_model: Size,
+        d_ff: Size,
         *,
-        activation: Callable[[Tensor], Tensor] = F.relu,
-        dropout: float = 0.0,
-        bias: bool = True,
+        activation: Function[Callable[[Tensor], Tensor]] = F.relu,
+        dropout: DropoutProbability = 0.0,
+        bias: Flag = True,
     ) -> None:
-        check_size(d_model=d_model, d_ff=d_ff)
-        check_dropout(dropout=dropout)
-        check_callable(activation=activation)
-        check_flag(bias=bias)
         super().__init__()
         self.up_projection = nn.Linear(d_model, d_ff, bias=bias)
         self.activation = activation
@@ -87,7 +79,8 @@ class FeedForward(nn.Module):
         for projection in (self.up_projection, self.down_projection):
             initialise_linear(projection)
 
-    def forward(self, x: Tensor) -> Tensor:
+    @checked
+    def forward(self, x: Annotated[Tensor, Input("... d_model", "up_projection")]) -> Tensor:
         """Apply the network to every position.
 
         Args:
@@ -100,9 +93,7 @@ class FeedForward(nn.Module):
             TypeError: If ``x`` is not a tensor, or differs from the weights in dtype.
             ValueError: If the last dimension of ``x`` is not d_model.
         """
-        up = self.up_projection
-        check_vectors("x", x, getattr(up, "in_features", None), up, leading=None)
-        hidden = self.dropout(self.activation(up(x)))  # (B, L, d_ff)
+        hidden = self.dropout(self.activation(self.up_projection(x)))  # (B, L, d_ff)
         return self.down_projection(hidden)  # (B, L, d_model)
 
     def extra_repr(self) -> str:

@@ -26,16 +26,23 @@ computes the same loss from the hidden vectors in chunks and never stores all lo
 Next: :mod:`transformer_blocks.schedule`, the learning-rate schedule.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_choice, check_probability, check_tensor
+from transformer_blocks._contracts import Ids, Probability, Vectors, checked, one_of
 
 __all__ = ["cross_entropy"]
 
 
+@checked
 def cross_entropy(
-    logits: Tensor, target: Tensor, *, label_smoothing: float = 0.0, reduction: str = "mean"
+    logits: Annotated[Tensor, Vectors("N V")],
+    target: Annotated[Tensor, Ids("N", torch.int64)],
+    *,
+    label_smoothing: Probability = 0.0,
+    reduction: Annotated[str, one_of("mean", "sum", "none")] = "mean",
 ) -> Tensor:
     r"""Compute the cross-entropy between logits and target tokens.
 
@@ -70,7 +77,6 @@ def cross_entropy(
         >>> torch.allclose(uniform.exp(), torch.tensor(100.0), atol=1e-3)  # ... a perplexity of V
         True
     """
-    _check(logits, target, label_smoothing, reduction)
     log_probabilities = logits.log_softmax(-1)  # (N, V)
     target_loss = -log_probabilities.gather(1, target[:, None]).squeeze(1)  # (N,)
     uniform_loss = -log_probabilities.mean(-1)
@@ -78,20 +84,3 @@ def cross_entropy(
     if reduction == "none":
         return losses
     return losses.mean() if reduction == "mean" else losses.sum()
-
-
-def _check(logits: Tensor, target: Tensor, label_smoothing: float, reduction: str) -> None:
-    """Raise unless there is one row of logits per target token."""
-    check_tensor("logits", logits)
-    check_tensor("target", target)
-    check_probability(label_smoothing=label_smoothing)
-    check_choice("reduction", reduction, ("mean", "sum", "none"))
-    if not logits.is_floating_point():
-        raise TypeError(f"logits must be a floating-point tensor, got dtype={logits.dtype}")
-    if target.dtype != torch.int64:
-        raise TypeError(f"target must hold int64 ids, got dtype={target.dtype}")
-    if logits.dim() != 2 or target.shape != logits.shape[:1]:
-        raise ValueError(
-            "logits and target must have shapes (N, V) and (N,), "
-            f"got {tuple(logits.shape)} and {tuple(target.shape)}"
-        )

@@ -31,25 +31,21 @@ Next: :mod:`transformer_blocks.attention`, where masks are applied.
 """
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import (
-    check_boolean,
-    check_integer,
-    check_size,
-    check_tensor,
-    raise_type_error,
-)
+from transformer_blocks._contracts import Ids, Integer, Mask, Size, checked, raise_type_error
 
 MASKED, UNMASKED = "x", "."
 
 
+@checked
 def causal_mask(
-    query_length: int,
-    key_length: int | None = None,
+    query_length: Size,
+    key_length: Size | None = None,
     *,
     device: torch.device | str | None = None,
 ) -> Tensor:
@@ -84,7 +80,6 @@ def causal_mask(
         0  . . .
     """
     key_length = query_length if key_length is None else key_length
-    check_size(query_length=query_length, key_length=key_length)
     return build_causal_mask(query_length, key_length, device)
 
 
@@ -96,7 +91,8 @@ def build_causal_mask(
     return mask.triu_(key_length - query_length + 1)  # in place, as a mask may take gigabytes
 
 
-def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
+@checked
+def padding_mask(tokens: Annotated[Tensor, Ids("B S")], padding_id: Integer = 0) -> Tensor:
     """Build a padding mask: no query attends to padding, which fills up shorter sequences.
 
     Args:
@@ -122,20 +118,15 @@ def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
         >>> (padding_mask(tokens) | causal_mask(3)).shape  # masked by one or by the other
         torch.Size([2, 1, 3, 3])
     """
-    check_tensor("tokens", tokens)
-    check_integer(padding_id=padding_id)
-    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
-        raise TypeError(f"tokens must be integer ids, got dtype={tokens.dtype}")
-    if tokens.dim() != 2:
-        raise ValueError(f"tokens must have shape (B, S), got {tuple(tokens.shape)}")
     return (tokens == padding_id)[:, None, None, :]
 
 
+@checked
 def sliding_window_mask(
-    query_length: int,
-    key_length: int | None = None,
+    query_length: Size,
+    key_length: Size | None = None,
     *,
-    window: int,
+    window: Size,
     device: torch.device | str | None = None,
 ) -> Tensor:
     """Build a two-sided sliding-window mask: attend to positions less than ``window`` away.
@@ -181,7 +172,6 @@ def sliding_window_mask(
         3  x x . .
     """
     key_length = query_length if key_length is None else key_length
-    check_size(query_length=query_length, key_length=key_length, window=window)
     offset = key_length - query_length  # the last query has the position of the last key
     band = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
     # In place: a matrix of distances would take eight times the memory of the mask.
@@ -189,7 +179,11 @@ def sliding_window_mask(
     return band.bitwise_xor_(True)  # all but the band; torch.compile refuses eq_(False)
 
 
-def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Tensor:
+@checked
+def document_mask(
+    documents: Annotated[Tensor, Ids("B L")],
+    key_documents: Annotated[Tensor, Ids("B S")] | None = None,
+) -> Tensor:
     """Build a document mask: a position attends only to its own document.
 
     Several short documents can then share one sequence of the batch, without padding. For long
@@ -219,68 +213,12 @@ def document_mask(documents: Tensor, key_documents: Tensor | None = None) -> Ten
         4  x x . . .
     """
     key_documents = documents if key_documents is None else key_documents
-    check_documents({"documents": documents, "key_documents": key_documents})
     return (documents[:, :, None] != key_documents[:, None, :])[:, None]
 
 
-def check_documents(documents: Mapping[str, Tensor]) -> None:
-    """Raise unless document ids, given with their names, are integers of shape (B, L).
-
-    Raises:
-        TypeError: If one of them is not an integer tensor.
-        ValueError: If one of them has another shape, or they differ in batch size.
-    """
-    for name, ids in documents.items():
-        check_tensor(name, ids)
-        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            raise TypeError(f"{name} must be integer ids, got dtype={ids.dtype}")
-    shapes = [tuple(ids.shape) for ids in documents.values()]
-    if not all(len(shape) == 2 and shape[0] == shapes[0][0] for shape in shapes):
-        expected = " and ".join(["(B, L)", "(B, S)"][: len(shapes)])
-        raise ValueError(
-            f"{' and '.join(documents)} must have shape{'s' * (len(shapes) > 1)} {expected}, "
-            f"got {' and '.join(map(str, shapes))}"
-        )
-
-
-def check_mask(
-    mask: Tensor,
-    *,
-    batch: int,
-    heads: int,
-    queries: int,
-    keys: int,
-    device: torch.device | None = None,
-    name: str = "mask",
-) -> None:
-    """Raise unless ``mask`` is boolean and fits attention of shape (B, H, L, S).
-
-    Raises:
-        TypeError: If ``mask`` is not boolean.
-        ValueError: If its shape is neither (L, S) nor (B|1, H|1, L|1, S), or it is on another
-            device than the queries.
-    """
-    check_boolean(name, mask)
-    if device is not None and mask.device != device:
-        raise ValueError(
-            f"{name} must be on the device of the queries, {device}, got device={mask.device}"
-        )
-    shape = tuple(mask.shape)
-    if len(shape) == 2 and shape == (queries, keys):  # compares symbolic sizes only if needed
-        return
-    fits = len(shape) == 4 and shape[3] == keys
-    for size, full in zip(shape, (batch, heads, queries), strict=False):
-        fits = fits and size in (1, full)
-    if not fits:
-        raise ValueError(
-            f"{name} must have shape (L, S) = ({queries}, {keys}) or (B|1, H|1, L|1, S) = "
-            f"({batch}|1, {heads}|1, {queries}|1, {keys}), got {shape}; "
-            "padding_mask(tokens) and causal_mask(L, S) build these shapes"
-        )
-
-
+@checked
 def format_mask(
-    mask: Tensor, *, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None
+    mask: Mask, *, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None
 ) -> str:
     """Format a mask as a text table: a row per query, a column per key, ``x`` where masked.
 
@@ -305,7 +243,6 @@ def format_mask(
         は  .  .  x
         猫  .  .  .
     """
-    check_boolean("mask", mask)
     if mask.dim() not in (2, 4):
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
     for name, labels in (("queries", queries), ("keys", keys)):

@@ -25,33 +25,35 @@ Next: :mod:`transformer_blocks.feed_forward`, the sublayer that follows attentio
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_callable,
-    check_dropout,
-    check_flag,
-    check_instance,
-    check_modules,
-    check_number,
-    check_size,
-    check_tensor,
-    check_vectors,
-    names_arguments,
-    raise_type_error,
+from transformer_blocks._contracts import (
+    DropoutProbability,
+    Flag,
+    Function,
+    Input,
+    Number,
+    Size,
+    check,
+    checked,
+    list_modules,
 )
 from transformer_blocks.attention import (
     AttentionFunction,
     attention_weights,
+    call_attention,
     scaled_dot_product_attention,
     weights_of,
 )
-from transformer_blocks.cache import KeyValueCache, undo_on_error
+from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.fast.attention import fused_attention
-from transformer_blocks.masks import check_mask
+
+Query = Annotated[Tensor, Input("B L d_model", "query_projection")]
+Key = Annotated[Tensor, Input("B S key_width", "key_projection")]
+Value = Annotated[Tensor, Input("B S value_width", "value_projection")]
 
 
 class SingleHeadAttention(nn.Module):
@@ -79,11 +81,8 @@ class SingleHeadAttention(nn.Module):
 
     attention_function = staticmethod(scaled_dot_product_attention)
 
-    def __init__(self, d_model: int, *, scale: float | None = None, bias: bool = True) -> None:
-        check_size(d_model=d_model)
-        check_flag(bias=bias)
-        if scale is not None:
-            check_number(scale=scale)
+    @checked
+    def __init__(self, d_model: Size, *, scale: Number | None = None, bias: Flag = True) -> None:
         super().__init__()
         self.scale = scale
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
@@ -92,12 +91,12 @@ class SingleHeadAttention(nn.Module):
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
         initialise_projections(self)
 
-    @names_arguments
+    @checked
     def forward(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        query: Query,
+        key: Key,
+        value: Value,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
@@ -120,9 +119,6 @@ class SingleHeadAttention(nn.Module):
                 not boolean, or ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit.
         """
-        _check_vectors(self, "query", query)
-        _check_vectors(self, "key", key)
-        _check_vectors(self, "value", value)
         output, _ = self.attention_function(
             self.query_projection(query).unsqueeze(1),  # (B, 1, L, d_model): one head
             self.key_projection(key).unsqueeze(1),
@@ -133,15 +129,14 @@ class SingleHeadAttention(nn.Module):
         )
         return self.output_projection(output.squeeze(1))
 
+    @checked
     def attention_weights(
-        self, query: Tensor, key: Tensor, *, mask: Tensor | None = None, causal: bool = False
+        self, query: Query, key: Key, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, of shape (B, 1, L, S).
 
         The arguments are those of :meth:`forward`.
         """
-        _check_vectors(self, "query", query)
-        _check_vectors(self, "key", key)
         return attention_weights(
             self.query_projection(query).unsqueeze(1),
             self.key_projection(key).unsqueeze(1),
@@ -246,57 +241,46 @@ class MultiHeadAttention(nn.Module):
         torch.Size([2, 5, 16])
     """
 
+    @checked
     def __init__(
         self,
-        d_model: int,
-        num_heads: int,
+        d_model: Size,
+        num_heads: Size,
         *,
-        d_k: int | None = None,
-        key_width: int | None = None,
-        value_width: int | None = None,
-        bias: bool = True,
-        dropout: float = 0.0,
-        attention_function: AttentionFunction = fused_attention,
+        d_k: Size | None = None,
+        key_width: Size | None = None,
+        value_width: Size | None = None,
+        bias: Flag = True,
+        dropout: DropoutProbability = 0.0,
+        attention_function: Function[AttentionFunction] = fused_attention,
         transforms: Sequence[QueryKeyTransform] = (),
     ) -> None:
-        key_width = d_model if key_width is None else key_width
-        value_width = d_model if value_width is None else value_width
-        check_size(
-            d_model=d_model, num_heads=num_heads, key_width=key_width, value_width=value_width
-        )
-        check_dropout(dropout=dropout)
-        check_callable(attention_function=attention_function)
-        check_flag(bias=bias)
-        if d_k is not None:
-            check_size(d_k=d_k)
-        elif d_model % num_heads:
+        if d_k is None and d_model % num_heads:
             raise ValueError(
                 "d_model must be divisible by num_heads, "
                 f"got d_model={d_model} and num_heads={num_heads}"
             )
-        d_k = d_model // num_heads if d_k is None else d_k
-        listed = check_modules("transforms", transforms)
-        for number, transform in enumerate(listed):
-            check_instance(QueryKeyTransform, **{f"transforms[{number}]": transform})
+        listed = list_modules("transforms", transforms)
+        check(QueryKeyTransform, **{f"transforms[{i}]": each for i, each in enumerate(listed)})
         super().__init__()
         self.num_heads = num_heads
-        self.d_k = d_k
+        self.d_k = d_k or d_model // num_heads
         self.dropout = dropout
         self.attention_function = attention_function
-        self.query_projection = nn.Linear(d_model, num_heads * d_k, bias=bias)
-        self.key_projection = nn.Linear(key_width, num_heads * d_k, bias=bias)
-        self.value_projection = nn.Linear(value_width, num_heads * d_k, bias=bias)
-        self.output_projection = nn.Linear(num_heads * d_k, d_model, bias=bias)
+        width = num_heads * self.d_k
+        self.query_projection = nn.Linear(d_model, width, bias=bias)
+        self.key_projection = nn.Linear(key_width or d_model, width, bias=bias)
+        self.value_projection = nn.Linear(value_width or d_model, width, bias=bias)
+        self.output_projection = nn.Linear(width, d_model, bias=bias)
         self.transforms = nn.ModuleList(listed)
         initialise_projections(self)
 
-    @names_arguments
-    @undo_on_error
+    @checked
     def forward(
         self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
+        query: Query,
+        key: Key | KeyValueCache,
+        value: Value | KeyValueCache,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
@@ -307,14 +291,15 @@ class MultiHeadAttention(nn.Module):
         Args:
             query: Query sequence, of shape (B, L, d_model).
             key: Key sequence, of shape (B, S, key_width); for self-attention, ``query`` again.
-            value: Value sequence, of shape (B, S, value_width).
+            value: Value sequence, of shape (B, S, value_width). Where keys and values remain the
+                same at every decoding step, ``key`` and ``value`` may be one cache that holds what
+                :meth:`project` returned.
             mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
                 (B, H, L, S).
             causal: Also mask future positions, so that no position attends to a later one.
             cache: Keys and values of earlier decoding steps (:mod:`transformer_blocks.cache`; skip
                 it at first reading). The new keys and values are appended, and the queries attend
-                to all of them; in the shape of ``mask``, S counts all of them. ``key`` and
-                ``value`` may be left out with a cache only; nothing is appended then.
+                to all of them; in the shape of ``mask``, S counts all of them.
 
         Returns:
             One output vector per query, of shape (B, L, d_model); one tensor, not a pair of output
@@ -326,17 +311,25 @@ class MultiHeadAttention(nn.Module):
                 not boolean, or ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit, or there are no keys to attend to.
         """
-        self._check_inputs(query, key, value, mask=mask, causal=causal, cache=cache)
-        queries, keys, values = self._project_heads(query, key, value)  # (B, H, L, d_k)
-        queries, keys, values = self._transform_and_cache(queries, keys, values, cache)
+        new = 0  # positions
+        if isinstance(key, KeyValueCache) or isinstance(value, KeyValueCache):
+            queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
+            keys, values = cast(KeyValueCache, key).read()
+        else:
+            queries, keys, values = self.project_heads(query, key, value)  # (B, H, L, d_k)
+            keys = self.transform_keys(keys, start=0 if cache is None else cache.length)
+            if cache is not None:
+                new = key.shape[1]
+                keys, values = cache.write(keys, values)
+        queries = self.transform_queries(queries, start=keys.shape[2] - queries.shape[2])
         heads = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
-        return self.output_projection(self._merge_heads(heads))  # (B, L, d_model)
+        output = self.output_projection(self.merge_heads(heads))  # (B, L, d_model)
+        if cache is not None:
+            cache.advance(new)  # last: an error leaves the cache as it was
+        return output
 
-    def extra_repr(self) -> str:
-        """Show the number of heads when the module is printed."""
-        return f"num_heads={self.num_heads}"
-
-    def project(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    @checked
+    def project(self, key: Key, value: Value) -> tuple[Tensor, Tensor]:
         """Project to the keys and values of all heads, in the form in which a cache stores them.
 
         Args:
@@ -350,10 +343,9 @@ class MultiHeadAttention(nn.Module):
             TypeError: If an input is not a tensor or differs from the weights in dtype.
             ValueError: If an input has another shape.
         """
-        _check_vectors(self, "key", key)
-        _check_vectors(self, "value", value)
-        keys = self._split_heads(self.key_projection(key))
-        return self._transform_keys(keys, 0), self._split_heads(self.value_projection(value))
+        keys = self.split_heads(self.key_projection(key))
+        values = self.split_heads(self.value_projection(value))
+        return self.transform_keys(keys, start=0), values
 
     def attend(
         self,
@@ -365,6 +357,8 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
     ) -> Tensor:
         """Call the attention function with projected and transformed queries, keys and values.
+
+        They are not checked, since a layer projects them from what it has checked.
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
@@ -378,21 +372,21 @@ class MultiHeadAttention(nn.Module):
             The output of each head, of shape (B, H, L, d_k).
         """
         dropout = self.dropout if self.training else 0.0
-        output: Any = self.attention_function(
-            queries, keys, values, mask=mask, causal=causal, dropout=dropout
+        return call_attention(
+            self.attention_function,
+            queries,
+            keys,
+            values,
+            mask=mask,
+            causal=causal,
+            dropout=dropout,
         )
-        weights = None
-        if isinstance(output, tuple) and len(output) == 2:
-            output, weights = output
-        _check_output(output, (*queries.shape[:3], values.shape[3]))
-        if weights is not None:
-            _check_weights(weights, (*queries.shape[:3], keys.shape[2]))
-        return output
 
+    @checked
     def attention_weights(
         self,
-        query: Tensor,
-        key: Tensor | None = None,
+        query: Query,
+        key: Key,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
@@ -409,96 +403,60 @@ class MultiHeadAttention(nn.Module):
             Attention weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero
             if every key is masked.
         """
-        self._check_inputs(query, key, mask=mask, causal=causal, cache=cache)
-        parts = [cache.read()[0]] if cache is not None and cache.length else []
-        if key is not None:
-            new = self._split_heads(self.key_projection(key))
-            parts.append(self._transform_keys(new, 0 if cache is None else cache.length))
-        if not parts:
-            raise ValueError("key must be given, or a cache that holds some")
-        keys = torch.cat(parts, dim=2)  # (B, H, S, d_k)
-        queries = self._split_heads(self.query_projection(query))
-        queries = self._transform_queries(queries, keys.shape[2] - queries.shape[2])
+        keys = self.split_heads(self.key_projection(key))
+        keys = self.transform_keys(keys, start=0 if cache is None else cache.length)
+        if cache is not None and cache.length:
+            keys = torch.cat((cache.read()[0], keys), dim=2)  # (B, H, S, d_k)
+        queries = self.split_heads(self.query_projection(query))
+        queries = self.transform_queries(queries, start=keys.shape[2] - queries.shape[2])
         return weights_of(self.attention_function)(queries, keys, mask=mask, causal=causal)
 
-    def _project_heads(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Project to the queries of all heads, and to the new keys and values if there are any."""
-        queries = self._split_heads(self.query_projection(query))
-        if key is None or value is None:
-            return queries, None, None
-        keys = self._split_heads(self.key_projection(key))
-        return queries, keys, self._split_heads(self.value_projection(value))
-
-    def _transform_and_cache(
-        self,
-        queries: Tensor,
-        keys: Tensor | None,
-        values: Tensor | None,
-        cache: KeyValueCache | None,
+    def project_heads(
+        self, query: Tensor, key: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Apply the transforms, append new keys and values to the cache, and read all of it."""
-        if keys is None or values is None:
-            keys, values = cast(KeyValueCache, cache).read()
-        elif cache is None:
-            keys = self._transform_keys(keys, 0)
-        else:
-            keys, values = cache.append(self._transform_keys(keys, cache.length), values)
-        return self._transform_queries(queries, keys.shape[2] - queries.shape[2]), keys, values
+        """Project to the queries, keys and values of all heads, before they are transformed.
 
-    def _transform_queries(self, queries: Tensor, start: int) -> Tensor:
-        transforms: Any = self._modules["transforms"]  # faster than the attribute
+        A subclass may compute all three by one matrix product.
+
+        Args:
+            query: Query sequence, of shape (B, L, d_model).
+            key: Key sequence, of shape (B, S, key_width).
+            value: Value sequence, of shape (B, S, value_width).
+
+        Returns:
+            Queries, of shape (B, H, L, d_k); keys and values, of shape (B, H, S, d_k).
+        """
+        return (
+            self.split_heads(self.query_projection(query)),
+            self.split_heads(self.key_projection(key)),
+            self.split_heads(self.value_projection(value)),
+        )
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """Split each vector into heads: (B, L, H * d_k) to (B, H, L, d_k)."""
+        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
+
+    def merge_heads(self, heads: Tensor) -> Tensor:
+        """Concatenate the heads: (B, H, L, d_k) to (B, L, H * d_k)."""
+        return heads.transpose(1, 2).flatten(2)
+
+    def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+        """Apply the transforms in turn to queries; the first has the position ``start``."""
+        transforms: Any = self.transforms
         for transform in transforms:
             queries = transform.transform_queries(queries, start=start)
         return queries
 
-    def _transform_keys(self, keys: Tensor, start: int) -> Tensor:
-        transforms: Any = self._modules["transforms"]
+    def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
+        """Apply the transforms in turn to keys; the first has the position ``start``."""
+        transforms: Any = self.transforms
         for transform in transforms:
             keys = transform.transform_keys(keys, start=start)
         return keys
 
-    def _split_heads(self, x: Tensor) -> Tensor:
-        """Split each vector into heads: (B, L, H * d_k) to (B, H, L, d_k)."""
-        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
-
-    def _merge_heads(self, heads: Tensor) -> Tensor:
-        """Concatenate the heads: (B, H, L, d_k) to (B, L, H * d_k)."""
-        return heads.transpose(1, 2).flatten(2)
-
-    def _check_inputs(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        *value: Tensor | None,
-        mask: Tensor | None,
-        causal: bool,
-        cache: KeyValueCache | None,
-    ) -> None:
-        """Check all arguments of a call, before anything is computed or appended to the cache."""
-        if cache is not None:
-            check_instance(KeyValueCache, cache=cache)
-        is_missing = key is None
-        if (is_missing and cache is None) or (value and (value[0] is None) != is_missing):
-            names = "key and value" if value else "key"
-            raise ValueError(f"{names} must be given, or a cache that holds some")
-        _check_vectors(self, "query", query)
-        if key is not None:
-            _check_vectors(self, "key", key)
-        if value and value[0] is not None:
-            _check_vectors(self, "value", value[0])
-        check_flag(causal=causal)
-        if mask is not None:
-            cached, new = 0 if cache is None else cache.length, 0 if key is None else key.shape[1]
-            check_mask(
-                mask,
-                batch=query.shape[0],
-                heads=self.num_heads,
-                queries=query.shape[1],
-                keys=cached + new,
-                device=query.device,
-            )
+    def extra_repr(self) -> str:
+        """Show the number of heads when the module is printed."""
+        return f"num_heads={self.num_heads}"
 
 
 def initialise_projections(layer: SingleHeadAttention | MultiHeadAttention) -> None:
@@ -512,31 +470,3 @@ def initialise_projections(layer: SingleHeadAttention | MultiHeadAttention) -> N
         nn.init.xavier_uniform_(projection.weight)
         if projection.bias is not None:
             nn.init.zeros_(projection.bias)
-
-
-def _check_vectors(layer: SingleHeadAttention | MultiHeadAttention, name: str, x: Tensor) -> None:
-    """Check that an input fits its projection."""
-    projection: Any = layer._modules[f"{name}_projection"]  # faster than the attribute
-    check_vectors(name, x, getattr(projection, "in_features", None), projection)
-
-
-def _check_output(output: object, shape: tuple[int, ...]) -> None:
-    """Check the output of an attention function."""
-    if not isinstance(output, Tensor):
-        rule = "a function that returns an output, or an output and its attention weights"
-        raise_type_error("attention_function", rule, output)
-    if output.shape != shape:
-        raise ValueError(
-            f"attention_function must return an output of shape (B, H, L, d_k) = {shape}, "
-            f"got {tuple(output.shape)}"
-        )
-
-
-def _check_weights(weights: Tensor, shape: tuple[int, ...]) -> None:
-    """Check the attention weights that an attention function returns with its output."""
-    check_tensor("weights of attention_function", weights)
-    if weights.shape != shape:
-        raise ValueError(
-            f"weights of attention_function must have shape (B, H, L, S) = {shape}, "
-            f"got {tuple(weights.shape)}"
-        )

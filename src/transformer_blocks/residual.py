@@ -35,20 +35,25 @@ Next: :mod:`transformer_blocks.encoder`, a stack of self-attention and feed-forw
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_callable,
-    check_dropout,
-    check_module,
-    check_size,
+from transformer_blocks._contracts import (
+    DropoutProbability,
+    Function,
+    Input,
+    Size,
+    Vectors,
     check_tensor,
-    check_vectors,
+    checked,
     raise_type_error,
 )
 from transformer_blocks.fast.dropout import Dropout
+
+Hidden = Annotated[Tensor, Vectors("B L d_model")]
+Stream = Annotated[Tensor, Input("B L d_model", "norm")]
+Sublayer = Function[Callable[[Tensor], Tensor]]
 
 
 class Residual(nn.Module):
@@ -69,13 +74,10 @@ class Residual(nn.Module):
     needs_final_norm: ClassVar[bool]
     """Whether a stack of these connections needs one more normalisation after its last layer."""
 
+    @checked
     def __init__(
-        self, d_model: int, *, dropout: float = 0.1, norm: nn.Module | None = None
+        self, d_model: Size, *, dropout: DropoutProbability = 0.1, norm: nn.Module | None = None
     ) -> None:
-        check_size(d_model=d_model)
-        check_dropout(dropout=dropout)
-        if norm is not None:
-            check_module(norm=norm)
         super().__init__()
         self.d_model = d_model
         self.norm = nn.LayerNorm(d_model) if norm is None else norm
@@ -102,11 +104,9 @@ class Residual(nn.Module):
         """Compute a sublayer's output.
 
         Raises:
-            TypeError: If ``sublayer`` is not callable, or does not return a tensor.
+            TypeError: If ``sublayer`` does not return a tensor.
             ValueError: If its output does not have the shape of ``x``: the sum could broadcast it.
         """
-        if not callable(sublayer) or isinstance(sublayer, type):
-            check_callable(sublayer=sublayer)
         y = sublayer(x)
         check_tensor("the output of sublayer", y)
         if y.shape != x.shape:
@@ -138,10 +138,9 @@ class PostNorm(Residual):
 
     needs_final_norm = False
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
-        norm = self.norm
-        check_vectors("x", x, self.d_model, norm)
-        return norm(x + self.dropout(self._apply_sublayer(sublayer, x)))
+    @checked
+    def forward(self, x: Stream, sublayer: Sublayer) -> Tensor:  # noqa: D102
+        return self.norm(x + self.dropout(self._apply_sublayer(sublayer, x)))
 
 
 class PreNorm(Residual):
@@ -157,7 +156,6 @@ class PreNorm(Residual):
 
     needs_final_norm = True
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
-        norm = self.norm
-        check_vectors("x", x, self.d_model, norm)
-        return x + self.dropout(self._apply_sublayer(sublayer, norm(x)))
+    @checked
+    def forward(self, x: Stream, sublayer: Sublayer) -> Tensor:  # noqa: D102
+        return x + self.dropout(self._apply_sublayer(sublayer, self.norm(x)))

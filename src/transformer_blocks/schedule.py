@@ -14,10 +14,11 @@ Next: :mod:`transformer_blocks.cache`, keys and values cached for decoding.
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from transformer_blocks._checks import check_instance, check_size
+from transformer_blocks._contracts import Size, checked
 
 
-def noam_rate(step: int, *, d_model: int, warmup_steps: int = 4000) -> float:
+@checked
+def noam_rate(step: Size, *, d_model: Size, warmup_steps: Size = 4000) -> float:
     """Compute the learning rate of the Noam schedule at a training step (equation 3).
 
     Args:
@@ -36,11 +37,11 @@ def noam_rate(step: int, *, d_model: int, warmup_steps: int = 4000) -> float:
         >>> [f"{noam_rate(step, d_model=512):.6f}" for step in (2000, 4000, 16000)]
         ['0.000349', '0.000699', '0.000349']
     """
-    check_size(step=step, d_model=d_model, warmup_steps=warmup_steps)
     return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
 
 
-def noam_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 4000) -> LambdaLR:
+@checked
+def noam_schedule(optimizer: Optimizer, *, d_model: Size, warmup_steps: Size = 4000) -> LambdaLR:
     """Attach the Noam schedule to an optimizer; call the schedule's ``step()`` after each update.
 
     The rate multiplies the optimizer's own ``lr``, so ``lr=1.0`` gives the paper's rates. The paper
@@ -65,8 +66,6 @@ def noam_schedule(optimizer: Optimizer, *, d_model: int, warmup_steps: int = 400
         >>> adam.param_groups[0]["lr"] == noam_rate(1, d_model=512)
         True
     """
-    check_instance(Optimizer, optimizer=optimizer)
-    check_size(d_model=d_model, warmup_steps=warmup_steps)
     return LambdaLR(
         optimizer,
         lambda updates: noam_rate(updates + 1, d_model=d_model, warmup_steps=warmup_steps),

@@ -216,22 +216,22 @@ def test_colours_are_for_terminals_that_show_them(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("given", "imported", "policy"),
+    ("given", "imported", "count"),
     [
-        ({}, False, "passive"),
+        ({}, False, "10000"),
         ({}, True, None),  # too late
-        ({"OMP_WAIT_POLICY": "active"}, False, "active"),
-        ({"GOMP_SPINCOUNT": "7"}, False, None),
+        ({"OMP_WAIT_POLICY": "active"}, False, None),
+        ({"GOMP_SPINCOUNT": "7"}, False, "7"),
     ],
 )
-def test_threads_wait_without_spinning_unless_the_user_has_chosen(
-    given: dict[str, str], imported: bool, policy: str | None, monkeypatch: pytest.MonkeyPatch
+def test_waiting_threads_soon_stop_spinning_unless_the_user_has_chosen(
+    given: dict[str, str], imported: bool, count: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", {"TERM": "dumb", **given})
     if not imported:
         monkeypatch.delitem(sys.modules, "torch")
     assert run_program(lambda: None) == 0
-    assert os.environ.get("OMP_WAIT_POLICY") == policy
+    assert os.environ.get("GOMP_SPINCOUNT") == count
 
 
 def test_standard_output_may_be_closed_by_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:

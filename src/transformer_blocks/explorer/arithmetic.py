@@ -16,17 +16,20 @@ import inspect
 import json
 import logging
 import math
-import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_number, check_tensor
-from transformer_blocks.attention import masked_softmax
+from transformer_blocks._contracts import Number, check, check_tensor
+from transformer_blocks.attention import (
+    attention_scores,
+    masked_softmax,
+    scaled_dot_product_attention,
+)
 from transformer_blocks.inspection.projections import Projections
 from transformer_blocks.masks import causal_mask
 
@@ -38,17 +41,18 @@ CHUNK = 2**16  # numbers that are compressed at once
 TOLERANCE = 2e-3
 """Largest difference between recomputed and given weights, after rounding to 16 bits."""
 
-LINES = {
-    "scores": ("matmul_by_head(query * scale, key.", "Chapter 3: Queries, keys, values"),
-    "scale": ("scale = 1.0 / math.sqrt(", "Chapter 4: Why sqrt(d_k)"),
-    "mask": ("scores.masked_fill(mask &", "Chapter 5: Masks"),
-    "softmax": (".softmax(dim=-1).masked_fill(mask", "Chapter 1: One query reads a memory"),
+LINES: dict[str, tuple[Callable[..., object], str, str]] = {
+    "scores": (attention_scores, "return", "Chapter 3: Queries, keys, values"),
+    "scale": (attention_scores, "scale =", "Chapter 4: Why sqrt(d_k)"),
+    "mask": (masked_softmax, "scores =", "Chapter 5: Masks"),
+    "softmax": (masked_softmax, "return", "Chapter 1: One query reads a memory"),
     "output": (
-        "matmul_by_head(apply_dropout(weights, dropout), value)",
+        scaled_dot_product_attention,
+        "return",
         "Chapter 2: A sentence attends to itself",
     ),
 }
-"""For each step: a part of its line in :mod:`transformer_blocks.attention`, and its chapter."""
+"""For each step: the function that computes it, how the last such line begins, and its chapter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +90,7 @@ class Arithmetic:
         for name, tensor in tensors.items():
             check_tensor(name, tensor)
         if self.scale is not None:
-            check_number(scale=self.scale)
+            check(Number, scale=self.scale)
         query, key, value = (tuple(tensor.shape) for tensor in tensors.values())
         fits = (
             len(query) == len(key) == len(value) == 4
@@ -259,22 +263,17 @@ def serialize_lines() -> dict[str, dict[str, Any]] | None:
     Returns:
         For each step, its line of code, the line's number, and the title of its chapter; None where
         the package is installed without its source.
-
-    Raises:
-        LookupError: If a step is not found in exactly one line.
     """
-    try:
-        source = inspect.getsource(sys.modules[masked_softmax.__module__]).splitlines()
-    except OSError:
-        return None
     found = {}
-    for step, (pattern, chapter) in LINES.items():
-        numbers = [number for number, line in enumerate(source, 1) if pattern in line]
-        if len(numbers) != 1:
-            raise LookupError(f"{pattern!r} must be in one line of the source, got {numbers}")
+    for step, (function, beginning, chapter) in LINES.items():
+        try:
+            lines, first = inspect.getsourcelines(function)
+        except OSError:
+            return None
+        rows = [row for row, line in enumerate(lines) if line.lstrip().startswith(beginning)]
         found[step] = {
-            "code": source[numbers[0] - 1].strip(),
-            "line": numbers[0],
+            "code": lines[rows[-1]].strip(),
+            "line": first + rows[-1],
             "chapter": chapter,
         }
     return found

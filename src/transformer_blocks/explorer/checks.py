@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from transformer_blocks._checks import check_boolean, check_tensor, raise_type_error
+from transformer_blocks._contracts import check_boolean, check_tensor, raise_type_error
 
 
 def check_tokens(name: str, tokens: Sequence[str]) -> None:

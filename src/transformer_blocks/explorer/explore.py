@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_instance, check_integer, check_module, raise_type_error
+from transformer_blocks._contracts import Integer, check, raise_type_error
 from transformer_blocks.explorer.arithmetic import Arithmetic
 from transformer_blocks.explorer.checks import check_tokens
 from transformer_blocks.explorer.page import ARITHMETIC_KILOBYTES, AttentionMaps, Explorer
@@ -85,7 +85,7 @@ def explore(
         >>> page.maps
         [AttentionMaps('Self-attention', weights of shape (2, 4, 3, 3))]
     """
-    check_module(model=model)
+    check(nn.Module, model=model)
     _check_arguments(inputs, tokens, sequence, title)
     with (
         _evaluation_mode(model),
@@ -153,8 +153,8 @@ def _check_arguments(inputs: object, tokens: Any, sequence: int, title: object) 
     if tokens is not None:
         for each in tokens if _are_both(tokens) else (tokens,):
             check_tokens("tokens", each)
-    check_integer(sequence=sequence)
-    check_instance(str, title=title)
+    check(Integer, sequence=sequence)
+    check(str, title=title)
 
 
 def _are_both(tokens: Any) -> bool:

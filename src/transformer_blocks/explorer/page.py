@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_instance, check_number, raise_type_error
+from transformer_blocks._contracts import Number, check, raise_type_error
 from transformer_blocks.explorer.arithmetic import (
     TOLERANCE,
     Arithmetic,
@@ -78,7 +78,7 @@ class AttentionMaps:
     key_axis: str = "key"
 
     def __post_init__(self) -> None:
-        check_instance(str, name=self.name, query_axis=self.query_axis, key_axis=self.key_axis)
+        check(str, name=self.name, query_axis=self.query_axis, key_axis=self.key_axis)
         name = f"weights of {self.name!r}"
         axes = "layers", "H"
         check_weights(name, self.weights, axes, self.queries, self.key_tokens, self.mask)
@@ -139,7 +139,7 @@ class DecodingSteps:
             check_tokens("candidates", [token for token, _ in candidates])
             for token, probability in candidates:
                 if not isinstance(probability, float):
-                    check_number(probability=probability)
+                    check(Number, probability=probability)
                 if not 0 <= probability <= 1:  # also true for NaN
                     raise ValueError(
                         f"probability of {token!r} must be in [0, 1], got {probability}"
@@ -186,11 +186,11 @@ class Explorer:
         if not self.maps:
             raise ValueError("maps must not be empty, got none")
         for each in self.maps:
-            check_instance(AttentionMaps, maps=each)
-        check_instance(str, title=self.title, model=self.model)
+            check(AttentionMaps, maps=each)
+        check(str, title=self.title, model=self.model)
         limit = self.arithmetic_kilobytes
         if limit is not None:
-            check_number(arithmetic_kilobytes=limit)
+            check(Number, arithmetic_kilobytes=limit)
             if not limit >= 0:  # also true for NaN
                 raise ValueError(
                     f"arithmetic_kilobytes must not be negative, got arithmetic_kilobytes={limit}"

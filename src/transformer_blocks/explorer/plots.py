@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from transformer_blocks._checks import check_choice, check_instance, check_size
+from transformer_blocks._contracts import Size, check, one_of
 from transformer_blocks.explorer.checks import check_tokens, check_weights
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.style import PALETTES, Theme
@@ -104,7 +104,7 @@ def plot_heads(
         TypeError: If an argument is of another type, or ``mask`` is not boolean.
         ValueError: If shapes do not fit, a weight is not finite, or ``theme`` is unknown.
     """
-    check_size(columns=columns)
+    check(Size, columns=columns)
     check_weights("weights", weights, ("H",), queries, keys, mask)
     _check(weights, title, axis_names, theme)
     check_packages("a figure", "matplotlib", extra="plot")
@@ -121,11 +121,11 @@ def _check(weights: Tensor, title: str, axis_names: tuple[str, str], theme: Them
     """Raise unless weights are finite, texts are strings, and the theme is known."""
     if not bool(weights.isfinite().all()):
         raise ValueError("weights must be finite, got NaN or infinity")
-    check_instance(str, title=title)
+    check(str, title=title)
     check_tokens("axis_names", axis_names)
     if len(axis_names) != 2:
         raise ValueError(f"axis_names must be two names, got axis_names={axis_names!r}")
-    check_choice("theme", theme, PALETTES)
+    check(one_of(*PALETTES), theme=theme)
 
 
 def new_figure(width: float, height: float) -> Any:

@@ -21,13 +21,19 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from transformer_blocks._checks import has_values
+from transformer_blocks._contracts import DropoutProbability, Flag, Number, checked, unchecked
 from transformer_blocks.attention import (
-    check_inputs,
+    Keys,
+    Mask,
+    Queries,
+    Values,
+    attention_weights,
     combine_masks,
-    explicit_attention,
+    matmul_by_head,
     repeat_heads,
 )
+from transformer_blocks.fast.caching import has_values
+from transformer_blocks.fast.dropout import apply_dropout
 from transformer_blocks.fast.intervals import IntervalMask, causal_intervals
 
 __all__ = ["fused_attention"]
@@ -45,15 +51,16 @@ LARGE_MASK = 2**26
 BLOCK_SIZE = 128  # queries whose keys are selected at once, with an interval mask
 
 
+@checked
 def fused_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Queries,
+    key: Keys,
+    value: Values,
     *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    scale: float | None = None,
+    mask: Mask | None = None,
+    causal: Flag = False,
+    dropout: DropoutProbability = 0.0,
+    scale: Number | None = None,
 ) -> Tensor:
     """Compute attention by torch's fused kernel, or explicitly where that is faster.
 
@@ -75,7 +82,6 @@ def fused_attention(
         >>> torch.allclose(fused, explicit, atol=1e-6)
         True
     """
-    check_inputs(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
     return _attend(query, key, value, mask, causal, dropout, scale)
 
 
@@ -105,7 +111,9 @@ def _attend(
     # Torch aligns its causal mask to the top left, which is the same if L == S.
     mask_free = causal and mask is None and length == key_length
     if _explicit_is_faster(query, key, mask_free=mask_free, dropout=dropout):
-        return explicit_attention(query, key, value, mask, causal, dropout, scale)[0]
+        weights = unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
+        weights = apply_dropout(weights, dropout) if dropout else weights
+        return matmul_by_head(weights, value)
     if mask_free:
         output = F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=True, **options

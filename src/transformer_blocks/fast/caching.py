@@ -70,6 +70,12 @@ def writable(buffer: Tensor) -> Tensor:
     return buffer.clone() if is_locked else buffer
 
 
+def has_values(x: Tensor) -> bool:
+    """Return whether the values of a tensor can be read: meta and fake tensors have none."""
+    is_fake = type(x).__name__ in ("FakeTensor", "FunctionalTensor")  # of private modules
+    return not is_fake and not x.is_meta and not torch.compiler.is_exporting()
+
+
 def drop_empty_mask(mask: Tensor | None) -> Tensor | None:
     """Return None for a mask that masks no position: attention without a mask is faster.
 

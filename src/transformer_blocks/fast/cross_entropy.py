@@ -15,18 +15,20 @@ chunked path, selected by ``options=``, is ignored with a warning if ``label_smo
 zero. The paper trains with 0.1.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import (
-    check_choice,
-    check_integer,
-    check_probability,
-    check_size,
+from transformer_blocks._contracts import (
+    Integer,
+    Probability,
+    Size,
+    check,
     check_tensor,
+    checked,
     is_autocast,
+    one_of,
 )
 
 __all__ = ["linear_cross_entropy"]
@@ -35,14 +37,15 @@ CHUNK = 512
 """Number of tokens whose logits exist at the same time on a CPU; a GPU takes 16 times as many."""
 
 
+@checked
 def linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
     *,
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    ignore_index: Integer | None = None,
+    label_smoothing: Probability = 0.0,
+    reduction: Annotated[str, one_of("mean", "sum")] = "mean",
 ) -> Tensor:
     """Compute the cross-entropy of the tokens that a linear layer predicts, in chunks.
 
@@ -81,9 +84,8 @@ def linear_cross_entropy(
         >>> torch.allclose(loss, expected, atol=1e-5)
         True
     """
-    _check(hidden, weight, target, label_smoothing, reduction)
+    _check(hidden, weight, target)
     if ignore_index is not None:
-        check_integer(ignore_index=ignore_index)
         contributes = target != ignore_index
         hidden, target = hidden[contributes], target[contributes]
     _check_ids(target, len(weight))
@@ -139,21 +141,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return hidden_gradient, weight_gradient * factor, None, None
 
 
-def _check(
-    hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, reduction: str
-) -> None:
+def _check(hidden: Tensor, weight: Tensor, target: Tensor) -> None:
     """Raise unless hidden vectors, weight and target ids fit each other."""
     for name, x in (("hidden", hidden), ("weight", weight), ("target", target)):
         check_tensor(name, x)
-    check_probability(label_smoothing=label_smoothing)
-    check_choice("reduction", reduction, ("mean", "sum"))
     fits = hidden.dim() == weight.dim() == 2 and hidden.shape[1] == weight.shape[1]
     if not fits or target.shape != hidden.shape[:1]:
         raise ValueError(
             "hidden, weight and target must have shapes (N, d_model), (V, d_model) and (N,), got "
             f"{tuple(hidden.shape)}, {tuple(weight.shape)} and {tuple(target.shape)}"
         )
-    check_size(V=len(weight), d_model=weight.shape[1])
+    check(Size, V=len(weight), d_model=weight.shape[1])
     is_real = hidden.is_floating_point() and weight.is_floating_point()
     if not is_real or (hidden.dtype != weight.dtype and not is_autocast(hidden)):
         raise TypeError(

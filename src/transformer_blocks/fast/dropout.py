@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_flag, check_probability, check_tensor
+from transformer_blocks._contracts import Flag, Probability, check_tensor, checked
 
 __all__ = ["Dropout", "apply_dropout"]
 
@@ -21,7 +21,8 @@ LEVELS = 2**16
 """Number of values of 16 random bits; probabilities are rounded to multiples of 1 / LEVELS."""
 
 
-def apply_dropout(x: Tensor, p: float) -> Tensor:
+@checked
+def apply_dropout(x: Tensor, p: Probability) -> Tensor:
     """Set random elements to zero and scale the others by 1 / (1 - p), as in training.
 
     On a CPU, ``p`` is rounded to a multiple of 1 / 65,536; the scale uses the rounded value.
@@ -47,7 +48,6 @@ def apply_dropout(x: Tensor, p: float) -> Tensor:
         True
     """
     _check_floating_point("x", x)
-    check_probability(p=p)
     threshold = round(p * LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < threshold < LEVELS:
         return F.dropout(x, p)
@@ -115,9 +115,8 @@ class Dropout(nn.Dropout):
         True
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        check_probability(p=p)
-        check_flag(inplace=inplace)
+    @checked
+    def __init__(self, p: Probability = 0.5, inplace: Flag = False) -> None:
         super().__init__(p, inplace)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: D102  (torch's name of the argument)

@@ -15,20 +15,21 @@ Equals ``torch.ne(documents[:, None, :, None], documents[:, None, None, :])``.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, reduce
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import has_values
-from transformer_blocks.masks import check_documents
+from transformer_blocks._contracts import Ids, checked
+from transformer_blocks.fast.caching import has_values
 
 __all__ = ["IntervalMask", "packed_mask"]
 
 log = logging.getLogger(__name__)
 
 
-def packed_mask(documents: Tensor) -> Tensor:
+@checked
+def packed_mask(documents: Annotated[Tensor, Ids("B L")]) -> Tensor:
     """Build a document mask for long sequences: linear memory, and no work for masked keys.
 
     *Packing* puts several documents into one sequence of the batch instead of padding each to the
@@ -61,7 +62,6 @@ def packed_mask(documents: Tensor) -> Tensor:
         >>> mask.shape
         torch.Size([1, 1, 100000, 100000])
     """
-    check_documents({"documents": documents})
     batch, length = documents.shape
     documents = documents.long()
     edge = torch.ones(batch, min(length, 1), dtype=torch.bool, device=documents.device)

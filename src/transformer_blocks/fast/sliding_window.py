@@ -18,9 +18,17 @@ with an L x S mask that is True in the window.
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_size, has_values
-from transformer_blocks.attention import attention_weights, check_inputs
+from transformer_blocks._contracts import (
+    DropoutProbability,
+    Flag,
+    Number,
+    Size,
+    checked,
+    unchecked,
+)
+from transformer_blocks.attention import Keys, Mask, Queries, Values, attention_weights
 from transformer_blocks.fast.attention import fused_attention
+from transformer_blocks.fast.caching import has_values
 from transformer_blocks.fast.intervals import window_intervals
 from transformer_blocks.masks import sliding_window_mask
 
@@ -62,21 +70,22 @@ class SlidingWindowAttention(nn.Module):
         [0, 1, 2]
     """
 
-    def __init__(self, window: int) -> None:
-        check_size(window=window)
+    @checked
+    def __init__(self, window: Size) -> None:
         super().__init__()
         self.window = window
 
+    @checked
     def forward(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        query: Queries,
+        key: Keys,
+        value: Values,
         *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
+        mask: Mask | None = None,
+        causal: Flag = False,
+        dropout: DropoutProbability = 0.0,
+        scale: Number | None = None,
     ) -> Tensor:
         """Compute attention within the windows.
 
@@ -89,7 +98,6 @@ class SlidingWindowAttention(nn.Module):
             TypeError: If the dtypes differ, or ``mask`` is not boolean.
             ValueError: If the shapes do not fit, or ``dropout`` is out of range.
         """
-        check_inputs(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
         length, key_length = query.shape[2], key.shape[2]
         if length == 1:  # a decoding step
             key, value = key[:, :, -self.window :], value[:, :, -self.window :]
@@ -99,18 +107,19 @@ class SlidingWindowAttention(nn.Module):
         elif key_length > self.window or length > self.window:
             window = window_intervals(length, key_length, self.window, query.device)
             mask = window if mask is None else window | mask
-        return fused_attention(
+        return unchecked(fused_attention)(
             query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
         )
 
+    @checked
     def attention_weights(
         self,
-        query: Tensor,
-        key: Tensor,
+        query: Queries,
+        key: Keys,
         *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        scale: float | None = None,
+        mask: Mask | None = None,
+        causal: Flag = False,
+        scale: Number | None = None,
     ) -> Tensor:
         """Compute the attention weights, those outside of the windows too, which are zero.
 
@@ -119,9 +128,8 @@ class SlidingWindowAttention(nn.Module):
         Returns:
             Attention weights, of shape (B, H, L, S).
         """
-        check_inputs(query, key, key, mask=mask, causal=causal, scale=scale)
         mask = self._add_window(query, key, mask)
-        return attention_weights(query, key, mask=mask, causal=causal, scale=scale)
+        return unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
 
     def _add_window(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """Combine a mask with that of the window, as L x S booleans."""

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_callable, check_integer, check_number, check_size
+from transformer_blocks._contracts import Function, Integer, Number, Size, check
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
     check_not_nan,
@@ -104,13 +104,13 @@ def beam_search(
         [2, 3]
     """
     limits, ends = check_search(model, start, end_id, max_length)
-    check_size(beam_size=beam_size, n_best=n_best)
+    check(Size, beam_size=beam_size, n_best=n_best)
     if n_best > beam_size:
         raise ValueError(
             f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
         )
     if lookahead is not None:
-        check_integer(lookahead=lookahead)
+        check(Integer, lookahead=lookahead)
         if lookahead < 0:
             raise ValueError(f"lookahead must be at least 0, got lookahead={lookahead}")
     penalty = _penalty_function(length_penalty)
@@ -148,7 +148,7 @@ def beam_search(
 def _penalty_function(length_penalty: float | Callable[[int], float]) -> Callable[[int], float]:
     """Return the function from the length of a hypothesis to its length penalty."""
     if callable(length_penalty):
-        check_callable(length_penalty=length_penalty)
+        check(Function, length_penalty=length_penalty)
         function = length_penalty
 
         def checked(length: int) -> float:
@@ -160,7 +160,7 @@ def _penalty_function(length_penalty: float | Callable[[int], float]) -> Callabl
             return number
 
         return checked
-    check_number(length_penalty=length_penalty)
+    check(Number, length_penalty=length_penalty)
     if not 0.0 <= length_penalty <= 10.0:
         raise ValueError(f"length_penalty must be in [0, 10], got length_penalty={length_penalty}")
     alpha = length_penalty

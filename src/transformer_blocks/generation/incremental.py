@@ -7,13 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_callable,
-    check_instance,
-    check_tensor,
-    raise_type_error,
-)
-from transformer_blocks.cache import DecoderCache, SelfAttentionCache, check_rows
+from transformer_blocks._contracts import Function, check, check_tensor, raise_type_error
+from transformer_blocks.cache import DecoderCache, Rows, SelfAttentionCache, list_rows
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.generation.prompts import count_padding, left_padding_mask
@@ -74,8 +69,8 @@ class IncrementalDecoder:
         if not isinstance(stack, Encoder | Decoder):
             raise_type_error("stack", "an instance of Encoder or Decoder", stack)
         cache_type = DecoderCache if isinstance(stack, Decoder) else SelfAttentionCache
-        check_instance(cache_type, cache=cache)
-        check_callable(embed=embed, output=output)
+        check(cache_type, cache=cache)
+        check(Function, embed=embed, output=output)
         if any(_drops(part) for part in stack.modules()):
             warnings.warn("stack drops values at random, as in training; call eval()", stacklevel=2)
         self.stack, self.cache = stack, cache
@@ -234,7 +229,8 @@ class IncrementalDecoder:
         if not isinstance(self.stack, Encoder):
             raise TypeError("the stack must be an Encoder to replace rows, got a Decoder")
         length = self.cache.length
-        check_rows(rows, self.cache.rows)
+        check(Rows, rows=rows)
+        list_rows(rows, self.cache.rows)
         check_tensor("tokens", tokens)
         if tokens.dim() != 2 or len(tokens) != len(rows) or tokens.shape[1] > length:
             raise ValueError(
@@ -251,7 +247,8 @@ class IncrementalDecoder:
             self.stack, self.stack.new_cache(), embed=self.embed, output=self.output
         )
         for new, old in zip(part.cache.layers, self.cache.layers, strict=True):
-            new.append(*(each[rows, :, :start] for each in old.read()))  # masked as padding
+            new.write(*(each[rows, :, :start] for each in old.read()))  # masked as padding
+        part.cache.advance(start)
         if tokens.shape[1]:
             part._hidden(tokens, padding)
         for new, old in zip(part.cache.layers, self.cache.layers, strict=True):

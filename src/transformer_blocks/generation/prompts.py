@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_integer, raise_type_error
+from transformer_blocks._contracts import Integer, check, raise_type_error
 
 
 def left_pad(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
@@ -53,7 +53,7 @@ def left_pad(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
         if not isinstance(prompt, Sequence) or isinstance(prompt, str):
             raise_type_error(f"prompts[{row}]", "a list of token ids", prompt)
         for token in prompt:
-            check_integer(**{f"prompts[{row}]": token})
+            check(Integer, **{f"prompts[{row}]": token})
     lengths = [len(prompt) for prompt in prompts]
     tokens = torch.zeros(len(prompts), max(lengths, default=0), dtype=torch.int64, device="cpu")
     for row, prompt in zip(tokens, prompts, strict=True):
@@ -89,7 +89,7 @@ def count_padding(tokens: Tensor, lengths: Sequence[int] | Tensor) -> Tensor:
             f"lengths must hold one number for each of the {rows} rows, got {len(lengths)}"
         )
     for row, length in enumerate(lengths):
-        check_integer(**{f"lengths[{row}]": length})
+        check(Integer, **{f"lengths[{row}]": length})
         if not 0 <= length <= longest:
             raise ValueError(
                 f"lengths must be in 0..{longest}, the length of tokens, "

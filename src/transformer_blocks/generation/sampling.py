@@ -19,12 +19,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import (
-    check_instance,
-    check_number,
-    check_size,
-    raise_type_error,
-)
+from transformer_blocks._contracts import Number, Size, check, raise_type_error
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import check_search, generate, step_log_probabilities
 
@@ -85,11 +80,11 @@ def sample(
         True
     """
     limits, ends = check_search(model, start, end_id, max_length)
-    check_number(temperature=temperature)
+    check(Number, temperature=temperature)
     if top_p is not None:
-        check_number(top_p=top_p)
+        check(Number, top_p=top_p)
     if top_k is not None:
-        check_size(top_k=top_k)
+        check(Size, top_k=top_k)
     if temperature <= 0.0:
         raise ValueError(f"temperature must be above 0, got temperature={temperature}")
     if top_p is not None and not 0.0 < top_p <= 1.0:
@@ -131,7 +126,7 @@ def _draw(
     if not isinstance(generator, Sequence) or isinstance(generator, str):
         raise_type_error("generator", "a torch.Generator, a list of them, or None", generator)
     for row, each in enumerate(generator):
-        check_instance(torch.Generator, **{f"generator[{row}]": each})
+        check(torch.Generator, **{f"generator[{row}]": each})
     if len(generator) != len(limits) or len(set(map(id, generator))) != len(limits):
         raise ValueError(
             f"generator must be one, or a different one for each of the {len(limits)} sequences, "

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_integer, check_size, check_tensor, raise_type_error
+from transformer_blocks._contracts import Integer, Size, check, check_tensor, raise_type_error
 from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, StepModel
 
@@ -132,12 +132,12 @@ def check_search(
     """
     lengths = max_length if isinstance(max_length, Sequence) else [max_length]
     for length in lengths:
-        check_size(max_length=length)
+        check(Size, max_length=length)
     ends: Collection[Any] = () if end_id is None else [end_id]
     if isinstance(end_id, Collection) and not isinstance(end_id, str | bytes):
         ends = end_id
     for each in ends:
-        check_integer(end_id=each)
+        check(Integer, end_id=each)
         if each < 0:
             raise ValueError(f"end_id must be a token id or None, got end_id={each}")
     for method in ("step", "reorder"):

@@ -14,9 +14,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_callable, check_module, check_size
 from transformer_blocks._contexts import eager_execution
-from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache, undo_on_error
+from transformer_blocks._contracts import Function, Size, check
+from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.caching import MIN_CAPACITY
@@ -91,7 +91,6 @@ class CompiledStack(InferenceModule):
 class CompiledEncoder(CompiledStack, Encoder):
     """An encoder whose decoding steps are compiled; see :class:`CompiledStack`."""
 
-    @undo_on_error
     def forward(  # noqa: D102
         self,
         x: Tensor,
@@ -110,7 +109,6 @@ class CompiledEncoder(CompiledStack, Encoder):
 class CompiledDecoder(CompiledStack, Decoder):
     """A decoder whose decoding steps are compiled; see :class:`CompiledStack`."""
 
-    @undo_on_error
     def forward(  # noqa: D102
         self,
         x: Tensor,
@@ -170,11 +168,11 @@ def compile_steps(
         Traceback (most recent call last):
         ValueError: model must be prepared with compiled=True, got no encoder or decoder that is
     """
-    check_module(model=model)
-    check_size(batch_size=batch_size, beam_size=beam_size)
+    check(nn.Module, model=model)
+    check(Size, batch_size=batch_size, beam_size=beam_size)
     outer = None
     if embed is not None and output is not None:
-        check_callable(embed=embed, output=output)
+        check(Function, embed=embed, output=output)
         outer = OuterLayers(embed, output)
     elif embed is not None or output is not None:
         raise ValueError("embed and output must be given together, got only one of them")
@@ -260,7 +258,6 @@ class CompiledSteps:
             self._hooks[outer] = [getattr(part, name) for part in parts for name in names]
         return self._hooks[outer]
 
-    @undo_on_error
     def try_step(
         self,
         x: Tensor,
@@ -341,9 +338,11 @@ class CompiledSteps:
         if is_first and not program.is_right_when_empty:
             return None
         pairs = zip(caches, buffers, strict=True)
-        return program.run(
-            [*before, *(cache.reserve(1, first=first) for cache, first in pairs), *after]
+        outputs = program.run(
+            [*before, *(layer.reserve(1, first=first) for layer, first in pairs), *after]
         )
+        cache.advance(1)
+        return outputs
 
     def _signature(
         self,

@@ -274,13 +274,12 @@ class _UncheckedCache(KeyValueCache):
     def __init__(self, buffer: Tensor, length: int) -> None:
         super().__init__()
         self._buffer: Tensor = buffer
-        self._length = length
+        self._state.length = length
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         new = torch.stack((keys, values), dim=1)
-        self._buffer[..., self._length : self._length + 1, :] = new
-        self._length += 1
-        return self.read()
+        self._buffer[..., self.length : self.length + 1, :] = new
+        return self._read(self.length + 1)
 
 
 def compile_ahead_of_time(

@@ -21,8 +21,10 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_instance, check_match, check_tensor, check_vectors
+from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
 from transformer_blocks.inference.module import InferenceModule, without_gradients
+
+INPUT = Vectors("... in_features")
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +96,7 @@ class Int8Linear(InferenceModule):
     bias: Tensor | None
 
     def __init__(self, linear: nn.Linear) -> None:
-        check_instance(nn.Linear, linear=linear)
+        check(nn.Linear, linear=linear)
         weight = linear.weight.detach()
         if weight.dtype != torch.float32:
             raise TypeError(f"int8 linear layers need float32 weights, got {weight.dtype}")
@@ -131,7 +133,7 @@ class Int8Linear(InferenceModule):
         """
         check_tensor("x", x)
         if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1:] != (self.in_features,):
-            check_vectors("x", x, self.in_features, leading=None)
+            INPUT("x", x, self, {})
             check_match("x", x, self.weight_scale, self)  # autocast may pass another dtype
         return without_gradients(self._forward, x)
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_boolean, check_vectors
 from transformer_blocks._contexts import eager_execution
-from transformer_blocks.cache import KeyValueCache, SelfAttentionCache, undo_on_error
+from transformer_blocks._contracts import Input, Mask, checked
+from transformer_blocks.cache import KeyValueCache, SelfAttentionCache
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
@@ -19,6 +19,8 @@ from transformer_blocks.residual import PreNorm
 
 MAX_TOKEN_SHARE = 0.9
 """Share of tokens in a batch above which removing the padding costs more than it saves."""
+
+Hidden = Annotated[Tensor, Input("B L d_model", "layers.0.self_attention.query_projection")]
 
 
 class FusedQKVAttention(InferenceModule, MultiHeadAttention):
@@ -54,10 +56,10 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
         )
         self.output_projection = linear(attention.output_projection)
 
-    def _project_heads(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> Any:
+    def project_heads(self, query: Tensor, key: Tensor, value: Tensor) -> Any:  # noqa: D102
         if not query is key is value:
-            return super()._project_heads(query, key, value)
-        projected = self._split_heads(self.fused_projection(query))  # (B, H + 2 * G, L, d_k)
+            return super().project_heads(query, key, value)
+        projected = self.split_heads(self.fused_projection(query))  # (B, H + 2 * G, L, d_k)
         return projected.split(self.head_counts, dim=1)
 
 
@@ -92,7 +94,6 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         self.add_cross_attention_output = _add_output_of(cross_attention.output_projection)
         self.add_feed_forward_output = _add_output_of(layer.feed_forward)
 
-    @undo_on_error
     def forward(  # noqa: D102
         self,
         x: Tensor,
@@ -113,19 +114,23 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
             x = self.add_self_attention_output(heads, x)
             heads = self._cross_attention_heads(self.cross_attention_norm(x), memory, memory_mask)
             x = self.add_cross_attention_output(heads, x)
-            return self.add_feed_forward_output(self.feed_forward_norm(x), x)
-        heads = self._self_attention_heads(x, cache, causal)
-        x = self.self_attention_norm(self.add_self_attention_output(heads, x))
-        heads = self._cross_attention_heads(x, memory, memory_mask)
-        x = self.cross_attention_norm(self.add_cross_attention_output(heads, x))
-        return self.feed_forward_norm(self.add_feed_forward_output(x, x))
+            x = self.add_feed_forward_output(self.feed_forward_norm(x), x)
+        else:
+            heads = self._self_attention_heads(x, cache, causal)
+            x = self.self_attention_norm(self.add_self_attention_output(heads, x))
+            heads = self._cross_attention_heads(x, memory, memory_mask)
+            x = self.cross_attention_norm(self.add_cross_attention_output(heads, x))
+            x = self.feed_forward_norm(self.add_feed_forward_output(x, x))
+        cache.advance(1)
+        return x
 
     def _self_attention_heads(self, x: Tensor, cache: KeyValueCache, causal: bool) -> Tensor:
         """Compute the concatenated heads of the self-attention, of shape (N, 1, H * d_k)."""
         attention: Any = self.self_attention
         projected = self.fused_projection(x).view(x.shape[0], -1, 1, attention.d_k)
         queries, keys, values = projected.split(attention.head_counts, dim=1)
-        queries, keys, values = attention._transform_and_cache(queries, keys, values, cache)
+        queries = attention.transform_queries(queries, start=cache.length)
+        keys, values = cache.write(attention.transform_keys(keys, start=cache.length), values)
         output = attention.attend(queries, keys, values, causal=causal)  # (N, H, 1, d_k)
         return output.reshape(x.shape[0], 1, attention.num_heads * attention.d_k)
 
@@ -141,7 +146,8 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         num_heads, d_k = self.cross_attention.num_heads, self.cross_attention.d_k
         queries = self.cross_query_projection(x).view(keys.shape[0], -1, num_heads, d_k)
         queries = queries.transpose(1, 2)  # (B, H, N / B, d_k)
-        queries = self.cross_attention._transform_queries(queries, keys.shape[2] - queries.shape[2])
+        start = keys.shape[2] - queries.shape[2]
+        queries = self.cross_attention.transform_queries(queries, start=start)
         output = self.cross_attention.attend(queries, keys, values, mask=mask)
         return output.transpose(1, 2).reshape(x.shape[0], 1, num_heads * d_k)
 
@@ -168,20 +174,17 @@ class UnpaddedEncoder(InferenceModule, Encoder):
         nn.Module.__init__(self)
         self.layers, self.norm = encoder.layers, encoder.norm
 
-    @undo_on_error
+    @checked
     def forward(  # noqa: D102
         self,
-        x: Tensor,
+        x: Hidden,
         *,
-        mask: Tensor | None = None,
+        mask: Mask | None = None,
         causal: bool = False,
         cache: SelfAttentionCache | None = None,
     ) -> Tensor:
         layers: Sequence[Any] = list(self.layers)
-        check_vectors("x", x, layers[0].self_attention.query_projection.in_features)
-        if mask is not None:
-            check_boolean("mask", mask)
-        caches = self._layer_caches(cache)
+        caches = [None] * len(layers) if cache is None else cache.layers_for(x, len(layers))
         if mask is None or not self._supports(x, mask) or (cache is not None and cache.length):
             return super().forward(x, mask=mask, causal=causal, cache=cache)
         padding = mask[:, 0, 0]  # (B, L)
@@ -201,7 +204,10 @@ class UnpaddedEncoder(InferenceModule, Encoder):
             hidden = layer.self_attention_residual(hidden, attend)
             hidden = layer.feed_forward_residual(hidden, layer.feed_forward)
         hidden = hidden if self.norm is None else self.norm(hidden)
-        return torch.zeros_like(x).flatten(0, 1).index_copy_(0, indices, hidden[0]).view_as(x)
+        output = torch.zeros_like(x).flatten(0, 1).index_copy_(0, indices, hidden[0]).view_as(x)
+        if cache is not None:
+            cache.advance(x.shape[1])
+        return output
 
     def _supports(self, x: Tensor, mask: Tensor) -> bool:
         """Return whether padding can be removed from this batch with this mask."""
@@ -260,7 +266,7 @@ def _attend_to_tokens(
     attention: MultiHeadAttention, x: Tensor, *, tokens: TokenLayout, causal: bool
 ) -> Tensor:
     """Apply self-attention to the concatenated tokens of a batch, of shape (1, T, d_model)."""
-    projected: Any = attention._project_heads(x, x, x)
+    projected: Any = attention.project_heads(x, x, x)
     queries, keys, values = (  # from (1, H, T, d_k) to (B, H, L', d_k)
         heads[0].transpose(0, 1)[tokens.numbers].transpose(1, 2) for heads in projected
     )
@@ -291,9 +297,9 @@ def _prefill(
         rows.index_copy_(0, indices, heads[0].transpose(0, 1))
         return rows.unflatten(0, (batch, length)).transpose(1, 2)
 
-    projected: Any = attention._project_heads(x, x, x)
-    queries, keys, values = map(pad, projected)
-    queries, keys, values = attention._transform_and_cache(queries, keys, values, cache)
+    queries, keys, values = map(pad, attention.project_heads(x, x, x))
+    queries = attention.transform_queries(queries, start=cache.length)
+    keys, values = cache.write(attention.transform_keys(keys, start=cache.length), values)
     output = attention.attend(queries, keys, values, mask=mask, causal=causal)
     concatenated = output.transpose(1, 2).flatten(0, 1)[indices].flatten(1)  # (T, d_model)
     return attention.output_projection(concatenated[None])

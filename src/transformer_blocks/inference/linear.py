@@ -7,16 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_flag,
-    check_instance,
-    check_match,
-    check_tensor,
-    check_vectors,
-)
 from transformer_blocks._contexts import SharedContext
+from transformer_blocks._contracts import Flag, Vectors, check, check_match, check_tensor
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.module import InferenceModule, without_gradients
+
+INPUT = Vectors("... in_features")
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +103,8 @@ class PrepackedLinear(InferenceModule):
     bias: Tensor | None
 
     def __init__(self, linear: nn.Linear, *, relu: bool = False) -> None:
-        check_instance(nn.Linear, linear=linear)
-        check_flag(relu=relu)
+        check(nn.Linear, linear=linear)
+        check(Flag, relu=relu)
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.relu = relu
@@ -171,7 +167,7 @@ class PrepackedLinear(InferenceModule):
             try:
                 y = F.linear(x, self.weight, bias)
             except RuntimeError:
-                check_vectors("x", x, self.in_features, leading=None)  # raises a clearer error
+                INPUT("x", x, self, {})  # raises a clearer error
                 check_match("x", x, self.weight, self)
                 raise
             if is_compiling and self.bias is not None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_module
+from transformer_blocks._contracts import check
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import AttentionWrapper, changed
 from transformer_blocks.inspection.eager import run_eagerly
@@ -75,7 +75,7 @@ def ablate(
         >>> torch.equal(encoder(x), expected)
         True
     """
-    check_module(model=model)
+    check(nn.Module, model=model)
     _check_arguments(heads, modules, residuals, positions=positions, scale=scale)
     if any(getattr(part, "is_prepared_for_inference", False) for part in model.modules()):
         raise ValueError("model must not be prepared for inference; ablate the trained model")

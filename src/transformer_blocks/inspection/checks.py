@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_callable, check_number, check_size, check_tensor
+from transformer_blocks._contracts import Function, Number, Size, check, check_tensor
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.comparison import describe, measure_changes, perturb
 
@@ -97,7 +97,7 @@ def check_causal(
     if x.dim() < 2 or x.shape[1] < 2:
         raise ValueError(f"x must have shape (B, L, ...) with L of 2 or more, got {tuple(x.shape)}")
     if window is not None:
-        check_size(window=window)
+        check(Size, window=window)
     expected = function(x.clone()).clone()
     if expected.shape[:2] != x.shape[:2]:
         raise ValueError(
@@ -175,7 +175,7 @@ def check_padding(
         )
     if not all(lengths):
         raise ValueError("sequences must have one token or more each, got an empty one")
-    check_size(extra_padding=extra_padding)
+    check(Size, extra_padding=extra_padding)
     alone = [function(sequence[None].clone())[0].clone() for sequence in sequences]
     for sequence, expected in zip(sequences, alone, strict=True):
         again = function(sequence[None].clone())[0]
@@ -297,7 +297,7 @@ def check_cache(
 
 def _check_arguments(function: object, tolerance: float | None, **tensors: Tensor) -> None:
     """Raise unless the function can be called, and tensors and tolerance are valid."""
-    check_callable(function=function)  # type: ignore[arg-type]
+    check(Function, function=function)
     for name, tensor in tensors.items():
         check_tensor(name, tensor)
     check_tolerance(tolerance)
@@ -306,7 +306,7 @@ def _check_arguments(function: object, tolerance: float | None, **tensors: Tenso
 def check_tolerance(tolerance: float | None) -> None:
     """Raise unless a tolerance is None, or a finite number that is not negative."""
     if tolerance is not None:
-        check_number(tolerance=tolerance)
+        check(Number, tolerance=tolerance)
         if not 0.0 <= tolerance < float("inf"):
             raise ValueError(f"tolerance must be at least 0 and finite, got tolerance={tolerance}")
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_callable, check_modules
+from transformer_blocks._contracts import Function, check, list_modules
 from transformer_blocks.inspection.eager import run_eagerly
 
 
@@ -51,8 +51,8 @@ def logit_lens(
         >>> torch.allclose(lens[-1][0], probabilities, atol=1e-6)  # the last layer's is the model's
         True
     """
-    layers = check_modules("layers", layers)
-    check_callable(read=read)
+    layers = list_modules("layers", layers)
+    check(Function, read=read)
     if not layers:
         raise ValueError("layers must not be empty, got none")
     recorded: list[list[Tensor]] = [[] for _ in layers]

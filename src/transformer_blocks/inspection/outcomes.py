@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_callable, check_integer, check_tensor, raise_type_error
+from transformer_blocks._contracts import Function, Integer, check, check_tensor, raise_type_error
 from transformer_blocks.inspection.checks import Report, check_tolerance, find_instability
 from transformer_blocks.inspection.comparison import describe, measure_changes, perturb
 from transformer_blocks.interop import assert_equivalent
@@ -73,11 +73,11 @@ def check_labels(
           output 0 of row 0 depends on its label, the token at position 0: it changes by ...
         ...
     """
-    check_callable(step=step)
+    check(Function, step=step)
     check_tensor("tokens", tokens)
     check_tolerance(tolerance)
     if padding_id is not None:
-        check_integer(padding_id=padding_id)
+        check(Integer, padding_id=padding_id)
     if tokens.dim() != 2 or tokens.is_floating_point():
         raise ValueError(
             f"tokens must be ids of shape (B, L), got {tokens.dtype} of shape {tuple(tokens.shape)}"
@@ -308,10 +308,10 @@ def _check_weights(
 def _check_loss_arguments(
     function: object, logits: Tensor, target: Tensor, padding_id: int, tolerance: float | None
 ) -> None:
-    check_callable(function=function)  # type: ignore[arg-type]
+    check(Function, function=function)
     check_tensor("logits", logits)
     check_tensor("target", target)
-    check_integer(padding_id=padding_id)
+    check(Integer, padding_id=padding_id)
     if not logits.is_floating_point():
         raise TypeError(f"logits must be a floating-point tensor, got dtype={logits.dtype}")
     if target.dtype != torch.int64:
@@ -361,7 +361,7 @@ def check_equivalence(
         >>> bool(check_equivalence(torch.sin, torch.tanh, [x]))
         False
     """
-    check_callable(a=a, b=b)
+    check(Function, a=a, b=b)
     check_tolerance(tolerance)
     with contextlib.redirect_stdout(io.StringIO()):
         try:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_boolean, check_flag, check_tensor, raise_type_error
+from transformer_blocks._contracts import Flag, check, check_boolean, check_tensor, raise_type_error
 
 END_TOKENS = {"</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"}
 FEWEST_QUERIES, FEWEST_MOVES = 2, 4  # that must count for a mean, and for a correlation
@@ -124,7 +124,7 @@ def head_patterns(
         {'previous token': 0.4, 'itself': 0.6, 'next token': 0.0, 'first token': 0.2, 'broad': 0.42}
     """
     check_tensor("weights", weights)
-    check_flag(self_attention=self_attention)
+    check(Flag, self_attention=self_attention)
     if weights.dim() != 3 or not weights.is_floating_point():
         raise ValueError(
             "weights must be floating-point numbers of shape (H, L, S), "

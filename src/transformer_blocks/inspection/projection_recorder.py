@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_callable, check_module
+from transformer_blocks._contracts import Function, check
 from transformer_blocks.inspection.eager import without_gradients
 from transformer_blocks.inspection.observation import ChangeShape, Observation
 from transformer_blocks.inspection.projections import Projections, project
@@ -50,8 +50,8 @@ def record_projections(
         >>> torch.allclose(weights, maps["layers.0.self_attention"][0], atol=1e-6)
         True
     """
-    check_module(model=model)
-    check_callable(only=only)
+    check(nn.Module, model=model)
+    check(Function, only=only)
     recorded: dict[str, list[Projections]] = {}
 
     def record(name: str, projections: Projections) -> ChangeShape:

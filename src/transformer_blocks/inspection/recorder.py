@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_callable, check_module
+from transformer_blocks._contracts import Function, check
 from transformer_blocks.attention import attention_weights, matmul_by_head
 from transformer_blocks.inspection.changes import AttentionWrapper, changed, offered_weights
 from transformer_blocks.inspection.eager import run_eagerly, without_gradients
@@ -97,8 +97,8 @@ def record_attention(
         >>> maps["self_attn"][0].sum(dim=-1).allclose(torch.ones(1, 4, 5), atol=1e-6)
         True
     """
-    check_module(model=model)
-    check_callable(only=only)
+    check(nn.Module, model=model)
+    check(Function, only=only)
     maps: dict[str, list[Tensor]] = {}
 
     def record(name: str, weights: Tensor) -> ChangeShape:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_callable
+from transformer_blocks._contracts import Function, check
 from transformer_blocks.inspection.checks import Report
 from transformer_blocks.inspection.soundness.subject import first_line
 
@@ -98,7 +98,7 @@ def check_search(search: Callable[..., Any]) -> Report:
         >>> print(check_search(greedy_search))
         decoding: no violation found
     """
-    check_callable(search=search)
+    check(Function, search=search)
     try:
         known = {
             name

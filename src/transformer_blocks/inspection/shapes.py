@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.module_tracker import ModuleTracker
 
-from transformer_blocks._checks import check_module
+from transformer_blocks._contracts import check
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inspection.eager import (
@@ -189,7 +189,7 @@ def trace_shapes(
             down_projection  Linear          (B, L, d_ff)     (B, L, d_model)       1,040  12,288
     """
     model = getattr(model, "_orig_mod", model)  # the module that torch.compile wrapped
-    check_module(model=model)
+    check(nn.Module, model=model)
     keywords = {} if keywords is None else keywords
     tensors = [value for value in (*inputs, *keywords.values()) if isinstance(value, Tensor)]
     known = find_sizes(model, [tuple(tensor.shape) for tensor in tensors])

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from transformer_blocks._checks import check_unaltered
+from transformer_blocks._contracts import check_unaltered
 
 
 def check_class(name: str, part: nn.Module, *kinds: type[nn.Module]) -> None:

@@ -24,12 +24,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from transformer_blocks._checks import (
-    check_callable,
-    check_choice,
-    check_instance,
-    raise_type_error,
-)
+from transformer_blocks._contracts import Function, check, one_of, raise_type_error
 from transformer_blocks.inspection import Report, Soundness
 
 PACKAGE = __name__.rpartition(".")[0]
@@ -73,9 +68,9 @@ class Exhibit:
     examine: Callable[[Any], Soundness | Report]
 
     def __post_init__(self) -> None:
-        check_instance(str, title=self.title, source=self.source, found_by=self.found_by)
-        check_choice("theme", self.theme, THEMES)
-        check_callable(examine=self.examine)
+        check(str, title=self.title, source=self.source, found_by=self.found_by)
+        check(one_of(*THEMES), theme=self.theme)
+        check(Function, examine=self.examine)
         for name in ("broken", "mended"):
             if not callable(getattr(self, name)):
                 raise_type_error(name, "a function or a class", getattr(self, name))
@@ -183,7 +178,7 @@ def examine(exhibit: Exhibit) -> Examination:
     Returns:
         Both results.
     """
-    check_instance(Exhibit, exhibit=exhibit)
+    check(Exhibit, exhibit=exhibit)
     return Examination(
         exhibit,
         seeded(lambda: exhibit.examine(exhibit.broken()))(),

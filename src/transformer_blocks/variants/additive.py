@@ -35,7 +35,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_match, check_size
+from transformer_blocks._contracts import Size, check_match, checked
 from transformer_blocks.attention import to_full_precision, without_autocast
 from transformer_blocks.variants.explicit import ExplicitAttention
 
@@ -76,8 +76,8 @@ class AdditiveAttention(ExplicitAttention):
         d_k = 2048: 0.7 and 1
     """
 
-    def __init__(self, d_k: int, num_heads: int = 1) -> None:
-        check_size(d_k=d_k, num_heads=num_heads)
+    @checked
+    def __init__(self, d_k: Size, num_heads: Size = 1) -> None:
         super().__init__()
         self.vector = nn.Parameter(torch.empty(num_heads, d_k))
         bound = math.sqrt(6.0 / (d_k + 1))  # Xavier's, for d_k inputs and one output

@@ -34,12 +34,13 @@ import math
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._contracts import Size, checked
 from transformer_blocks.attention import attention_scores
 from transformer_blocks.variants.explicit import ExplicitAttention
 
 
-def alibi_slopes(num_heads: int) -> Tensor:
+@checked
+def alibi_slopes(num_heads: Size) -> Tensor:
     """Compute the slope of each head.
 
     If H is a power of two, the slopes are those of the equation above. Otherwise, the slopes for
@@ -59,7 +60,6 @@ def alibi_slopes(num_heads: int) -> Tensor:
         >>> alibi_slopes(4).tolist()
         [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    check_size(num_heads=num_heads)
     lower = 2 ** int(math.log2(num_heads))  # the largest power of two up to H
     slopes = [2.0 ** (-8.0 * h / lower) for h in range(1, lower + 1)]
     slopes += [2.0 ** (-4.0 * h / lower) for h in range(1, 2 * lower, 2)]
@@ -88,8 +88,8 @@ class ALiBi(ExplicitAttention):
         True
     """
 
-    def __init__(self, num_heads: int) -> None:
-        check_size(num_heads=num_heads)
+    @checked
+    def __init__(self, num_heads: Size) -> None:
         super().__init__()
         self.num_heads = num_heads
 

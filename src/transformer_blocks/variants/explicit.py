@@ -2,8 +2,12 @@
 
 from torch import Tensor, nn
 
+from transformer_blocks._contracts import DropoutProbability, Flag, Number, checked, unchecked
 from transformer_blocks.attention import (
-    check_inputs,
+    Keys,
+    Mask,
+    Queries,
+    Values,
     combine_masks,
     masked_softmax,
     matmul_by_head,
@@ -46,14 +50,15 @@ class ExplicitAttention(nn.Module):
         """
         raise NotImplementedError
 
+    @checked
     def attention_weights(
         self,
-        query: Tensor,
-        key: Tensor,
+        query: Queries,
+        key: Keys,
         *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        scale: float | None = None,
+        mask: Mask | None = None,
+        causal: Flag = False,
+        scale: Number | None = None,
     ) -> Tensor:
         """Compute the attention weights; see :func:`~transformer_blocks.attention_weights`.
 
@@ -72,19 +77,20 @@ class ExplicitAttention(nn.Module):
             TypeError: If the dtypes differ, or ``mask`` is not boolean.
             ValueError: If the shapes do not fit.
         """
-        check_inputs(query, key, key, mask=mask, causal=causal, scale=scale)
-        return self._compute_weights(query, key, mask, causal, scale)
+        scores = self.attention_scores(query, repeat_heads(key, query.shape[1]), scale)
+        return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
 
+    @checked
     def forward(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        query: Queries,
+        key: Keys,
+        value: Values,
         *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
+        mask: Mask | None = None,
+        causal: Flag = False,
+        dropout: DropoutProbability = 0.0,
+        scale: Number | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Compute attention with the scores of :meth:`attention_scores`.
 
@@ -98,12 +104,7 @@ class ExplicitAttention(nn.Module):
             TypeError: If the dtypes differ, or ``mask`` is not boolean.
             ValueError: If the shapes do not fit, or ``dropout`` is out of range.
         """
-        check_inputs(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
-        weights = self._compute_weights(query, key, mask, causal, scale)
+        weights = unchecked(ExplicitAttention.attention_weights)(
+            self, query, key, mask=mask, causal=causal, scale=scale
+        )
         return matmul_by_head(apply_dropout(weights, dropout), value), weights
-
-    def _compute_weights(
-        self, query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor:
-        scores = self.attention_scores(query, repeat_heads(key, query.shape[1]), scale)
-        return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)

@@ -15,17 +15,12 @@ Next: :mod:`transformer_blocks.variants.sandwich_norm`, which also normalises ou
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_callable,
-    check_dropout,
-    check_flag,
-    check_size,
-    check_vectors,
-)
+from transformer_blocks._contracts import DropoutProbability, Flag, Function, Input, Size, checked
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import activation_name, initialise_linear
 
@@ -55,19 +50,16 @@ class GatedFeedForward(nn.Module):
         False
     """
 
+    @checked
     def __init__(
         self,
-        d_model: int,
-        d_ff: int,
+        d_model: Size,
+        d_ff: Size,
         *,
-        activation: Callable[[Tensor], Tensor] = F.silu,
-        dropout: float = 0.0,
-        bias: bool = False,
+        activation: Function[Callable[[Tensor], Tensor]] = F.silu,
+        dropout: DropoutProbability = 0.0,
+        bias: Flag = False,
     ) -> None:
-        check_size(d_model=d_model, d_ff=d_ff)
-        check_dropout(dropout=dropout)
-        check_callable(activation=activation)
-        check_flag(bias=bias)
         super().__init__()
         self.gate_projection = nn.Linear(d_model, d_ff, bias=bias)
         self.up_projection = nn.Linear(d_model, d_ff, bias=bias)
@@ -77,7 +69,8 @@ class GatedFeedForward(nn.Module):
         for projection in (self.gate_projection, self.up_projection, self.down_projection):
             initialise_linear(projection)
 
-    def forward(self, x: Tensor) -> Tensor:
+    @checked
+    def forward(self, x: Annotated[Tensor, Input("... d_model", "gate_projection")]) -> Tensor:
         """Apply the network to every position.
 
         Args:
@@ -90,9 +83,8 @@ class GatedFeedForward(nn.Module):
             TypeError: If ``x`` is not a tensor, or differs from the weights in dtype.
             ValueError: If the last dimension of ``x`` is not d_model.
         """
-        gate = self.gate_projection
-        check_vectors("x", x, getattr(gate, "in_features", None), gate, leading=None)
-        hidden = self.dropout(self.activation(gate(x)) * self.up_projection(x))  # (B, L, d_ff)
+        gate = self.activation(self.gate_projection(x))
+        hidden = self.dropout(gate * self.up_projection(x))  # (B, L, d_ff)
         return self.down_projection(hidden)  # (B, L, d_model)
 
     def extra_repr(self) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from transformer_blocks._checks import check_size
+from transformer_blocks._contracts import Size, checked
 from transformer_blocks.attention import AttentionFunction
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.multi_head import (
@@ -64,11 +64,12 @@ class GroupedQueryAttention(MultiHeadAttention):
         torch.Size([1, 2, 5, 4])
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
         num_heads: int,
-        num_key_value_heads: int,
+        num_key_value_heads: Size,
         *,
         d_k: int | None = None,
         key_width: int | None = None,
@@ -78,7 +79,6 @@ class GroupedQueryAttention(MultiHeadAttention):
         attention_function: AttentionFunction = fused_attention,
         transforms: Sequence[QueryKeyTransform] = (),
     ) -> None:
-        check_size(num_key_value_heads=num_key_value_heads)
         super().__init__(
             d_model,
             num_heads,

@@ -23,18 +23,19 @@ Next: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
 import copy
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_module,
-    check_number,
-    check_size,
+from transformer_blocks._contracts import (
+    Input,
+    PositiveNumber,
+    Size,
+    check,
     check_unaltered,
-    check_vectors,
+    checked,
     raise_type_error,
 )
 
@@ -77,10 +78,12 @@ class LoraLinear(nn.Module):
         2
     """
 
-    def __init__(self, linear: nn.Linear, *, rank: int, alpha: float | None = None) -> None:
-        _check_options(rank, alpha)
+    @checked
+    def __init__(
+        self, linear: nn.Linear, *, rank: Size, alpha: PositiveNumber | None = None
+    ) -> None:
         if type(linear) is not nn.Linear:
-            raise_type_error("linear", "an instance of nn.Linear", linear)
+            raise_type_error("linear", "an instance of Linear", linear)
         _check_layer(linear, rank)
         super().__init__()
         self.linear = linear.requires_grad_(False)
@@ -104,7 +107,8 @@ class LoraLinear(nn.Module):
         """The bias of the layer, of shape (out_features,), or None."""
         return self.linear.bias
 
-    def forward(self, x: Tensor) -> Tensor:
+    @checked
+    def forward(self, x: Annotated[Tensor, Input("... in_features", "linear")]) -> Tensor:
         """Compute W x + b + (alpha / r) B A x.
 
         Args:
@@ -117,7 +121,6 @@ class LoraLinear(nn.Module):
             TypeError: If ``x`` is not a tensor, or differs from the weights in dtype.
             ValueError: If the last dimension of ``x`` is not in_features.
         """
-        check_vectors("x", x, self.in_features, self.linear, leading=None)
         update = F.linear(F.linear(x, self.lora_a), self.lora_b)  # (..., out_features)
         return self.linear(x) + self.scale * update
 
@@ -143,11 +146,12 @@ class LoraLinear(nn.Module):
         return f"rank={self.rank}, scale={self.scale:g}"
 
 
+@checked
 def add_lora(
     model: nn.Module,
     *,
-    rank: int,
-    alpha: float | None = None,
+    rank: Size,
+    alpha: PositiveNumber | None = None,
     modules: Collection[str] = ("query_projection", "value_projection"),
 ) -> None:
     """Replace linear layers of a trained model by :class:`LoraLinear`, and freeze all else.
@@ -185,8 +189,6 @@ def add_lora(
         >>> trainable / sum(each.numel() for each in model.parameters()) < 0.01
         True
     """
-    check_module(model=model)
-    _check_options(rank, alpha)
     if isinstance(modules, str) or not isinstance(modules, Collection):
         raise_type_error("modules", "a collection of module names", modules)
     if not modules:
@@ -271,6 +273,7 @@ def lora_weights(model: nn.Module) -> dict[str, Tensor]:
     return weights
 
 
+@checked
 def load_lora(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Add LoRA layers with trained matrices to a model that has none.
 
@@ -296,7 +299,6 @@ def load_lora(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         >>> torch.allclose(trained(x), tuned(x), atol=1e-6)
         True
     """
-    check_module(model=model)
     if not isinstance(weights, Mapping):
         raise_type_error("weights", "a dictionary of tensors", weights)
     ranks: dict[str, int] = {}
@@ -328,15 +330,6 @@ def load_lora(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         for name, layer in layers.items():
             added[layer].lora_a.copy_(weights[f"{name}.lora_a"])
             added[layer].lora_b.copy_(weights[f"{name}.lora_b"])
-
-
-def _check_options(rank: int, alpha: float | None) -> None:
-    """Raise unless rank and alpha are valid numbers; whether the rank fits depends on the layer."""
-    check_size(rank=rank)
-    if alpha is not None:
-        check_number(alpha=alpha)
-        if alpha <= 0.0:
-            raise ValueError(f"alpha must be positive, got alpha={alpha}")
 
 
 def _check_layer(linear: nn.Linear, rank: int) -> None:
@@ -404,7 +397,7 @@ def _replace_layers(model: nn.Module, replacements: Mapping[Any, nn.Module]) -> 
 
 def _lora_layers(model: nn.Module) -> dict[str, LoraLinear]:
     """List the LoRA layers of a model by name; there must be at least one."""
-    check_module(model=model)
+    check(nn.Module, model=model)
     found = {name: part for name, part in model.named_modules() if isinstance(part, LoraLinear)}
     if not found:
         raise ValueError(f"model must have LoRA layers, got none in {type(model).__name__}")

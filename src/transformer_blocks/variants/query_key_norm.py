@@ -18,16 +18,11 @@ Next: :mod:`transformer_blocks.variants.grouped_query`, which makes the cache sm
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_factory,
-    check_integer,
-    check_module,
-    check_size,
-    check_vectors,
-)
+from transformer_blocks._contracts import Factory, Input, Integer, Size, check, checked
 from transformer_blocks.multi_head import QueryKeyTransform
 
 
@@ -56,15 +51,19 @@ class QueryKeyNorm(QueryKeyTransform):
         True
     """
 
-    def __init__(self, d_k: int, *, norm: Callable[[int], nn.Module] = nn.RMSNorm) -> None:
-        check_size(d_k=d_k)
-        check_factory(norm=norm)
+    @checked
+    def __init__(
+        self, d_k: Size, *, norm: Factory[Callable[[int], nn.Module]] = nn.RMSNorm
+    ) -> None:
         super().__init__()
         self.d_k = d_k
         self.query_norm, self.key_norm = norm(d_k), norm(d_k)
-        check_module(norm=self.query_norm)
+        check(nn.Module, norm=self.query_norm)
 
-    def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+    @checked
+    def transform_queries(
+        self, queries: Annotated[Tensor, Input("B H L d_k", "query_norm")], *, start: Integer
+    ) -> Tensor:
         """Normalise each query.
 
         Args:
@@ -78,11 +77,12 @@ class QueryKeyNorm(QueryKeyTransform):
             TypeError: If ``queries`` is not a tensor or differs from the weights in dtype.
             ValueError: If the shape does not fit.
         """
-        check_integer(start=start)
-        check_vectors("queries", queries, self.d_k, self.query_norm, leading=("B", "H", "L"))
         return self.query_norm(queries)
 
-    def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
+    @checked
+    def transform_keys(
+        self, keys: Annotated[Tensor, Input("B H S d_k", "key_norm")], *, start: Integer
+    ) -> Tensor:
         """Normalise each key.
 
         Args:
@@ -96,6 +96,4 @@ class QueryKeyNorm(QueryKeyTransform):
             TypeError: If ``keys`` is not a tensor or differs from the weights in dtype.
             ValueError: If the shape does not fit.
         """
-        check_integer(start=start)
-        check_vectors("keys", keys, self.d_k, self.key_norm, leading=("B", "H", "S"))
         return self.key_norm(keys)

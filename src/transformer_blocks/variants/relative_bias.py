@@ -40,13 +40,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._checks import (
-    check_flag,
-    check_match,
-    check_number,
-    check_size,
-    check_tensor,
-)
+from transformer_blocks._contracts import Flag, Number, Size, check_match, check_tensor, checked
 from transformer_blocks.attention import attention_scores
 from transformer_blocks.variants.explicit import ExplicitAttention
 
@@ -90,19 +84,16 @@ class RelativeBias(ExplicitAttention):
         tensor([1, 2, 3])
     """
 
+    @checked
     def __init__(
         self,
-        num_heads: int,
+        num_heads: Size,
         *,
-        num_buckets: int = 32,
-        max_distance: int = 128,
-        bidirectional: bool = True,
-        scale: float | None = None,
+        num_buckets: Size = 32,
+        max_distance: Size = 128,
+        bidirectional: Flag = True,
+        scale: Number | None = None,
     ) -> None:
-        check_size(num_heads=num_heads, num_buckets=num_buckets, max_distance=max_distance)
-        check_flag(bidirectional=bidirectional)
-        if scale is not None:
-            check_number(scale=scale)
         directions = 2 if bidirectional else 1
         if num_buckets < 2 * directions or num_buckets % directions:
             rule = "an even number of at least 4" if bidirectional else "at least 2"

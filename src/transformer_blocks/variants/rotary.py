@@ -35,17 +35,12 @@ Next: :mod:`transformer_blocks.variants.rotary_scaling`, slower rotations for lo
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._checks import (
-    check_callable,
-    check_integer,
-    check_number,
-    check_size,
-    check_vectors,
-)
+from transformer_blocks._contracts import Function, Integer, Size, Vectors, at_least, checked
 from transformer_blocks.multi_head import QueryKeyTransform
 
 POSITIONS = 2**24
@@ -90,25 +85,23 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         False
     """
 
+    @checked
     def __init__(
         self,
-        d_k: int,
+        d_k: Size,
         *,
-        base: float = 10000.0,
-        scaling: Callable[[Tensor], Tensor] | None = None,
+        base: Annotated[float, at_least(1)] = 10000.0,
+        scaling: Function[Callable[[Tensor], Tensor]] | None = None,
     ) -> None:
-        check_size(d_k=d_k)
-        check_number(base=base)
-        if scaling is not None:
-            check_callable(scaling=scaling)
         if d_k % 2:
             raise ValueError(f"d_k must be even, got d_k={d_k}")
-        if base < 1.0:
-            raise ValueError(f"base must be at least 1, got base={base}")
         super().__init__()
         self.d_k, self.base, self.scaling = d_k, base, scaling
 
-    def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
+    @checked
+    def transform_queries(
+        self, queries: Annotated[Tensor, Vectors("B H L d_k")], *, start: Integer
+    ) -> Tensor:
         """Rotate queries by their positions.
 
         Args:
@@ -123,10 +116,12 @@ class RotaryPositionalEncoding(QueryKeyTransform):
             ValueError: If the shape does not fit, or ``start`` is negative, which it is if there
                 are more queries than keys, or a position is not below 2^24 in float32.
         """
-        check_vectors("queries", queries, self.d_k, leading=("B", "H", "L"))
         return self._rotate(queries, start)
 
-    def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
+    @checked
+    def transform_keys(
+        self, keys: Annotated[Tensor, Vectors("B H S d_k")], *, start: Integer
+    ) -> Tensor:
         """Rotate keys by their positions.
 
         Args:
@@ -140,12 +135,10 @@ class RotaryPositionalEncoding(QueryKeyTransform):
             TypeError: If ``keys`` is not a floating-point tensor, or ``start`` not an integer.
             ValueError: If the shape does not fit, or ``start`` is negative.
         """
-        check_vectors("keys", keys, self.d_k, leading=("B", "H", "S"))
         return self._rotate(keys, start)
 
     def _rotate(self, x: Tensor, start: int) -> Tensor:
         """Rotate the pairs (x[2i], x[2i + 1]) of vectors of shape (B, H, L, d_k)."""
-        check_integer(start=start)
         if start < 0:
             raise ValueError(
                 f"start must be at least 0, got start={start}; "

@@ -31,10 +31,13 @@ Next: :mod:`transformer_blocks.variants.alibi`, positions as biases of the score
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
-from transformer_blocks._checks import check_number, check_size
+from transformer_blocks._contracts import Number, Size, at_least, check
+
+Factor = Annotated[float, at_least(1)]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class PositionInterpolation:
     factor: float
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
+        check(Factor, factor=self.factor)
 
     def __call__(self, frequencies: Tensor) -> Tensor:
         """Divide frequencies, in radians per position, of shape (d_k / 2,), by the factor."""
@@ -98,9 +101,9 @@ class Llama3Scaling:
     high: float = 4.0
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
-        check_size(length=self.length)
-        check_number(low=self.low, high=self.high)
+        check(Factor, factor=self.factor)
+        check(Size, length=self.length)
+        check(Number, low=self.low, high=self.high)
         if not 0.0 < self.low < self.high:
             raise ValueError(
                 f"low must be above 0 and below high, got low={self.low} and high={self.high}"
@@ -111,9 +114,3 @@ class Llama3Scaling:
         turns = self.length * frequencies / (2 * math.pi)
         kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
         return (1.0 - kept) * frequencies / self.factor + kept * frequencies
-
-
-def _check_factor(factor: float) -> None:
-    check_number(factor=factor)
-    if factor < 1.0:
-        raise ValueError(f"factor must be at least 1, got factor={factor}")

@@ -14,12 +14,10 @@ RMSNorm ("Gemma 3 Technical Report", 2025, https://arxiv.org/abs/2503.19786, sec
 Next: :mod:`transformer_blocks.variants.lora`, which fine-tunes a model by training few weights.
 """
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
-from transformer_blocks._checks import check_module, check_vectors
-from transformer_blocks.residual import Residual
+from transformer_blocks._contracts import DropoutProbability, Size, checked
+from transformer_blocks.residual import Residual, Stream, Sublayer
 
 
 class SandwichNorm(Residual):
@@ -47,20 +45,18 @@ class SandwichNorm(Residual):
 
     needs_final_norm = True
 
+    @checked
     def __init__(
         self,
-        d_model: int,
+        d_model: Size,
         *,
-        dropout: float = 0.1,
+        dropout: DropoutProbability = 0.1,
         norm: nn.Module | None = None,
         output_norm: nn.Module | None = None,
     ) -> None:
-        if output_norm is not None:
-            check_module(output_norm=output_norm)
         super().__init__(d_model, dropout=dropout, norm=norm)
         self.output_norm = nn.LayerNorm(d_model) if output_norm is None else output_norm
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: D102
-        norm = self.norm
-        check_vectors("x", x, self.d_model, norm)
-        return x + self.dropout(self.output_norm(self._apply_sublayer(sublayer, norm(x))))
+    @checked
+    def forward(self, x: Stream, sublayer: Sublayer) -> Tensor:  # noqa: D102
+        return x + self.dropout(self.output_norm(self._apply_sublayer(sublayer, self.norm(x))))

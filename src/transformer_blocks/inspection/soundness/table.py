@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from transformer_blocks._checks import check_callable, check_flag, check_integer
+from transformer_blocks._contracts import Flag, Function, Integer, check
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import SHOWN, Report, check_tolerance
 from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
@@ -204,13 +204,13 @@ def check_soundness(
           position 0 of row 0 changes with position 1, which comes later, by ... deviations
         ...
     """
-    check_callable(model=model)
+    check(Function, model=model)
     if causal is not None:
-        check_flag(causal=causal)
+        check(Flag, causal=causal)
     if padding_id is not None:
-        check_integer(padding_id=padding_id)
+        check(Integer, padding_id=padding_id)
     if new_step_model is not None and not isinstance(new_step_model, type):
-        check_callable(new_step_model=new_step_model)
+        check(Function, new_step_model=new_step_model)
     check_tolerance(tolerance)
     parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
     for name, held in (("model", parts), ("example", tensors(example))):

@@ -1,0 +1,690 @@
+"""Contracts: what an argument must be stands in its annotation, and a decorator checks it.
+
+The signature ``def f(x: Heads, *, mask: Mask | None = None, dropout: DropoutProbability = 0.0)``
+says what each argument must be. For a type checker, these annotations are ``Tensor``,
+``Tensor | None`` and ``float``; at run time each of them also holds a *rule*. The decorator
+:func:`checked` reads the rules once, when the function is defined, and applies them at each call.
+:func:`check` applies one rule to a value that is no argument.
+
+The letters of a shape are sizes, and in one call the same letter is the same size in all arguments:
+B batch size, L query length, S key length, H heads, G key and value heads, where G divides H. The
+last letter may be the name of an attribute of the module, such as d_model.
+
+Every message reads ``<name> must <rule>, got <value>``, so that a user knows which argument to
+change. Types, sizes, shapes, dtypes and devices are checked; no rule reads a tensor's values, which
+would wait for a GPU. An argument that a function only passes on is checked by the one that uses it.
+"""
+
+import inspect
+import math
+import types
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from operator import attrgetter
+from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Kind = TypeVar("Kind")
+Sizes = dict[Any, Any]
+"""In one call: the size of each letter, the argument of each shape, and the first tensor."""
+
+
+# Decorator ------------------------------------------------------------------------------------
+
+
+def checked(function: Decorated) -> Decorated:
+    """Decorate a function or method to check its arguments by the rules in its annotations.
+
+    Defaults are not checked. If the arguments do not fit the signature, for example because a mask
+    has torch's name, the error names the arguments that there are.
+    """
+    signature = inspect.signature(function)
+    names = list(signature.parameters)
+    found = [rule_of(each.annotation) for each in signature.parameters.values()]
+    rules = [(place, names[place], rule) for place, rule in enumerate(found) if rule is not None]
+    is_method = names[0] == "self"
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        module = args[0] if is_method else None
+        sizes: Sizes = {}
+        count = len(args)
+        try:
+            for place, name, rule in rules:
+                if place < count:
+                    rule(name, args[place], module, sizes)
+                elif name in kwargs:
+                    rule(name, kwargs[name], module, sizes)
+            return function(*args, **kwargs)
+        except TypeError:
+            _check_signature(function, signature, args, kwargs)
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def unchecked(function: Decorated) -> Decorated:
+    """Return what :func:`checked` decorated, for callers whose arguments have been checked."""
+    undecorated: Decorated = vars(function)["__wrapped__"]
+    return undecorated
+
+
+def is_checked(function: Callable[..., Any]) -> bool:
+    """Return whether a function, or the ``forward`` of a module, is :func:`checked`."""
+    called = getattr(type(function), "forward", function)
+    return getattr(called, "__code__", None) is _CHECKED
+
+
+def check(annotation: Any, **values: object) -> None:
+    """Apply a rule, or that of an annotation or class, to values, each with its name.
+
+    Example:
+        >>> from transformer_blocks._contracts import Size, check
+        >>> check(Size, d_model=0)
+        Traceback (most recent call last):
+        ValueError: d_model must be positive, got d_model=0
+    """
+    rule = annotation if isinstance(annotation, Rule) else rule_of(annotation)
+    for name, value in values.items():
+        (rule or instance_of(annotation))(name, value, None, {})
+
+
+def _check_signature(
+    function: Callable[..., Any],
+    signature: inspect.Signature,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> None:
+    """Raise if a function cannot be called with these arguments, whatever their values are."""
+    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    count = len(args) - len(signature.parameters) + len(parameters)  # without self
+    names = [each.name for each in parameters]
+    by_place = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    unknown = [name for name in kwargs if name not in names]
+    given = {*by_place[:count], *kwargs}
+    missing = [
+        each.name for each in parameters if each.default is each.empty and each.name not in given
+    ]
+    name = function.__qualname__.removesuffix(".__init__")
+    rule = "; a mask is boolean, and True hides a key" if "mask" in "".join(names) else ""
+    if unknown:
+        raise TypeError(
+            f"arguments of {name} must be {', '.join(names)}, got {', '.join(unknown)}{rule}"
+        ) from None
+    if count > len(by_place):
+        raise TypeError(
+            f"{', '.join(names[len(by_place) :])} must be passed to {name} by name, "
+            f"got {count} arguments by position{rule}"
+        ) from None
+    if missing:
+        raise TypeError(f"{', '.join(missing)} must be passed to {name}") from None
+
+
+# Rules ----------------------------------------------------------------------------------------
+
+
+class Rule:
+    """What a value must be.
+
+    Args:
+        text: The rule in a few words, which ``help()`` shows.
+        test: Function of an argument's name and value, which raises an error.
+    """
+
+    def __init__(self, text: str, test: Callable[[str, Any], None]) -> None:
+        self.text, self.test = text, test
+
+    def __call__(self, name: str, value: Any, module: object, sizes: Sizes) -> None:
+        """Raise unless the value of an argument of a module's method obeys the rule."""
+        self.test(name, value)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class UnionRule(Rule):
+    """A rule that instances of some classes obey, None among them, and others if they obey a rule.
+
+    Args:
+        rule: The rule of all other values.
+        classes: The classes.
+    """
+
+    def __init__(self, rule: Rule, classes: tuple[type, ...]) -> None:
+        super().__init__(rule.text, rule.test)
+        self.rule, self.classes = rule, classes
+
+    def __call__(self, name: str, value: Any, module: object, sizes: Sizes) -> None:
+        """Raise unless a value is such an instance, or obeys the rule."""
+        if not isinstance(value, self.classes):
+            self.rule(name, value, module, sizes)
+
+
+def rule_of(annotation: Any) -> Rule | None:
+    """Return the rule of an annotation, or None if every value is accepted.
+
+    A class of a module or an optimizer, or of this package, has the rule of its instances. Of a
+    union, one part may have another rule.
+    """
+    if get_origin(annotation) is Annotated:
+        return next((each for each in get_args(annotation)[1:] if isinstance(each, Rule)), None)
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = get_args(annotation)
+        classes = tuple(part for part in parts if isinstance(part, type) and part is not Tensor)
+        rules = [rule_of(part) for part in parts if part not in classes]
+        rules = rules or [rule for rule in map(rule_of, classes) if rule is not None]
+        return UnionRule(rules[0], classes) if rules and rules[0] is not None else None
+    home = getattr(annotation, "__module__", "")
+    is_known = isinstance(annotation, type) and home.startswith(KNOWN_PACKAGES)
+    is_known = is_known and not getattr(annotation, "_is_protocol", False)
+    return instance_of(annotation) if is_known else None
+
+
+KNOWN_PACKAGES = "torch.nn.", "torch.optim.", f"{__package__}."
+
+
+def instance_of(kind: type) -> Rule:
+    """Return the rule that a value is an instance of a class."""
+
+    def test(name: str, value: object) -> None:
+        if not isinstance(value, kind):
+            raise_type_error(name, f"an instance of {kind.__name__}", value)
+
+    return Rule(kind.__name__, test)
+
+
+def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoReturn:
+    """Raise the ``TypeError`` for an argument of the wrong type.
+
+    Args:
+        name: Name of the argument.
+        rule: What the argument must be; it follows "must be".
+        value: The value that was passed. A number or a string is printed, anything else is named
+            by its class.
+        hint: What to do instead, if there is one action; appended to the message.
+
+    Raises:
+        TypeError: Always.
+    """
+    if isinstance(value, type):
+        got = f"the class {value.__name__}"
+    elif value is None or isinstance(value, str | int | float):
+        got = f"{name}={value!r}"
+    else:
+        got = type(value).__name__
+    raise TypeError(f"{name} must be {rule}, got {got}{hint}")
+
+
+# Numbers --------------------------------------------------------------------------------------
+
+
+def _test_integer(name: str, number: Any) -> None:
+    if not isinstance(number, int | torch.SymInt) or isinstance(number, bool):
+        raise_type_error(name, "an int", number)
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise ValueError(f"{name} must have at most 64 bits, got {number.bit_length() + 1}")
+
+
+def _test_size(name: str, size: Any) -> None:
+    _test_integer(name, size)
+    if size <= 0:
+        raise ValueError(f"{name} must be positive, got {name}={size}")
+
+
+def _test_count(name: str, count: Any) -> None:
+    _test_integer(name, count)
+    if count < 0:
+        raise ValueError(f"{name} must be at least 0, got {name}={count}")
+
+
+def _test_number(name: str, number: Any) -> None:
+    if not isinstance(number, int | float | torch.SymFloat) or isinstance(number, bool):
+        raise_type_error(name, "a number", number)
+    if not isinstance(number, torch.SymFloat) and not -math.inf < number < math.inf:
+        raise ValueError(f"{name} must be finite, got {name}={number}")
+
+
+def _test_positive_number(name: str, number: Any) -> None:
+    _test_number(name, number)
+    if number <= 0.0:
+        raise ValueError(f"{name} must be positive, got {name}={number}")
+
+
+def _test_probability(name: str, probability: Any) -> None:
+    if not isinstance(probability, float):  # the range excludes NaN and infinity
+        _test_number(name, probability)
+    if not 0.0 <= probability <= 1.0:
+        raise ValueError(f"{name} must be in [0, 1], got {name}={probability}")
+
+
+def _test_dropout(name: str, probability: Any) -> None:
+    if not isinstance(probability, float):
+        _test_number(name, probability)
+    if not 0.0 <= probability < 1.0:
+        raise ValueError(f"{name} must be in [0, 1), got {name}={probability}")
+
+
+def _test_flag(name: str, flag: Any) -> None:
+    if not isinstance(flag, bool):  # any string that is not empty would count as True
+        raise_type_error(name, "True or False", flag)
+
+
+Integer = Annotated[int, Rule("an int", _test_integer)]
+Size = Annotated[int, Rule("positive", _test_size)]
+Count = Annotated[int, Rule("at least 0", _test_count)]
+Number = Annotated[float, Rule("finite", _test_number)]
+PositiveNumber = Annotated[float, Rule("positive", _test_positive_number)]
+Probability = Annotated[float, Rule("in [0, 1]", _test_probability)]
+DropoutProbability = Annotated[float, Rule("in [0, 1)", _test_dropout)]
+Flag = Annotated[bool, Rule("True or False", _test_flag)]
+
+
+def at_least(limit: int) -> Rule:
+    """Return the rule that a value is a finite number of at least ``limit``."""
+
+    def test(name: str, number: Any) -> None:
+        _test_number(name, number)
+        if number < limit:
+            raise ValueError(f"{name} must be at least {limit}, got {name}={number}")
+
+    return Rule(f"at least {limit}", test)
+
+
+def one_of(*choices: str) -> Rule:
+    """Return the rule that a value is one of some strings."""
+    known = " or ".join(map(repr, choices))
+
+    def test(name: str, choice: Any) -> None:
+        if not isinstance(choice, str):
+            raise_type_error(name, known, choice)
+        if choice not in choices:
+            raise ValueError(f"{name} must be {known}, got {name}={choice!r}")
+
+    return Rule(known, test)
+
+
+# Functions and modules ------------------------------------------------------------------------
+
+
+def _test_function(name: str, function: Any) -> None:
+    if isinstance(function, type):
+        raise TypeError(f"{name} must be an instance, got the class {function.__name__}")
+    if not callable(function):
+        known = isinstance(function, str) and callable(getattr(F, function, None))
+        hint = f"; pass torch.nn.functional.{function}" if known else ""
+        raise_type_error(name, "a function or a module", function, hint)
+
+
+def _test_factory(name: str, factory: Any) -> None:
+    if isinstance(factory, nn.Module):
+        kind = type(factory).__name__
+        raise TypeError(f"{name} must return a new {kind} at each call, got a {kind} instance")
+    if not callable(factory):
+        raise_type_error(name, "a class or a function", factory)
+
+
+Function = Annotated[Kind, Rule("a function or a module", _test_function)]
+"""``Function[Callable[[Tensor], Tensor]]``: anything but a class that can be called."""
+
+Factory = Annotated[Kind, Rule("returns new modules", _test_factory)]
+"""``Factory[Callable[[], Residual]]``: a class, or a function that returns a new module."""
+
+Module = Annotated[Kind, instance_of(nn.Module)]
+"""``Module[MultiHeadAttention]``: such a layer, or any other module in its place."""
+
+
+def list_modules(name: str, modules: Iterable[Any]) -> list[Any]:
+    """List modules; raise unless all of them are instances of ``nn.Module``.
+
+    Raises:
+        TypeError: If one is a class, or not a module.
+    """
+    if not isinstance(modules, Iterable):
+        raise_type_error(name, "a list of modules", modules)
+    listed = list(modules)
+    for number, module in enumerate(listed):
+        check(nn.Module, **{f"{name}[{number}]": module})
+    return listed
+
+
+def alteration(module: nn.Module) -> str | None:
+    """Return what makes a module compute something else than its class, itself and not its parts.
+
+    Returns:
+        "hooks" if forward or backward hooks are registered on it, "a replaced forward" if it has
+        that method, or another one, as an attribute of its own; None for an unaltered module.
+    """
+    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    if any(getattr(module, name) for name in hooks):
+        return "hooks"
+    methods = (name for name in vars(module) if callable(getattr(type(module), name, None)))
+    return next((f"a replaced {name}" for name in methods), None)
+
+
+def check_unaltered(module: nn.Module, name: str) -> None:
+    """Raise if a module has hooks or replaced methods, which its conversion would lose.
+
+    Raises:
+        ValueError: If it has one.
+    """
+    if found := alteration(module):
+        raise ValueError(
+            f"{name} must have neither hooks nor replaced methods, as these have no equivalent, "
+            f"got {found}"
+        )
+
+
+# Tensors --------------------------------------------------------------------------------------
+
+
+def check_tensor(name: str, x: Any) -> None:
+    """Raise unless ``x`` is a tensor.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    if not isinstance(x, Tensor):
+        converts = hasattr(x, "__array__") or isinstance(x, list | tuple)
+        hint = "; torch.as_tensor makes one" if converts and not isinstance(x, type) else ""
+        raise_type_error(name, "a tensor", x, hint)
+
+
+MEANINGS = {
+    "B": "batch size B",
+    "N": "size N",
+    "L": "length L",
+    "S": "length S",
+    "H": "the number of heads H",
+    "G": "the number of heads G",
+    "d_k": "size d_k",
+}
+
+
+class Shaped(Rule):
+    """A rule of tensors of a certain shape.
+
+    Args:
+        shape: A letter or name for each dimension, such as "B L d_model"; "..." at the beginning
+            stands for any number of dimensions.
+    """
+
+    def __init__(self, shape: str) -> None:
+        comma = "," * (" " not in shape)
+        super().__init__(f"({shape.replace(' ', ', ')}{comma})", check_tensor)
+        self.is_open = shape.startswith("... ")
+        self.letters = shape.removeprefix("... ").split()
+
+    def __call__(self, name: str, x: Any, module: object, sizes: Sizes) -> None:
+        """Raise unless the argument ``x`` of a module's method is such a tensor."""
+        check_tensor(name, x)
+        self.check_shape(name, x, sizes)
+
+    def check_shape(self, name: str, x: Tensor, sizes: Sizes, last: int | None = None) -> None:
+        """Raise unless a shape has these dimensions, and the sizes that other arguments have.
+
+        Args:
+            name: Name of the argument.
+            x: The tensor.
+            sizes: The sizes that the arguments before it have; those of ``x`` are added.
+            last: The size that the last dimension must have, if it is known.
+        """
+        shape = x.shape[-1:] if self.is_open else x.shape
+        letters = self.letters
+        if len(shape) != len(letters) or (last is not None and shape[-1] != last):
+            expected = self.text if last is None else f"{self.text[:-1].rpartition(' ')[0]} {last})"
+            raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
+        for letter, size in zip(letters, shape):  # noqa: B905
+            known = sizes.setdefault(letter, size)
+            if known is not size and known != size:
+                self._refuse(letter, name, size, sizes)
+        sizes[self] = name
+
+    def _refuse(self, letter: str, name: str, size: int, sizes: Sizes) -> NoReturn:
+        """Raise the error for a size that differs from that of an argument before it."""
+        first = next(sizes[each] for each in sizes if letter in getattr(each, "letters", ()))
+        raise ValueError(
+            f"{first} and {name} must agree in {MEANINGS.get(letter, letter)}, "
+            f"got {sizes[letter]} and {size}"
+        )
+
+
+class Vectors(Shaped):
+    """A rule of floating-point tensors, which have one dtype and device in one call.
+
+    Args:
+        shape: The shape; see :class:`Shaped`. The last size is that of the attribute of this name
+            of the module that is called, if it has one.
+    """
+
+    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
+        """Raise unless the argument ``x`` of a module's method is such a tensor."""
+        if not isinstance(x, Tensor):
+            check_tensor(name, x)
+        last = None if module is None else vars(module).get(self.letters[-1])
+        self.check_shape(name, x, sizes, last)
+        first, y = sizes.setdefault("", (name, x))
+        if y is x:
+            if not x.is_floating_point():
+                raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
+        elif x.dtype != y.dtype:
+            raise TypeError(f"{first} and {name} must have one dtype, got {y.dtype} and {x.dtype}")
+        elif x.device != y.device:
+            raise ValueError(
+                f"{first} and {name} must be on one device, got {y.device} and {x.device}"
+            )
+
+
+class Input(Shaped):
+    """A rule of floating-point tensors that enter weights, whose dtype and device they must have.
+
+    Args:
+        shape: The shape; see :class:`Shaped`. The last size is that of the attribute of this name
+            of the module or of its part, or the ``in_features`` of its part.
+        into: Path of the part of the module that the tensor enters first, such as
+            "query_projection". The module itself if not given.
+    """
+
+    def __init__(self, shape: str, into: str = "") -> None:
+        super().__init__(shape)
+        self.path = into.split(".") if into else []
+        self.last = self.letters[-1]
+
+    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
+        """Raise unless the argument ``x`` of a module's method is such a tensor."""
+        if not isinstance(x, Tensor):
+            check_tensor(name, x)
+        part = module
+        for step in self.path:
+            if step not in part._modules:
+                break
+            part = part._modules[step]
+        last = module.__dict__.get(self.last) or part.__dict__.get("in_features")
+        if last is None:
+            last = self._find_size(module)
+        self.check_shape(name, x, sizes, last)
+        if "" not in sizes:
+            sizes[""] = name, x
+        kind = type(part)  # a subclass of a layer of torch, or another layer, may convert its input
+        is_plain = kind is nn.Linear or kind in (nn.LayerNorm, nn.RMSNorm) or part is module
+        weight = part._parameters.get("weight") if is_plain else None
+        if weight is None:
+            if not x.is_floating_point():
+                raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
+        elif x.dtype != weight.dtype or x.device != weight.device:
+            check_match(name, x, weight, *(self._parts(module) or [module]))
+
+    def _parts(self, module: nn.Module) -> list[nn.Module]:
+        """List the parts on the path, as far as the module has them."""
+        parts: list[nn.Module] = []
+        for step in self.path:
+            part = (parts[-1] if parts else module)._modules.get(step)
+            if part is None:
+                break
+            parts.append(part)
+        return parts
+
+    def _find_size(self, module: nn.Module) -> int | None:
+        """Return the attribute of a part that has the name of the last size, or None."""
+        parts = map(vars, self._parts(module))
+        return next((each[self.last] for each in parts if self.last in each), None)
+
+
+def check_match(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> None:
+    """Raise unless ``x`` has the dtype and the device of the weights that are applied to it.
+
+    Inputs that torch converts are accepted: by autocast, by a normalisation layer that accepts
+    half precision, or by a hook of one of the modules that ``x`` enters, as offloading and sharding
+    install them.
+
+    Raises:
+        TypeError: If the dtypes differ.
+        ValueError: If the devices differ.
+    """
+    check_device(name, x, weight, *readers)
+    if x.dtype == weight.dtype or any(map(_converts, readers)):
+        return
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
+    is_cast = is_autocast(x) and torch.float64 not in (x.dtype, weight.dtype)
+    is_norm = isinstance(readers[-1], nn.LayerNorm | nn.RMSNorm)
+    if is_cast or not weight.is_floating_point() or (is_norm and x.dtype.itemsize < 4):
+        return
+    raise TypeError(
+        f"{name} must have the dtype of the weights, {weight.dtype}, got dtype={x.dtype}"
+    )
+
+
+def check_device(name: str, x: Tensor, weight: Tensor, *readers: nn.Module) -> None:
+    """Raise unless ``x`` is on the device of the weights; see :func:`check_match`.
+
+    Raises:
+        ValueError: If it is on another device.
+    """
+    if x.device != weight.device and not any(map(_converts, readers)):
+        raise ValueError(
+            f"{name} must be on the device of the weights, {weight.device}, got device={x.device}"
+        )
+
+
+def _converts(module: nn.Module) -> bool:
+    """Return whether a pre-hook or a replaced ``forward`` may convert the input or the weights."""
+    return bool(module._forward_pre_hooks) or "forward" in vars(module)
+
+
+def is_autocast(x: Tensor) -> bool:
+    """Return whether autocast is enabled on the device of ``x``; the meta device has none."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
+class Heads(Vectors):
+    """A rule of the vectors of all heads; the number G of key heads must divide H."""
+
+    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
+        """Raise unless ``x`` is such a tensor, and its heads can be shared by query heads."""
+        super().__call__(name, x, module, sizes)
+        heads, groups = sizes.get("H"), sizes.get("G")
+        if heads != groups and None not in (heads, groups) and (not groups or heads % groups):
+            first = sizes[""][0]
+            raise ValueError(
+                f"{first} and {name} must agree in the number of heads, or that of {first} must be "
+                f"a multiple of that of {name}, got {heads} and {groups}"
+            )
+
+
+class Ids(Shaped):
+    """A rule of tensors of integer ids.
+
+    Args:
+        shape: The shape; see :class:`Shaped`.
+        dtypes: The dtypes that are accepted; those of all integers if not given.
+    """
+
+    def __init__(self, shape: str, *dtypes: torch.dtype) -> None:
+        super().__init__(shape)
+        self.dtypes = dtypes
+
+    def __call__(self, name: str, x: Any, module: object, sizes: Sizes) -> None:
+        """Raise unless the argument ``x`` holds such ids."""
+        check_tensor(name, x)
+        if self.dtypes and x.dtype not in self.dtypes:
+            known = " or ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+            raise TypeError(f"{name} must be {known} ids, got dtype={x.dtype}")
+        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+            raise TypeError(f"{name} must be integer ids, got dtype={x.dtype}")
+        self.check_shape(name, x, sizes)
+
+
+def check_boolean(name: str, mask: Any) -> None:
+    """Raise unless ``mask`` is a boolean tensor; masks of numbers have several conventions.
+
+    Raises:
+        TypeError: If it is anything else.
+    """
+    check_tensor(name, mask)
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"{name} must be bool, where True hides a key, got dtype={mask.dtype}; "
+            "a comparison gives a boolean mask, for example `mask == 0` if 0 marks masked keys"
+        )
+
+
+class AttentionMask(Rule):
+    """A rule of masks that fit attention of the sizes (B, H, L, S) that the other arguments have.
+
+    Args:
+        heads: Path of the attribute of the module that is the number of heads, if no argument has
+            this dimension.
+    """
+
+    def __init__(self, *, heads: str | None = None) -> None:
+        super().__init__("bool, (L, S) or (B|1, H|1, L|1, S)", check_boolean)
+        self.heads = None if heads is None else attrgetter(heads)
+
+    def __call__(self, name: str, mask: Any, module: object, sizes: Sizes) -> None:
+        """Raise unless an argument is such a mask."""
+        if "S" not in sizes:
+            check_boolean(name, mask)
+        else:
+            heads = sizes["H"] if self.heads is None else self.heads(module)
+            full = sizes["B"], heads, sizes.get("L", 1), sizes["S"]
+            check_mask(name, mask, full, sizes[""][1].device)
+
+
+def check_mask(name: str, mask: Tensor, full: Sequence[Any], device: torch.device) -> None:
+    """Raise unless ``mask`` is boolean and fits attention of the sizes (B, H, L, S).
+
+    Raises:
+        TypeError: If ``mask`` is not boolean.
+        ValueError: If its shape is neither (L, S) nor (B|1, H|1, L|1, S), or it is on another
+            device than the queries.
+    """
+    check_boolean(name, mask)
+    if mask.device != device:
+        raise ValueError(
+            f"{name} must be on the device of the queries, {device}, got device={mask.device}"
+        )
+    shape = tuple(mask.shape)
+    if len(shape) == 2 and shape == (full[2], full[3]):  # compares symbolic sizes only if needed
+        return
+    fits = len(shape) == 4 and shape[3] == full[3]
+    for size, known in zip(shape, full[:3], strict=False):
+        fits = fits and (size == 1 or known is None or size == known)
+    if not fits:
+        batch, heads, queries, keys = (
+            letter if size is None else size for letter, size in zip("BHLS", full, strict=True)
+        )
+        raise ValueError(
+            f"{name} must have shape (L, S) = ({queries}, {keys}) or (B|1, H|1, L|1, S) = "
+            f"({batch}|1, {heads}|1, {queries}|1, {keys}), got {shape}; "
+            "padding_mask(tokens) and causal_mask(L, S) build these shapes"
+        )
+
+
+Mask = Annotated[Tensor, Rule("bool", check_boolean)]
+"""A boolean mask of any shape; True hides."""
+
+_CHECKED: Any = getattr(checked(lambda x: x), "__code__", None)  # of all checked functions
