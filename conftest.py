@@ -92,7 +92,13 @@ def _settings() -> dict[str, object]:
     }
     for name in ("torch._dynamo.config", "torch._inductor.config"):
         if name in sys.modules:
-            settings[name] = sys.modules[name].get_hash()
+            settings |= {f"{name}.{key}": value for key, value in portable(name).items()}
+    return settings
+
+
+def portable(name: str) -> dict[str, Any]:
+    """Return the settings of a part of torch's compiler, without those that name a place."""
+    settings: dict[str, Any] = sys.modules[name].save_config_portable()
     return settings
 
 

@@ -493,7 +493,7 @@ def test_one_attention_alone_of_a_compiled_step_is_recorded(
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_a_step_with_caches_of_different_lengths_is_executed_eagerly(
+def test_a_step_with_a_cache_of_another_length_is_executed_eagerly(
     programs: list[ExportedProgram],
 ) -> None:
     decoder = build_decoder(**SIZES | {"num_layers": 2}).eval()

@@ -400,6 +400,8 @@ for seed in range(5):
 # they differ?
 
 # %% tags=["broken"]
+from textwrap import fill
+
 from transformer_blocks import KeyValueCache
 from transformer_blocks.inspection import check_cache
 
@@ -426,7 +428,9 @@ class Steps:
 
 
 sentences = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [2, 1, 0, 3, 4, 5, 6]])
-check_cache(whole, Steps, sentences)
+report = check_cache(whole, Steps, sentences)
+print(len(report.problems), "violations, the first:")
+print(fill(report.problems[0], 48))
 
 # %% [markdown]
 # Step 0 is right, because the position 0 is. All later tokens receive the

@@ -303,6 +303,8 @@ print(f"largest difference: {(steps - expected).abs().max():.0e}")
 # difference from the full pass.
 
 # %% tags=["broken"]
+from textwrap import fill
+
 from transformer_blocks.inspection import check_cache
 
 
@@ -318,7 +320,7 @@ def without_offset():
 print(check_cache(full_pass, with_cache, tokens))
 report = check_cache(full_pass, without_offset, tokens)
 print(len(report.problems), "violations, the first:")
-print(report.problems[0])
+print(fill(report.problems[0], 48))
 
 # %% [markdown]
 # Step 0 is right, since its position is 0. Everything after it is wrong. The
