@@ -53,6 +53,11 @@ nitpick_ignore_regex = [
     ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
     ("py:class", r"dict\[str|float\]"),  # a default factory cuts the type
+    # the rules in annotations: sizes of a shape, and words
+    (
+        "py:(class|obj)",
+        r".*\bAnnotated\b.*|[A-Z]|\w+_(width|features|model)|d_k|positive|finite|Module",
+    ),
     # named, not linked: other projects, whose lists of names lie on the network ...
     ("py:.*", r"(collections|numpy|os|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
     # ... and the translator's small parts, which have no page

@@ -48,7 +48,7 @@ def test_every_export_and_its_members_are_listed() -> None:
     for start in (
         "transformer_blocks.MultiHeadAttention: class of Module",
         "transformer_blocks.MultiHeadAttention.__init__(self, d_model: Size, num_heads: Size, *, ",
-        "transformer_blocks.AttentionFunction.__call__(self, query: Tensor, ",
+        "transformer_blocks.AttentionFunction.__call__(self, query: Queries, ",
         "transformer_blocks.KeyValueCache.length: int",
         "transformer_blocks.causal_mask(query_length: Size, ",
         "transformer_blocks.generation.Generation.tokens: list[int]",

@@ -155,16 +155,17 @@ class AttentionFunction(Protocol):
     otherwise :func:`~transformer_blocks.record_attention` cannot record them, and says so.
     """
 
+    @checked
     def __call__(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        query: Queries,
+        key: Keys,
+        value: Values,
         *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
+        mask: Mask | None = None,
+        causal: Flag = False,
+        dropout: DropoutProbability = 0.0,
+        scale: Number | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute attention; see :func:`~transformer_blocks.scaled_dot_product_attention`."""
         ...
@@ -267,20 +268,6 @@ def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
     return future if mask is None else mask | future
 
 
-@checked
-def check_attention(
-    query: Queries,
-    key: Keys,
-    value: Values,
-    *,
-    mask: Mask | None = None,
-    causal: Flag = False,
-    dropout: DropoutProbability = 0.0,
-    scale: Number | None = None,
-) -> None:
-    """Check the arguments of an attention function, and do nothing else."""
-
-
 def call_attention(
     attention_function: AttentionFunction,
     query: Tensor,
@@ -314,7 +301,7 @@ def call_attention(
             bare = unchecked(attention_function)
         output = bare(query, key, value, **options)
         return output[0] if isinstance(output, tuple) else output
-    check_attention(query, key, value, **options)
+    AttentionFunction.__call__(attention_function, query, key, value, **options)
     output = attention_function(query, key, value, **options)
     output, weights = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
     _check_result("an output of shape (B, H, L, d_k)", output, query, value.shape[3])

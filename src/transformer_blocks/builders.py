@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -105,18 +105,11 @@ def build_encoder(
         >>> modern(torch.randn(1, 5, 64), causal=True).shape
         torch.Size([1, 5, 64])
     """
-    layers, norm = _compose(
-        EncoderLayer,
-        {"attention": attention, "feed_forward": feed_forward},
-        num_layers=num_layers,
-        d_model=d_model,
-        num_heads=num_heads,
-        d_ff=d_ff,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-        activation=activation,
-        residual=residual,
+    sizes = _Sizes(
+        num_layers, d_model, num_heads, d_ff, dropout, attention_dropout, activation, residual
     )
+    factories = {"attention": attention, "feed_forward": feed_forward}
+    layers, norm = _compose(EncoderLayer, factories, sizes)
     return Encoder(layers, norm=norm)
 
 
@@ -159,76 +152,66 @@ def build_decoder(
         >>> torch.equal(first, second)  # each layer has its own initial weights
         False
     """
-    layers, norm = _compose(
-        DecoderLayer,
-        {
-            "attention": attention,
-            "cross_attention": cross_attention,
-            "feed_forward": feed_forward,
-        },
-        num_layers=num_layers,
-        d_model=d_model,
-        num_heads=num_heads,
-        d_ff=d_ff,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-        activation=activation,
-        residual=residual,
+    sizes = _Sizes(
+        num_layers, d_model, num_heads, d_ff, dropout, attention_dropout, activation, residual
     )
+    attentions = {"attention": attention, "cross_attention": cross_attention}
+    layers, norm = _compose(DecoderLayer, {**attentions, "feed_forward": feed_forward}, sizes)
     return Decoder(layers, norm=norm)
+
+
+class _Sizes(NamedTuple):
+    """The arguments of :func:`build_encoder` of the same names."""
+
+    num_layers: int
+    d_model: int
+    num_heads: int
+    d_ff: int
+    dropout: float
+    attention_dropout: float
+    activation: Callable[[Tensor], Tensor]
+    residual: Callable[..., Residual]
 
 
 def _compose(
     layer: Callable[..., Layer],
     factories: Mapping[str, Callable[[], nn.Module] | None],
-    *,
-    num_layers: int,
-    d_model: int,
-    num_heads: int,
-    d_ff: int,
-    dropout: float,
-    attention_dropout: float,
-    activation: Callable[[Tensor], Tensor],
-    residual: Callable[..., Residual],
+    sizes: _Sizes,
 ) -> tuple[list[Layer], nn.Module | None]:
     """Build the layers of a stack, and its final normalisation layer if it needs one.
 
     ``layer`` is the class of the layers. Its positional arguments are one part from each factory,
-    in this order; a factory of None stands for the part of the paper. The other arguments are those
-    of :func:`build_encoder`.
+    in this order; a factory of None stands for the part of the paper.
     """
-    defaults: dict[str, Callable[[], nn.Module]] = dict.fromkeys(
-        ("attention", "cross_attention"),
-        partial(MultiHeadAttention, d_model, num_heads, dropout=attention_dropout),
-    )
-    defaults["feed_forward"] = partial(FeedForward, d_model, d_ff, activation=activation)
-    for name, factory in factories.items():
-        if factory is not None:
-            defaults[name] = factory
-    make_residual = partial(residual, d_model, dropout=dropout)
+    d_model, attention_dropout = sizes.d_model, sizes.attention_dropout
+    attention = partial(MultiHeadAttention, d_model, sizes.num_heads, dropout=attention_dropout)
+    feed_forward = partial(FeedForward, d_model, sizes.d_ff, activation=sizes.activation)
+    parts: dict[str, Callable[[], nn.Module]] = {
+        name: factory or (feed_forward if name == "feed_forward" else attention)
+        for name, factory in factories.items()
+    }
+    residual = partial(sizes.residual, d_model, dropout=sizes.dropout)
     layers = [
-        layer(*(_make(name, defaults[name], d_model) for name in factories), residual=make_residual)
-        for _ in range(num_layers)
+        layer(*(_make(name, part, d_model) for name, part in parts.items()), residual=residual)
+        for _ in range(sizes.num_layers)
     ]
     _check_nothing_is_shared(layers)
     if all(factories.get(name, True) for name in ("attention", "cross_attention")):
-        options: dict[str, object] = {
-            "num_heads": num_heads,
-            "attention_dropout": attention_dropout,
-        }
-        _check_options("attention", layers[0].self_attention, options)
+        names = "num_heads", "attention_dropout"
+        _check_options("attention", layers[0].self_attention, sizes, names)
     if factories["feed_forward"]:
-        options = {"d_ff": d_ff, "activation": activation}
-        _check_options("feed_forward", layers[0].feed_forward, options)
-    last = make_residual()
+        names = "d_ff", "activation"
+        _check_options("feed_forward", layers[0].feed_forward, sizes, names)
+    last = residual()
     return layers, last.norm if last.needs_final_norm else None
 
 
-def _check_options(factory: str, part: nn.Module, options: Mapping[str, object]) -> None:
+def _check_options(factory: str, part: nn.Module, sizes: _Sizes, names: Sequence[str]) -> None:
     """Raise if an option is given that the part which a factory made does not have."""
     defaults = signature(build_encoder).parameters
     places = {"attention_dropout": "dropout", "d_ff": "up_projection.out_features"}
-    for name, value in options.items():
+    for name in names:
+        value = getattr(sizes, name)
         try:
             made = attrgetter(places.get(name, name))(part)
         except AttributeError:
