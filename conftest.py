@@ -1,4 +1,4 @@
-"""Fixtures of every test: a fixed seed, and the names that examples in docstrings assume."""
+"""What holds for every test: a fixed seed, settings that remain, fresh names for examples."""
 
 import gc
 import locale
@@ -7,18 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import hypothesis
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
 from torch.nn.modules import module
-
-import transformer_blocks
-from transformer_blocks import explorer, generation, inference, inspection, interop
 
 # The sizes in the tests are tiny: a second thread would cost more time than it saves, and much more
 # on a busy machine, in the programs that tests start, too.
@@ -115,14 +109,8 @@ def _settings_remain() -> Iterator[None]:
     assert not changed, [(name, before[name], now.get(name)) for name in changed]
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _names_for_examples(doctest_namespace: dict[str, Any]) -> None:
-    doctest_namespace.update(torch=torch, nn=nn, F=F)
-    for package in (transformer_blocks, generation, inspection, interop, inference, explorer):
-        doctest_namespace.update(
-            {
-                name: thing
-                for name, thing in vars(package).items()
-                if not isinstance(thing, ModuleType)
-            }
-        )
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the examples of the library as if they were pasted into a fresh interpreter."""
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and "src" in item.path.parts:
+            item.dtest.globs = {"__name__": "__main__"}

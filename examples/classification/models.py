@@ -32,6 +32,7 @@ class EncoderClassifier(nn.Module):
         max_length: Maximum number of tokens of a text.
 
     Example:
+        >>> import torch
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout=0.1)
         >>> model = EncoderClassifier(50, 3, **sizes, max_length=20).eval()
         >>> text, padded = torch.tensor([[2, 7, 8]]), torch.tensor([[2, 7, 8, 0, 0]])
@@ -91,6 +92,7 @@ class BagClassifier(nn.Module):
         d_model: Size of the embeddings.
 
     Example:
+        >>> import torch
         >>> model = BagClassifier(50, 3, d_model=16)
         >>> text, turned = torch.tensor([[2, 7, 8, 0]]), torch.tensor([[2, 8, 7, 0]])
         >>> torch.allclose(model(text), model(turned), atol=1e-6)

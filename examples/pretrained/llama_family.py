@@ -291,6 +291,7 @@ def pair_neighbours(tensor: Tensor, d_k: int) -> Tensor:
         d_k: Size of a head.
 
     Example:
+        >>> import torch
         >>> pair_neighbours(torch.arange(8), d_k=8)
         tensor([0, 4, 1, 5, 2, 6, 3, 7])
     """

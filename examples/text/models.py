@@ -182,6 +182,7 @@ class TextSteps:
         lengths: Number of tokens of each prompt, if ``prompt`` is padded at the left.
 
     Example:
+        >>> from transformer_blocks import greedy_search
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
         >>> model = build_2017(50, **sizes).eval()
         >>> prompt, start = torch.tensor([[7, 8]]), torch.tensor([9])

@@ -45,6 +45,7 @@ class Transformer(Translator):
             ``share_embeddings`` is set and the vocabularies differ in size.
 
     Example:
+        >>> import torch
         >>> model = Transformer(100, 100, num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> source = torch.tensor([[5, 6, 7, 0]])  # 0 is padding
         >>> target = torch.tensor([[2, 8, 9]])

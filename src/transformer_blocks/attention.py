@@ -86,6 +86,8 @@ def attention_weights(
         ValueError: If the shapes do not fit.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import attention_weights
         >>> query = torch.tensor([[[[1.0, 0.0]]]])  # a query for the first feature
         >>> key = torch.tensor([[[[4.0, 0.0], [0.0, 4.0]]]])  # which only the first key has
         >>> attention_weights(query, key)
@@ -132,6 +134,8 @@ def scaled_dot_product_attention(
         ValueError: If the shapes do not fit, or ``dropout`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import scaled_dot_product_attention
         >>> query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
         >>> output, weights = scaled_dot_product_attention(query, key, value)
         >>> order = torch.tensor([2, 0, 3, 1])  # keys and values are a set: permute them ...

@@ -83,6 +83,17 @@ def build_encoder(
             parameters, or an option is given that contradicts what a factory makes.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import (
+        ...     build_encoder,
+        ...     GatedFeedForward,
+        ...     GroupedQueryAttention,
+        ...     MultiHeadAttention,
+        ...     PreNorm,
+        ...     QueryKeyNorm,
+        ...     RotaryPositionalEncoding,
+        ... )
         >>> encoder = build_encoder(  # the encoder of the paper's base model
         ...     attention=lambda: MultiHeadAttention(512, 8, bias=False)
         ... )
@@ -147,6 +158,8 @@ def build_decoder(
             parameters, or an option is given that contradicts what a factory makes.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_decoder
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
         >>> first, second = (layer.feed_forward.up_projection.weight for layer in decoder.layers)
         >>> torch.equal(first, second)  # each layer has its own initial weights

@@ -79,6 +79,8 @@ class KeyValueCache:
     """Keys and values of one attention layer, of all positions so far.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import KeyValueCache, MultiHeadAttention
         >>> attention = MultiHeadAttention(16, num_heads=4)
         >>> x, cache = torch.randn(2, 5, 16), KeyValueCache()
         >>> with torch.no_grad():
@@ -371,6 +373,8 @@ class SelfAttentionCache(StackCache):
         layers: The cache of each layer's self-attention, from the first layer to the last.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x, cache = torch.randn(1, 5, 16), encoder.new_cache()
         >>> with torch.no_grad():
@@ -426,6 +430,8 @@ class DecoderCache(StackCache):
         TypeError: If ``memory`` holds anything but caches, or ``memory_mask`` is not boolean.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_decoder
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
         >>> with torch.no_grad():

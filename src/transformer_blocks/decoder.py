@@ -53,6 +53,8 @@ class DecoderLayer(nn.Module):
         TypeError: If a part is not a module, or ``residual`` does not return a :class:`Residual`.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import DecoderLayer, FeedForward, MultiHeadAttention, PreNorm
         >>> layer = DecoderLayer(
         ...     MultiHeadAttention(16, 4),
         ...     MultiHeadAttention(16, 4),
@@ -176,6 +178,8 @@ class Decoder(nn.Module):
         TypeError: If a layer or the norm is not a module.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_decoder
         >>> decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x, memory = torch.randn(1, 5, 16), torch.randn(1, 7, 16)
         >>> whole = decoder(x, memory)

@@ -68,6 +68,9 @@ class TokenEmbedding(nn.Module):
         ValueError: If a size is not positive.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import TokenEmbedding
         >>> embedding = TokenEmbedding(vocabulary_size=100, d_model=16)
         >>> projection = nn.Linear(16, 100, bias=False)
         >>> projection.weight = embedding.weight  # tied input and output embeddings
@@ -164,6 +167,8 @@ class SinusoidalPositionalEncoding(nn.Module):
         ValueError: If a size is not positive.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import SinusoidalPositionalEncoding
         >>> positions = SinusoidalPositionalEncoding(d_model=16)
         >>> x = torch.zeros(1, 5, 16)
         >>> whole = positions(x)
@@ -241,6 +246,8 @@ class LearnedPositionalEncoding(nn.Module):
         ValueError: If a size is not positive.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import LearnedPositionalEncoding
         >>> positions = LearnedPositionalEncoding(d_model=16, max_length=8)
         >>> positions(torch.zeros(1, 9, 16))
         Traceback (most recent call last):

@@ -38,6 +38,8 @@ class EncoderLayer(nn.Module):
         TypeError: If a part is not a module, or ``residual`` does not return a :class:`Residual`.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import EncoderLayer, FeedForward, MultiHeadAttention, PreNorm
         >>> layer = EncoderLayer(
         ...     MultiHeadAttention(16, 4), FeedForward(16, 64), residual=lambda: PreNorm(16)
         ... ).eval()
@@ -111,6 +113,8 @@ class Encoder(nn.Module):
         TypeError: If a layer or the norm is not a module.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder, padding_mask, TokenEmbedding
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> tokens = torch.tensor([[5, 6, 7], [8, 0, 0]])  # 0 is padding
         >>> x = TokenEmbedding(10, 16)(tokens)

@@ -32,6 +32,8 @@ class EncoderDecoder(nn.Module):
         TypeError: If one is not a module.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_decoder, build_encoder, EncoderDecoder
         >>> sizes = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
         >>> model = EncoderDecoder(build_encoder(**sizes), build_decoder(**sizes)).eval()
         >>> source, target = torch.randn(1, 7, 16), torch.randn(1, 5, 16)

@@ -54,6 +54,8 @@ class FeedForward(nn.Module):
         ValueError: If a size is not positive or ``dropout`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import FeedForward
         >>> feed_forward = FeedForward(d_model=16, d_ff=64)
         >>> x = torch.randn(2, 5, 16)
         >>> alone = feed_forward(x[:, 3:4])  # position 3 without its neighbours ...

@@ -68,6 +68,9 @@ def cross_entropy(
             is unknown.
 
     Example:
+        >>> import torch
+        >>> import torch.nn.functional as F
+        >>> from transformer_blocks.loss import cross_entropy
         >>> logits, target = torch.randn(3, 100), torch.tensor([3, 14, 15])
         >>> loss = cross_entropy(logits, target, label_smoothing=0.1)
         >>> expected = F.cross_entropy(logits, target, label_smoothing=0.1)

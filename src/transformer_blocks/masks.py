@@ -70,6 +70,7 @@ def causal_mask(
         ValueError: If a length is not positive.
 
     Example:
+        >>> from transformer_blocks import causal_mask, format_mask
         >>> print(format_mask(causal_mask(3)))
            0 1 2
         0  . x x
@@ -107,6 +108,8 @@ def padding_mask(tokens: Annotated[Tensor, Ids("B S")], padding_id: Integer = 0)
         ValueError: If ``tokens`` has another shape.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import causal_mask, format_mask, padding_mask
         >>> tokens = torch.tensor([[7, 8, 9], [5, 0, 0]])
         >>> print(format_mask(padding_mask(tokens)))
         sequence 0, all heads
@@ -158,6 +161,7 @@ def sliding_window_mask(
         ValueError: If a length or the window is not positive.
 
     Example:
+        >>> from transformer_blocks import causal_mask, format_mask, sliding_window_mask
         >>> print(format_mask(sliding_window_mask(4, window=2)))
            0 1 2 3
         0  . . x x
@@ -202,6 +206,8 @@ def document_mask(
         ValueError: If one of them has another shape.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import causal_mask, document_mask, format_mask
         >>> documents = torch.tensor([[1, 1, 2, 2, 2]])
         >>> print(format_mask(document_mask(documents) | causal_mask(5)))
         all sequences, all heads
@@ -236,6 +242,7 @@ def format_mask(
             not fit it.
 
     Example:
+        >>> from transformer_blocks import causal_mask, format_mask
         >>> words = ["私", "は", "猫"]
         >>> print(format_mask(causal_mask(3), queries=words, keys=words))
             私 は 猫

@@ -70,6 +70,8 @@ class SingleHeadAttention(nn.Module):
         ValueError: If ``d_model`` is not positive.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import SingleHeadAttention
         >>> x = 4 * torch.randn(1, 10, 256)
         >>> attention = SingleHeadAttention(256)
         >>> scaled = attention.attention_weights(x, x).amax(-1).mean()
@@ -158,6 +160,8 @@ class QueryKeyTransform(nn.Module):
     The scores should therefore depend on the difference of two positions alone, or on no position.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import MultiHeadAttention, QueryKeyTransform
         >>> class Sharpen(QueryKeyTransform):
         ...     "Multiplies all scores by ten."
         ...
@@ -227,6 +231,8 @@ class MultiHeadAttention(nn.Module):
             divide ``d_model``, or ``dropout`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import MultiHeadAttention
         >>> attention = MultiHeadAttention(16, num_heads=4)
         >>> x = torch.randn(2, 5, 16)  # a batch of two sequences of five tokens
         >>> before = attention(x, x, x, causal=True)

@@ -130,6 +130,8 @@ class PostNorm(Residual):
     r"""Normalise after the addition: :math:`\mathrm{LayerNorm}(x + f(x))` (section 3.1).
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import PostNorm
         >>> residual = PostNorm(16, dropout=0.0)
         >>> y = residual(torch.randn(2, 5, 16), lambda x: 100 * x)
         >>> torch.allclose(y.std(-1, unbiased=False), torch.ones(2, 5), atol=1e-3)  # unit variance
@@ -147,6 +149,8 @@ class PreNorm(Residual):
     r"""Normalise only the sublayer's input: :math:`x + f(\mathrm{LayerNorm}(x))`.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import PreNorm
         >>> residual = PreNorm(16)
         >>> x = torch.randn(2, 5, 16)
         >>> y = residual(x, torch.zeros_like)  # a sublayer that adds nothing ...

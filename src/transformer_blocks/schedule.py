@@ -34,6 +34,7 @@ def noam_rate(step: Size, *, d_model: Size, warmup_steps: Size = 4000) -> float:
         ValueError: If the step or a size is not positive.
 
     Example:
+        >>> from transformer_blocks import noam_rate
         >>> [f"{noam_rate(step, d_model=512):.6f}" for step in (2000, 4000, 16000)]
         ['0.000349', '0.000699', '0.000349']
     """
@@ -60,6 +61,9 @@ def noam_schedule(optimizer: Optimizer, *, d_model: Size, warmup_steps: Size = 4
         ValueError: If a size is not positive.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import noam_rate, noam_schedule
         >>> weight = nn.Parameter(torch.zeros(1))
         >>> adam = torch.optim.Adam([weight], lr=1.0, betas=(0.9, 0.98), eps=1e-9)
         >>> schedule = noam_schedule(adam, d_model=512)

@@ -72,6 +72,9 @@ class Arithmetic:
         ValueError: If the shapes do not fit, or a number is not finite.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import attention_weights
+        >>> from transformer_blocks.explorer import Arithmetic, reproduces
         >>> query, key, value = torch.randn(3, 1, 1, 3, 8).unbind()
         >>> arithmetic = Arithmetic(query, key, value)
         >>> reproduces(arithmetic, attention_weights(query, key))

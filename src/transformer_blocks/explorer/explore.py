@@ -80,6 +80,9 @@ def explore(
         TypeError: If an argument is of another type.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.explorer import explore
         >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, batch_first=True), 2)
         >>> page = explore(encoder, torch.randn(1, 3, 16), tokens=["the", "cat", "sleeps"])
         >>> page.maps

@@ -21,7 +21,9 @@ def write_atomically(path: Path | str, content: bytes) -> None:
             ``path``. The folder is then unchanged.
 
     Example:
+        >>> from pathlib import Path
         >>> import tempfile
+        >>> from transformer_blocks.explorer.files import write_atomically
         >>> path = Path(tempfile.mkdtemp()) / "page.html"
         >>> write_atomically(path, b"<p>")
         >>> [file.name for file in path.parent.iterdir()], path.read_bytes()

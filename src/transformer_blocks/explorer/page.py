@@ -164,6 +164,9 @@ class Explorer:
         ValueError: If there are no maps, or their queries do not match the decoding steps.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder, record_attention
+        >>> from transformer_blocks.explorer import AttentionMaps, Explorer
         >>> tokens = ["the", "cat", "sleeps"]
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> with record_attention(encoder) as recorded:

@@ -76,6 +76,8 @@ def fused_attention(
         ValueError: If the shapes do not fit, or ``dropout`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import fused_attention, scaled_dot_product_attention
         >>> query, key, value = torch.randn(3, 2, 4, 5, 8).unbind()
         >>> fused = fused_attention(query, key, value, causal=True)
         >>> explicit, _ = scaled_dot_product_attention(query, key, value, causal=True)

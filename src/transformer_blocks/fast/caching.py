@@ -31,6 +31,7 @@ def append(buffer: Tensor, length: int, new: Tensor) -> Tensor:
         uninitialised.
 
     Example:
+        >>> import torch
         >>> from transformer_blocks.fast.caching import append
         >>> buffer = append(torch.ones(1, 4), 1, torch.full((1, 4), 2.0))  # too small: copied
         >>> longer = append(buffer, 2, torch.full((1, 4), 3.0))

@@ -76,6 +76,9 @@ def linear_cross_entropy(
             ``reduction`` is neither ``"mean"`` nor ``"sum"``.
 
     Example:
+        >>> import torch
+        >>> import torch.nn.functional as F
+        >>> from transformer_blocks import linear_cross_entropy
         >>> hidden, weight = torch.randn(5, 16), torch.randn(100, 16)
         >>> target = torch.tensor([3, 1, 4, 1, 5])
         >>> loss = linear_cross_entropy(hidden, weight, target, label_smoothing=0.1)

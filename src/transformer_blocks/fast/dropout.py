@@ -41,6 +41,8 @@ def apply_dropout(x: Tensor, p: Probability) -> Tensor:
         ValueError: If ``p`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks.fast.dropout import apply_dropout
         >>> dropped = apply_dropout(torch.ones(100_000), 0.1)
         >>> dropped.unique()
         tensor([0.0000, 1.1111])
@@ -107,6 +109,8 @@ class Dropout(nn.Dropout):
         ValueError: If ``p`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import Dropout
         >>> dropout = Dropout(0.1)
         >>> x = torch.ones(1000)
         >>> bool((dropout(x) == 0).any())

@@ -54,6 +54,8 @@ def packed_mask(documents: Annotated[Tensor, Ids("B L")]) -> Tensor:
         ValueError: If it has another shape, or a document is in two places.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import causal_mask, document_mask, packed_mask
         >>> documents = torch.tensor([[1, 1, 2, 2, 2]])
         >>> mask = packed_mask(documents)
         >>> torch.equal(mask | causal_mask(5), document_mask(documents) | causal_mask(5))

@@ -59,6 +59,8 @@ class SlidingWindowAttention(nn.Module):
         ValueError: If the window is not positive.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import MultiHeadAttention, SlidingWindowAttention
         >>> attention = MultiHeadAttention(
         ...     16, num_heads=4, attention_function=SlidingWindowAttention(3)
         ... )

@@ -32,6 +32,7 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         The values, largest first, and their indices in the row, both of shape (N, count).
 
     Example:
+        >>> import torch
         >>> from transformer_blocks.fast.top_k import top_k
         >>> scores = torch.randn(4, 32_000)
         >>> values, indices = top_k(scores, 5)

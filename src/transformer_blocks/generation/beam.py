@@ -90,6 +90,8 @@ def beam_search(
             the model's logits are NaN or infinite.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import beam_search, greedy_search
         >>> class Garden:  # token 1 is the more probable at first, but 2 leads to a certain 3
         ...     def step(self, tokens):
         ...         rows = [[0, 0.6, 0.4, 0, 0], [0.3, 0, 0, 0.3, 0.4], [0, 0, 0, 1, 0]]

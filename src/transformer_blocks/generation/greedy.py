@@ -39,6 +39,9 @@ def greedy_search(
             the model's logits are NaN or infinite.
 
     Example:
+        >>> import torch
+        >>> import torch.nn.functional as F
+        >>> from transformer_blocks import greedy_search
         >>> class CountDown:  # n is followed by n - 1, whatever precedes it
         ...     def step(self, tokens):
         ...         return F.one_hot(tokens - 1, 10).float()

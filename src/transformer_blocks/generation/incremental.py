@@ -42,6 +42,13 @@ class IncrementalDecoder:
         TypeError: If an argument is of the wrong type, or the cache is of the other stack's type.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import (
+        ...     build_encoder,
+        ...     SinusoidalPositionalEncoding,
+        ...     TokenEmbedding,
+        ... )
+        >>> from transformer_blocks.generation import IncrementalDecoder
         >>> stack = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> embedding, positions = TokenEmbedding(10, 16), SinusoidalPositionalEncoding(16)
         >>> def embed(tokens, offset):
@@ -106,6 +113,14 @@ class IncrementalDecoder:
                 padding would follow tokens that the cache holds already.
 
         Example:
+            >>> import torch
+            >>> from transformer_blocks import (
+            ...     build_encoder,
+            ...     greedy_search,
+            ...     SinusoidalPositionalEncoding,
+            ...     TokenEmbedding,
+            ... )
+            >>> from transformer_blocks.generation import IncrementalDecoder, left_pad
             >>> stack = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
             >>> embedding, positions = TokenEmbedding(10, 16), SinusoidalPositionalEncoding(16)
             >>> def new_model():
@@ -205,6 +220,13 @@ class IncrementalDecoder:
             ValueError: If a shape does not fit, or an index occurs twice.
 
         Example:
+            >>> import torch
+            >>> from transformer_blocks import (
+            ...     build_encoder,
+            ...     SinusoidalPositionalEncoding,
+            ...     TokenEmbedding,
+            ... )
+            >>> from transformer_blocks.generation import IncrementalDecoder
             >>> stack = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
             >>> embedding, positions = TokenEmbedding(10, 16), SinusoidalPositionalEncoding(16)
             >>> def after(prompts):

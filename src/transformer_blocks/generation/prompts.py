@@ -40,6 +40,7 @@ def left_pad(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
         TypeError: If a prompt is not a sequence of ints.
 
     Example:
+        >>> from transformer_blocks.generation import left_pad
         >>> tokens, lengths = left_pad([[5, 6, 7], [8]])
         >>> tokens
         tensor([[5, 6, 7],

@@ -69,6 +69,8 @@ def sample(
             the model's logits are NaN or infinite.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import sample
         >>> class Coin:  # heads is 1, tails is 2, and 0 would be the end
         ...     def step(self, tokens):
         ...         return torch.tensor([[0.0, 0.6, 0.4]]).log().expand(len(tokens), 3)

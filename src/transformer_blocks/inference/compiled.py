@@ -163,6 +163,8 @@ def compile_steps(
             ``embed`` and ``output`` is given.
 
     Example:
+        >>> from transformer_blocks import build_decoder
+        >>> from transformer_blocks.inference import compile_steps, prepare
         >>> model = prepare(build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32))
         >>> compile_steps(model)
         Traceback (most recent call last):

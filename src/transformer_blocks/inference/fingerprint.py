@@ -72,6 +72,7 @@ def fingerprint(*objects: object) -> str:
             class that is not a module.
 
     Example:
+        >>> from torch import nn
         >>> from transformer_blocks.inference.fingerprint import fingerprint
         >>> layer = nn.Linear(2, 2)
         >>> before = fingerprint(layer)

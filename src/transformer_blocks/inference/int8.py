@@ -84,6 +84,9 @@ class Int8Linear(InferenceModule):
             whose products might not fit into 32 bits.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.inference import Int8Linear
         >>> quantised, x = Int8Linear(nn.Linear(16, 64)), torch.randn(5, 16)
         >>> with torch.no_grad():
         ...     alone, in_batch = quantised(x[:1]), quantised(x)[:1]
@@ -184,6 +187,7 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
         (..., 1). If a row contains NaN or infinity, its scale is not finite either.
 
     Example:
+        >>> import torch
         >>> from transformer_blocks.inference.int8 import quantise_rows
         >>> quantise_rows(torch.tensor([[0.5, -1.27, 1.0], [2.54, 0.0, 0.01]]))
         (tensor([[  50., -127.,  100.],

@@ -249,6 +249,7 @@ def locate_tokens(padding: Tensor, indices: Tensor) -> TokenLayout:
         The layout of the shorter batch.
 
     Example:
+        >>> import torch
         >>> from transformer_blocks.inference.layers import locate_tokens
         >>> padding = torch.tensor([[True, True, False], [True, False, False]])
         >>> locate_tokens(padding, torch.tensor([2, 4, 5])).numbers
@@ -324,6 +325,8 @@ def fuse_linear_layers(layers: Sequence[nn.Linear]) -> nn.Linear:
         A linear layer whose output is the concatenation of their outputs.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> from transformer_blocks.inference.layers import fuse_linear_layers
         >>> layers, x = [nn.Linear(8, 4), nn.Linear(8, 6)], torch.randn(2, 8)
         >>> separate = torch.cat([layer(x) for layer in layers], dim=-1)

@@ -92,6 +92,9 @@ class PrepackedLinear(InferenceModule):
         TypeError: If ``linear`` is not an ``nn.Linear``, or ``relu`` is not a boolean.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.inference import PrepackedLinear
         >>> linear, x = nn.Linear(16, 64), torch.randn(2, 5, 16)
         >>> with torch.no_grad():
         ...     same = torch.allclose(PrepackedLinear(linear)(x), linear(x), atol=1e-5)

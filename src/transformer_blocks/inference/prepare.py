@@ -106,6 +106,9 @@ def prepare(
             or replaced methods.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder
+        >>> from transformer_blocks.inference import prepare
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x = torch.randn(2, 5, 16)
         >>> with torch.no_grad():

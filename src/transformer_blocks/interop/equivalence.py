@@ -49,6 +49,9 @@ def assert_equivalent(
         ValueError: If the outputs are empty, so that nothing could differ.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.interop import assert_equivalent, from_torch
         >>> x = torch.randn(2, 5, 16, dtype=torch.float64)
         >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True).double()
         >>> assert_equivalent(theirs, from_torch(theirs), [x])  # doctest: +ELLIPSIS

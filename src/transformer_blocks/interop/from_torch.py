@@ -57,6 +57,9 @@ def from_torch(module: nn.Module) -> nn.Module:
             whole layers.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.interop import from_torch
         >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
         >>> ours = from_torch(theirs)
         >>> x, padding = torch.randn(2, 5, 16), torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]) > 0

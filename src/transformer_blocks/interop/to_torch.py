@@ -57,6 +57,9 @@ def to_torch(block: nn.Module) -> nn.Module:
             replaced on the instance, or parts that share weights, other than whole layers.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder
+        >>> from transformer_blocks.interop import from_torch, to_torch
         >>> ours = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> theirs, x = to_torch(ours), torch.randn(2, 5, 16)
         >>> torch.allclose(ours(x), theirs(x), atol=1e-5)

@@ -32,6 +32,9 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
             their given tensors differ.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.interop import load_weights
         >>> layer = nn.Linear(2, 2)
         >>> before = layer.weight.detach().clone()
         >>> state = {"weight": torch.zeros(2, 2), "bias": torch.zeros(3)}

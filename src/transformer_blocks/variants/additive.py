@@ -55,6 +55,10 @@ class AdditiveAttention(ExplicitAttention):
         ValueError: If a size is not positive.
 
     Example:
+        >>> import math
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import AdditiveAttention
         >>> attention = AdditiveAttention(d_k=8)
         >>> query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
         >>> scores = attention.attention_scores(query, 1000 * key, scale=None)

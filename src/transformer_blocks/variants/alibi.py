@@ -57,6 +57,7 @@ def alibi_slopes(num_heads: Size) -> Tensor:
         ValueError: If ``num_heads`` is not positive.
 
     Example:
+        >>> from transformer_blocks import alibi_slopes
         >>> alibi_slopes(4).tolist()
         [0.25, 0.0625, 0.015625, 0.00390625]
     """
@@ -81,6 +82,8 @@ class ALiBi(ExplicitAttention):
         ValueError: If ``num_heads`` is not positive.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import ALiBi, MultiHeadAttention
         >>> attention = MultiHeadAttention(16, num_heads=2, attention_function=ALiBi(2))
         >>> x = torch.zeros(1, 4, 16)  # where all tokens are equal ...
         >>> weights = attention.attention_weights(x, x, causal=True)[0, 0, -1]

@@ -25,6 +25,8 @@ class ExplicitAttention(nn.Module):
     stores the L x S attention weights of every head, and returns them with the output.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import ExplicitAttention
         >>> class UniformAttention(ExplicitAttention):
         ...     "Attends to all keys that are not masked with the same weight."
         ...

@@ -44,6 +44,9 @@ class GatedFeedForward(nn.Module):
         ValueError: If a size is not positive or ``dropout`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import GatedFeedForward
         >>> feed_forward = GatedFeedForward(d_model=16, d_ff=64)
         >>> _ = nn.init.zeros_(feed_forward.gate_projection.weight)  # Swish(0) = 0 ...
         >>> bool(feed_forward(torch.randn(2, 5, 16)).any())  # ... so every output is zero

@@ -56,6 +56,8 @@ class GroupedQueryAttention(MultiHeadAttention):
             ``dropout`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import GroupedQueryAttention, KeyValueCache
         >>> attention = GroupedQueryAttention(16, num_heads=4, num_key_value_heads=2)
         >>> x, cache = torch.randn(1, 5, 16), KeyValueCache()
         >>> with torch.no_grad():

@@ -67,6 +67,9 @@ class LoraLinear(nn.Module):
             or ``linear`` has hooks or replaced methods.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import LoraLinear
         >>> linear, x = nn.Linear(64, 64), torch.randn(5, 64)
         >>> layer = LoraLinear(linear, rank=2)
         >>> torch.equal(layer(x), linear(x))  # B is zero at first
@@ -181,6 +184,7 @@ def add_lora(
             for inference.
 
     Example:
+        >>> from transformer_blocks import add_lora, build_encoder
         >>> model = build_encoder(num_layers=2, d_model=512, num_heads=8, d_ff=2048)
         >>> add_lora(model, rank=8)
         >>> trainable = sum(each.numel() for each in model.parameters() if each.requires_grad)
@@ -223,6 +227,9 @@ def merge_lora(model: nn.Module) -> nn.Module:
         ValueError: If it has no LoRA layer, or one of them has hooks or replaced methods.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import add_lora, build_encoder, merge_lora
         >>> model = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> add_lora(model, rank=2)
         >>> for layer in model.layers:  # as if they were trained
@@ -259,6 +266,7 @@ def lora_weights(model: nn.Module) -> dict[str, Tensor]:
         ValueError: If it has no LoRA layer.
 
     Example:
+        >>> from transformer_blocks import add_lora, build_encoder, lora_weights
         >>> model = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32)
         >>> add_lora(model, rank=2, modules=["query_projection"])
         >>> for name, tensor in lora_weights(model).items():
@@ -291,6 +299,10 @@ def load_lora(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
             or holds NaN or infinity; or for a reason that :func:`add_lora` names.
 
     Example:
+        >>> import copy
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import add_lora, build_encoder, load_lora, lora_weights
         >>> trained = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
         >>> tuned, x = copy.deepcopy(trained), torch.randn(2, 5, 16)
         >>> add_lora(tuned, rank=2, alpha=8)

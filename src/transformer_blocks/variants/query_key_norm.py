@@ -42,6 +42,8 @@ class QueryKeyNorm(QueryKeyTransform):
         ValueError: If ``d_k`` is not positive.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import MultiHeadAttention, QueryKeyNorm
         >>> attention = MultiHeadAttention(16, num_heads=2, transforms=[QueryKeyNorm(d_k=8)])
         >>> x = torch.randn(1, 5, 16)
         >>> weights = attention.attention_weights(x, x)

@@ -72,6 +72,8 @@ class RelativeBias(ExplicitAttention):
         ValueError: If a size is not positive, or ``num_buckets`` or ``max_distance`` is too small.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import MultiHeadAttention, RelativeBias
         >>> bias = RelativeBias(num_heads=2)
         >>> distances = torch.tensor([-500, -128, -100, -40, -2, -1, 0, 1, 2, 40, 500])
         >>> bias.buckets(distances)  # 16 buckets for each direction

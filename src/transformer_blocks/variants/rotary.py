@@ -73,6 +73,8 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         ValueError: If ``d_k`` is not positive and even, or ``base`` is below 1 or infinite.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import MultiHeadAttention, RotaryPositionalEncoding
         >>> rotary = RotaryPositionalEncoding(d_k=4)
         >>> attention = MultiHeadAttention(16, num_heads=4, transforms=[rotary])
         >>> x = torch.randn(1, 1, 16).repeat(1, 6, 1)  # the same token six times

@@ -52,6 +52,8 @@ class PositionInterpolation:
         ValueError: If ``factor`` is below 1 or infinite.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import PositionInterpolation, RotaryPositionalEncoding
         >>> rotary = RotaryPositionalEncoding(d_k=8)
         >>> slower = RotaryPositionalEncoding(d_k=8, scaling=PositionInterpolation(2.0))
         >>> x = torch.randn(1, 1, 1, 8)
@@ -88,6 +90,8 @@ class Llama3Scaling:
         ValueError: If an argument is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import Llama3Scaling
         >>> scaling = Llama3Scaling(8.0, length=100)
         >>> turns = torch.tensor([0.5, 2.5, 40.0])  # within 100 positions
         >>> frequencies = 2 * torch.pi * turns / 100

@@ -36,6 +36,8 @@ class SandwichNorm(Residual):
         ValueError: If ``d_model`` is not positive or ``dropout`` is out of range.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import SandwichNorm
         >>> residual = SandwichNorm(16, dropout=0.0)
         >>> x = torch.randn(2, 5, 16)
         >>> added = residual(x, lambda x: 1000 * x) - x  # however large the output is ...
