@@ -139,8 +139,31 @@ def test_a_chapter_holds_nothing_that_is_there_for_speed_alone(path: Path) -> No
                 isinstance(each, ast.Constant) and type(each.value) in (int, float)
                 for each in numbers
             ), f"{path}: {ast.unparse(node)}"
-    names = {ast.unparse(each) for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
+    attributes = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute)]
+    names = {ast.unparse(each) for each in attributes}
     assert not names & {"torch.compiler", "torch.autograd.Function"}
+    assert not {each.attr for each in attributes} & {"_modules", "_parameters", "_buffers"}
+    imported = {
+        alias.name for each in tree.body if isinstance(each, ast.ImportFrom) for alias in each.names
+    }
+    assert "has_values" not in imported
+
+
+@pytest.mark.parametrize("path", FLAT_CHAPTERS, ids=str)
+def test_the_forward_of_a_block_declares_what_its_arguments_must_be(path: Path) -> None:
+    for node in ast.walk(SOURCES[path]):
+        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+            is_abstract = ast.unparse(node.body[-1]) == "raise NotImplementedError"
+            assert is_abstract or [ast.unparse(each) for each in node.decorator_list] == ["checked"]
+
+
+def test_no_file_imports_a_private_name_of_another() -> None:
+    for path, tree in SOURCES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(
+                "transformer_blocks"
+            ):
+                assert not [each.name for each in node.names if each.name.startswith("_")], path
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ from transformer_blocks._contracts import (
     check_device,
     checked,
 )
-from transformer_blocks.fast.caching import has_values
 
 Tokens = Annotated[Tensor, Ids("B L", torch.int32, torch.int64)]
 Offset = int | Tensor
@@ -309,10 +308,15 @@ def _select(table: Tensor, x: Tensor, offset: int | Tensor) -> Tensor:
             f"offset must have shape (B,) = ({x.shape[0]},) and be on the CPU, "
             f"got {tuple(offset.shape)} and device={offset.device}"
         )
-    if has_values(offset) and offset.numel():
-        _check_positions(int(offset.max()), length, table)
-    positions = offset[:, None] + torch.arange(length, device="cpu")  # (B, L)
-    return table[positions.clamp_min(0).to(table.device)]
+    positions = (offset[:, None] + torch.arange(length, device="cpu")).clamp_min(0)  # (B, L)
+    try:
+        rows = torch.arange(table.shape[0], device="cpu")[
+            positions
+        ]  # refuses rows that do not exist
+    except IndexError:
+        _check_positions(int(offset.max()), length, table)  # raises an error that names the offset
+        raise
+    return table[rows.to(table.device)]
 
 
 def _check_positions(offset: int, length: int, table: Tensor) -> None:
