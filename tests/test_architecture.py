@@ -192,8 +192,8 @@ def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() ->
             if isinstance(node, ast.keyword) and node.arg == "attn_mask":
                 uses.append((level_of(path), function.name))
     of_masks = [each for each in inversions if each[2] != "fully_masked"]
-    assert of_masks == [("fast.attention", "_attend", "mask")]
-    assert uses == [("fast.attention", "_attend")]
+    assert of_masks == [("fast.attention", "fused_attention", "mask")]
+    assert uses == [("fast.attention", "fused_attention")]
     for path in SOURCES:
         if level_of(path) == "museum":
             continue

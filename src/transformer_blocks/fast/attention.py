@@ -84,21 +84,10 @@ def fused_attention(
         >>> torch.allclose(fused, explicit, atol=1e-6)
         True
     """
-    return _attend(query, key, value, mask, causal, dropout, scale)
-
-
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-) -> Tensor:
-    """Compute :func:`fused_attention` without checking the arguments."""
     if isinstance(mask, IntervalMask) and mask.numel() and has_values(mask.first):
-        return _attend_to_intervals(query, key, value, mask, causal, dropout, scale)
+        future = causal_intervals(query.shape[2], key.shape[2], query.device) if causal else None
+        intervals: Any = mask if future is None else mask | future
+        return _attend_to_intervals(query, key, value, intervals, dropout=dropout, scale=scale)
     batch, heads, length, d_k = query.shape
     groups, key_length = key.shape[1], key.shape[2]
     is_grouped = heads != groups
@@ -106,7 +95,7 @@ def _attend(
         # The single queries of heads that share keys and values are treated as several queries of
         # one head. This takes half the time of torch's enable_gqa, which repeats keys and values.
         together = query.reshape(batch, groups, heads // groups, d_k)
-        output = _attend(together, key, value, mask, False, dropout, scale)
+        output = _fused(together, key, value, mask=mask, dropout=dropout, scale=scale)
         return output.reshape(batch, heads, 1, value.shape[3])
     # A condition, as torch refuses a symbolic comparison for `enable_gqa`.
     options: dict[str, Any] = {"scale": scale, **({"enable_gqa": True} if is_grouped else {})}
@@ -123,7 +112,9 @@ def _attend(
         return _restore_nan(output, query, key)
     chunk = _queries_per_mask(query, key, mask, causal)
     if chunk < length:
-        return _attend_in_chunks(query, key, value, chunk, mask, causal, dropout, scale)
+        return _attend_in_chunks(
+            query, key, value, chunk, mask=mask, causal=causal, dropout=dropout, scale=scale
+        )
     mask = combine_masks(query, key, mask, causal)
     if mask is None:
         output = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, **options)
@@ -138,13 +129,16 @@ def _attend(
     return _restore_nan(output, query, key).masked_fill(fully_masked, 0.0)
 
 
+_fused = unchecked(fused_attention)
+
+
 def _attend_to_intervals(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     mask: IntervalMask,
-    causal: bool,
-    dropout: float,
+    *,
+    dropout: float = 0.0,
     scale: float | None,
 ) -> Tensor:
     """Compute attention in blocks of queries, each with the keys in the intervals of its queries.
@@ -152,20 +146,17 @@ def _attend_to_intervals(
     In the backward pass, the gradient of each slice of the keys would be as large as all keys, and
     the masks of all blocks would be kept. :class:`_Blockwise` computes each block again instead.
     """
-    if causal:
-        mask = mask | causal_intervals(query.shape[2], key.shape[2], query.device)
     if _records(query, key, value) and dropout == 0.0:
         output: Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
         return output
     blocks = [
-        _attend(
+        _fused(
             query[sequences, :, queries],
             key[sequences, :, keys],
             value[sequences, :, keys],
-            part,
-            False,
-            dropout,
-            scale,
+            mask=part,
+            dropout=dropout,
+            scale=scale,
         )
         for sequences, queries, keys, part in mask.blocks(BLOCK_SIZE)
     ]
@@ -188,7 +179,7 @@ class _Blockwise(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(query, key, value)
         ctx.mask, ctx.scale, ctx.version = mask, scale, _count_changes(mask.rest)
-        return _attend_to_intervals(query, key, value, mask, False, 0.0, scale)
+        return _attend_to_intervals(query, key, value, mask, scale=scale)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -208,7 +199,7 @@ class _Blockwise(torch.autograd.Function):
                     each[place].detach().requires_grad_()
                     for each, place in zip(inputs, places, strict=True)
                 ]
-                output = _attend(parts[0], parts[1], parts[2], part, False, 0.0, ctx.scale)
+                output = _fused(parts[0], parts[1], parts[2], mask=part, scale=ctx.scale)
             of_parts = torch.autograd.grad(output, parts, gradient[places[0]])
             for whole, place, each in zip(gradients, places, of_parts, strict=True):
                 whole[place] += each
@@ -316,6 +307,7 @@ def _attend_in_chunks(
     key: Tensor,
     value: Tensor,
     chunk: int,
+    *,
     mask: Tensor | None,
     causal: bool,
     dropout: float,
@@ -331,7 +323,7 @@ def _attend_in_chunks(
     records = _records(query, key, value)
     version = _count_changes(mask) if records else None
 
-    def attend(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend_to_chunk(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         end = min(start + chunk, length)
         keys = max(0, key_length - length + end) if causal else key_length
         part = mask
@@ -345,12 +337,20 @@ def _attend_in_chunks(
             key[..., :keys, :],
             value[..., :keys, :],
         )
-        return _attend(queries, keys_so_far, values, part, causal, dropout, scale)
+        return _fused(
+            queries,
+            keys_so_far,
+            values,
+            mask=part,
+            causal=causal,
+            dropout=dropout,
+            scale=scale,
+        )
 
     chunks = [
-        checkpoint(attend, start, query, key, value, use_reentrant=False)
+        checkpoint(attend_to_chunk, start, query, key, value, use_reentrant=False)
         if records
-        else attend(start, query, key, value)
+        else attend_to_chunk(start, query, key, value)
         for start in range(0, length, chunk)
     ]
     return torch.cat(chunks, dim=-2)
