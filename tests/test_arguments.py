@@ -6,6 +6,7 @@ name or argument that is not in the table fails the first test.
 
 import copy
 import inspect
+import math
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -154,7 +155,8 @@ def size(valid: int) -> Argument:
 
 
 def number(valid: float) -> Argument:
-    return Argument(valid, (str(valid), True, None, [valid], torch.tensor([valid]), float))
+    others = str(valid), True, None, [valid], torch.tensor([valid]), float
+    return Argument(valid, (*others, math.nan, math.inf, -math.inf))
 
 
 def probability(valid: float) -> Argument:

@@ -433,11 +433,12 @@ class Shaped(Rule):
             last: The size that the last dimension must have, if it is known.
         """
         shape = x.shape[-1:] if self.is_open else x.shape
-        letters = self.letters
-        if len(shape) != len(letters) or (last is not None and shape[-1] != last):
+        if len(shape) != len(self.letters) or (last is not None and shape[-1] != last):
             expected = self.text if last is None else f"{self.text[:-1].rpartition(' ')[0]} {last})"
             raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
-        for letter, size in zip(letters, shape):  # noqa: B905
+        # A last size that the module determines says nothing about other arguments.
+        letters = self.letters if last is None else self.letters[:-1]
+        for letter, size in zip(letters, shape, strict=False):
             known = sizes.setdefault(letter, size)
             if known is not size and known != size:
                 self._refuse(letter, name, size, sizes)
