@@ -197,32 +197,34 @@ def test_a_cache_names_what_is_wrong() -> None:
             with pytest.raises(ValueError, match=either):
                 decoder(x, *memories, **options)
         decoder(x, cache=cache)
+        own = KeyValueCache()
+        own.append(*torch.randn(2, 3, 4, 1, 4).unbind())
         with pytest.raises(
             ValueError, match=r"^appended keys and values must have shape \(3, 4, 'L', 4\)"
         ):
-            cache.layers[0].append(*torch.randn(2, 2, 4, 1, 4).unbind())
+            own.append(*torch.randn(2, 2, 4, 1, 4).unbind())
         with pytest.raises(TypeError, match=r"^rows must be int64 ids, got dtype=torch.bo"):
             cache.reorder(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^rows must have shape \(M,\), got \(1, 2\)$"):
             cache.reorder(torch.tensor([[0, 1]]))
         for rows, wrong in (([0, 3], 3), ([-1, 0], -1)):
-            for part in (cache, cache.layers[0]):
+            for part in (cache, own):
                 with pytest.raises(IndexError, match=rf"^rows must be in 0\.\.2, got {wrong}$"):
                     part.reorder(torch.tensor(rows))
         with pytest.raises(TypeError, match=r"^rows must be int64 ids"):
-            cache.layers[0].reorder(torch.tensor([True, False, True]))
+            own.reorder(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^keys and values must agree in size N, got"):
             KeyValueCache().append(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
-        keys, new = cache.layers[0].read()[0].clone(), torch.randn(3, 4, 1, 4)
+        keys, new = own.read()[0].clone(), torch.randn(3, 4, 1, 4)
         with pytest.raises(TypeError, match=r"^keys and values must have one dtype, got .*64$"):
-            cache.layers[0].append(new, new.double())
+            own.append(new, new.double())
         with pytest.raises(
             ValueError, match=r"^appended keys and values must .* torch.float32, got .*64$"
         ):
-            cache.layers[0].append(new.double(), new.double())
+            own.append(new.double(), new.double())
         with pytest.raises(ValueError, match=r"^appended keys and values must have shape"):
-            cache.layers[0].append(new[1:], new[1:])
-        assert torch.equal(cache.layers[0].read()[0], keys)
+            own.append(new[1:], new[1:])
+        assert torch.equal(own.read()[0], keys)
         with pytest.raises(ValueError, match=r"^memory_mask must have shape \(L, S\) = \(1, 5\)"):
             decoder.new_cache(memory, memory_mask=MASK[..., :4])
         with pytest.raises(TypeError, match=r"^memory_mask must be bool"):
@@ -260,11 +262,60 @@ def test_the_layers_of_a_stack_have_one_length() -> None:
     for stack, cache in caches:
         expected = stack(x[:, :2], cache=cache)[:, 1:]
         assert [each.length for each in (cache, *cache.layers)] == [2, 2, 2]
-        cache.layers[0].crop(1)
+        cache.crop(1)
         assert [each.length for each in (cache, *cache.layers)] == [1, 1, 1]
         step = stack(x[:, 1:2], cache=cache)
         if stack is decoder:  # causal, so that the first position is as it was
             torch.testing.assert_close(step, expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_cache_of_a_layer_in_a_stack_is_changed_with_the_others_only() -> None:
+    encoder = make_encoder()
+    cache = encoder.new_cache()
+    encoder(torch.randn(2, 3, 16), cache=cache)
+    layer, new = cache.layers[0], torch.randn(2, 4, 1, 4)
+    changes: list[Callable[[], object]] = [
+        lambda: layer.append(new, new),
+        lambda: layer.crop(1),
+        lambda: layer.reorder(torch.tensor([1, 0])),
+    ]
+    for change in changes:
+        with pytest.raises(ValueError, match=r"^the caches of a stack must change together"):
+            change()
+    assert (cache.length, cache.rows) == (3, 2)
+
+
+@torch.no_grad()
+def test_rows_of_the_target_are_never_taken_for_positions_of_another_source() -> None:
+    decoder, memory, x = make_decoder(), torch.randn(2, 7, 16), torch.randn(4, 2, 16)
+    for rows in (1, 3, 4):
+        with pytest.raises(ValueError, match=r"^query and key must agree in batch size B"):
+            decoder(x[:rows], memory)
+        cache = decoder.new_cache(memory)
+        with pytest.raises(ValueError, match=r"^x must have the cache's batch size 2"):
+            decoder(x[:rows], cache=cache)
+        assert cache.length == 0
+
+
+@torch.no_grad()
+def test_a_cache_as_keys_and_values_is_the_only_one() -> None:
+    attention, x = MultiHeadAttention(16, 4), torch.randn(2, 3, 16)
+    memory, other = KeyValueCache(), KeyValueCache()
+    memory.append(*attention.project(x, x))
+    other.append(*attention.project(x, x))
+    wrong: list[tuple[Any, Any, Any]] = [
+        (memory, memory, other),
+        (memory, other, None),
+        (memory, x, None),
+        (x, memory, None),
+    ]
+    for key, value, cache in wrong:
+        with pytest.raises(ValueError, match=r"^key and value must be tensors, or one cache"):
+            attention(x, key, value, cache=cache)
+    with pytest.raises(ValueError, match=r"^query and key must agree in batch size B, got 1 and 2"):
+        attention(x[:1], memory, memory)
+    assert (memory.length, other.length) == (3, 3)
 
 
 def test_steps_in_inference_mode_may_be_followed_by_steps_outside_of_it() -> None:

@@ -337,8 +337,10 @@ Module = Annotated[Kind, instance_of(nn.Module)]
 """``Module[MultiHeadAttention]``: such a layer, or any other module in its place."""
 
 
-def list_modules(name: str, modules: Iterable[Any]) -> list[Any]:
-    """List modules; raise unless all of them are instances of ``nn.Module``.
+def list_modules(
+    name: str, modules: Iterable[Any], *, kind: type[nn.Module] = nn.Module
+) -> list[Any]:
+    """List modules; raise unless all of them are instances of a class.
 
     Raises:
         TypeError: If one is a class, or not a module.
@@ -347,7 +349,7 @@ def list_modules(name: str, modules: Iterable[Any]) -> list[Any]:
         raise_type_error(name, "a list of modules", modules)
     listed = list(modules)
     for number, module in enumerate(listed):
-        check(nn.Module, **{f"{name}[{number}]": module})
+        check(kind, **{f"{name}[{number}]": module})
     return listed
 
 

@@ -302,7 +302,8 @@ def call_attention(
                 check(Flag, causal=causal)
             if mask is not None:
                 check_mask("mask", mask, (*query.shape[:3], key.shape[2]), query.device)
-            bare = unchecked(attention_function)
+            if query.shape[0] == key.shape[0]:
+                bare = unchecked(attention_function)  # otherwise its check raises an error
         output = bare(query, key, value, **options)
         return output[0] if isinstance(output, tuple) else output
     AttentionFunction.__call__(attention_function, query, key, value, **options)

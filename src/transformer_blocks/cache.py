@@ -15,10 +15,10 @@ which grows, and that of cross-attention, which is computed once and shared by a
 same source.
 
 The modules hold no state. The caller creates a cache to decode one batch, passes it to the modules
-at each step, and discards it afterwards. A step writes the new keys and values behind those that
-count, and makes them count last of all: if it raises an exception or is interrupted, the cache has
-the length that it had, and the step can be repeated. Reordering is done in place and cannot be
-undone; if it is interrupted, each later use of the cache raises an error.
+at each step, and discards it afterwards. A step first writes its keys and values after the cached
+positions, and increases the length only at its end: if it raises an exception or is interrupted,
+the length is what it was, and the step can be repeated. Reordering is done in place and cannot be
+undone; if it is interrupted, a later step or reordering raises an error.
 
 In this chapter, N is the batch size during decoding. A *row* is an index along this dimension; in
 beam search, there is one row for each hypothesis.
@@ -28,9 +28,10 @@ Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -53,7 +54,7 @@ Rows = Annotated[Tensor, Ids("M", torch.int64)]
 
 
 class _State:
-    """What all caches of a stack have in common: their length, and whether their rows agree."""
+    """What all caches of a stack share: their length, and whether the last reordering was whole."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -75,6 +76,12 @@ class _State:
         self.is_consistent = True
 
 
+class _Storage:
+    """The buffer of keys and values, (N, 2, H, capacity, d_k), which a held cache shares."""
+
+    buffer: Tensor | None = None
+
+
 class KeyValueCache:
     """Keys and values of one attention layer, of all positions so far.
 
@@ -92,8 +99,17 @@ class KeyValueCache:
     """
 
     def __init__(self) -> None:
-        self._state, self._is_in_stack = _State(), False
-        self._buffer: Tensor | None = None  # keys and values: (N, 2, H, capacity, d_k)
+        self._state = _State()
+        self._storage = _Storage()
+        self._is_held = False  # True if a stack or a layer advances it
+
+    @property
+    def _buffer(self) -> Tensor | None:
+        return self._storage.buffer
+
+    @_buffer.setter
+    def _buffer(self, buffer: Tensor | None) -> None:
+        self._storage.buffer = buffer
 
     @property
     def length(self) -> int:
@@ -103,7 +119,7 @@ class KeyValueCache:
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
-        return 0 if self._buffer is None else self._buffer.shape[0]
+        return 0 if self._buffer is None or not self.length else self._buffer.shape[0]
 
     @property
     def buffer(self) -> Tensor | None:
@@ -115,10 +131,9 @@ class KeyValueCache:
         return self._buffer
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the keys and values of new positions behind those of earlier positions.
+        """Write the keys and values of new positions after the cached ones.
 
-        The length does not change until :meth:`advance` is called: a later call writes to the same
-        place.
+        The length does not change: until :meth:`advance` is called, another call overwrites them.
 
         Args:
             keys: Projected keys of the new positions, of shape (N, H, L, d_k).
@@ -145,21 +160,28 @@ class KeyValueCache:
         return self._read(length + keys.shape[2])
 
     def advance(self, count: int) -> None:
-        """Count the positions that were written as cached; the cache of a stack does it by itself.
+        """Increase the length by positions that were written.
+
+        It has no effect on the cache of a layer in a stack, whose length the stack increases.
 
         Args:
             count: The number of positions.
         """
-        if not self._is_in_stack:
+        if not self._is_held:
             self._state.length += count
 
     def hold(self) -> "KeyValueCache":
-        """Return this cache as a layer passes it to its attention, which must not advance it."""
-        return self if self._is_in_stack else _HeldCache(self)
+        """Return a view of this cache for an attention within a layer; its advance has no effect.
+
+        The layer itself advances the cache, after its last sublayer.
+        """
+        held = copy(self)
+        held._is_held = True
+        return held
 
     @checked
     def append(self, keys: Keys, values: Keys) -> tuple[Tensor, Tensor]:
-        """Write the keys and values of new positions, and count them as cached.
+        """Append the keys and values of new positions to the cached ones.
 
         Args:
             keys: Projected keys of the new positions, of shape (N, H, L, d_k).
@@ -173,6 +195,7 @@ class KeyValueCache:
             TypeError: If they are not tensors, or differ in dtype.
             ValueError: If they differ in shape or device, or do not fit the cached ones.
         """
+        self._check_own()
         all_keys, all_values = self.write(keys, values)
         self.advance(keys.shape[2])
         return all_keys, all_values
@@ -180,7 +203,7 @@ class KeyValueCache:
     def read(self) -> tuple[Tensor, Tensor]:
         """Return all cached keys, and all cached values, each of shape (N, H, S, d_k).
 
-        Both are views of the buffer: later calls of :meth:`append` and :meth:`reorder` change them.
+        Both are views of the buffer, which later calls change or replace.
 
         Raises:
             ValueError: If the cache is empty.
@@ -199,7 +222,7 @@ class KeyValueCache:
         """Make room for new positions, into which the caller writes keys and values.
 
         Args:
-            count: The number of positions; :meth:`advance` counts them as cached.
+            count: The number of positions; :meth:`advance` adds them to the length.
             first: If the cache is empty, the buffer that it begins with, of shape
                 (N, 2, H, capacity, d_k); it may have any content.
 
@@ -212,7 +235,7 @@ class KeyValueCache:
             ValueError: If ``count`` is not positive, the cache is empty and ``first`` is not given,
                 or ``first`` does not have five dimensions, the second of size 2.
         """
-        buffer = self._buffer
+        buffer = self.buffer
         if buffer is None:
             if first is None:
                 raise ValueError("the cache is empty: its first keys and values must be appended")
@@ -227,7 +250,7 @@ class KeyValueCache:
 
     @checked
     def crop(self, length: Count) -> None:
-        """Truncate the cache to its first ``length`` positions; a shorter one is left as it is.
+        """Truncate the cache to its first ``length`` positions, if it has more.
 
         Args:
             length: The number of positions that remain, counted from the first.
@@ -236,6 +259,7 @@ class KeyValueCache:
             TypeError: If ``length`` is not an ``int``.
             ValueError: If it is negative.
         """
+        self._check_own()
         self._state.length = min(length, self.length)
         if length == 0:
             self._buffer = None
@@ -255,9 +279,15 @@ class KeyValueCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
+        self._check_own()
         indices = list_rows(rows, self.rows)
         with self._state.reordering():
             _reorder([self], indices)
+
+    def _check_own(self) -> None:
+        """Raise if this is the cache of a layer in a stack, whose layers must change together."""
+        if self._is_held:
+            raise ValueError("the caches of a stack must change together; call its own cache")
 
     def _reorder(self, rows: Tensor, moved: Tensor, origins: Tensor) -> None:
         """Reorder the rows; those of indices ``moved`` become copies of rows ``origins``."""
@@ -283,22 +313,6 @@ class KeyValueCache:
             )
 
 
-class _HeldCache(KeyValueCache):
-    """The cache of a layer whose attention writes to it, and does not advance it."""
-
-    def __init__(self, cache: KeyValueCache) -> None:
-        self._cache = cache
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cache, name)
-
-    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        return self._cache.write(keys, values)
-
-    def advance(self, count: int) -> None:
-        """Leave the length as it is; the layer advances its cache last."""
-
-
 class StackCache:
     """Base class of the caches of a stack: one for each layer, all of the same length.
 
@@ -313,7 +327,7 @@ class StackCache:
         self._state = _State()
         self.layers = [KeyValueCache() for _ in range(num_layers)]
         for cache in self.layers:
-            cache._state, cache._is_in_stack = self._state, True
+            cache._state, cache._is_held = self._state, True
 
     @property
     def length(self) -> int:
@@ -340,21 +354,34 @@ class StackCache:
                 f"cache must be of this stack with {num_layers} layers, "
                 f"got one of {len(self.layers)}"
             )
-        if self.length and x.shape[0] != self.rows:
+        if self.rows not in (0, x.shape[0]):
             raise ValueError(
                 f"x must have the cache's batch size {self.rows}, got {tuple(x.shape)}"
             )
         return self.layers
 
     def advance(self, count: int) -> None:
-        """Count the positions that all layers have written as cached.
+        """Increase the length by positions that all layers have written.
 
-        A stack does so at the end of a step, so that an interrupted one changes nothing.
+        A stack does so at the end of a step, so that an interrupted step changes no length.
 
         Args:
             count: The number of positions.
         """
         self._state.length += count
+
+    @checked
+    def crop(self, length: Count) -> None:
+        """Truncate all layers to their first ``length`` positions, if they have more.
+
+        Args:
+            length: The number of positions that remain, counted from the first.
+
+        Raises:
+            TypeError: If ``length`` is not an ``int``.
+            ValueError: If it is negative.
+        """
+        self._state.length = min(length, self.length)
 
 
 class SelfAttentionCache(StackCache):
@@ -423,7 +450,8 @@ class DecoderCache(StackCache):
 
     Attributes:
         layers: The cache of each layer's self-attention, from the first layer to the last.
-        memory: The cache of each layer's cross-attention, which decoding does not change.
+        memory: The cache of each layer's cross-attention. A decoding step does not change it; a
+            reordering does.
         memory_mask: The mask of the memory; None if no position is masked.
 
     Raises:

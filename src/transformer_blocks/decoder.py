@@ -127,7 +127,7 @@ class DecoderLayer(nn.Module):
         x = self.cross_attention_residual(x, lambda x: self._cross_attend(x, memory, memory_mask))
         x = self.feed_forward_residual(x, self.feed_forward)
         if cache is not None:
-            cache.advance(x.shape[1])  # last: an error leaves the cache as it was
+            cache.advance(x.shape[1])  # last: an error changes no length
         return x
 
     @checked
@@ -155,9 +155,11 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, memory: Tensor | KeyValueCache, memory_mask: Tensor | None
     ) -> Tensor:
         """Attend from the target to the memory, or to its cached keys and values."""
-        # Rows of the batch that decode the same source share its keys and values: their queries are
-        # laid out along the sequence dimension, where their order does not matter.
-        rows = memory.shape[0] if isinstance(memory, Tensor) else memory.rows
+        if isinstance(memory, Tensor):
+            return self.cross_attention(x, memory, memory, mask=memory_mask)
+        # The N / B hypotheses of one source share its keys and values: as cross-attention is not
+        # causal, their queries can form one sequence. From (N, L, d) to (B, N / B * L, d).
+        rows = memory.read()[0].shape[0]
         queries = x if x.shape[0] == rows else x.reshape(rows, -1, x.shape[-1])
         return self.cross_attention(queries, memory, memory, mask=memory_mask).view_as(x)
 
@@ -234,11 +236,13 @@ class Decoder(nn.Module):
             raise ValueError(
                 "memory must be given with its memory_mask, or instead a cache that holds both"
             )
-        memories: Sequence[Tensor | KeyValueCache | None] = [memory] * len(self.layers)
-        caches: Sequence[KeyValueCache | None] = [None] * len(self.layers)
-        if cache is not None:
-            caches = cache.layers_for(x, len(self.layers))
-            memories, memory_mask = cache.memory, cache.memory_mask
+        memories: Sequence[Tensor | KeyValueCache | None]
+        caches: Sequence[KeyValueCache | None]
+        if cache is None:
+            memories, caches = [memory] * len(self.layers), [None] * len(self.layers)
+        else:
+            memories, caches = cache.memory, cache.layers_for(x, len(self.layers))
+            memory_mask = cache.memory_mask
         for layer, layer_memory, layer_cache in zip(self.layers, memories, caches, strict=True):
             x = layer(
                 x,
@@ -250,7 +254,7 @@ class Decoder(nn.Module):
             )
         x = x if self.norm is None else self.norm(x)
         if cache is not None:
-            cache.advance(x.shape[1])  # last: an error leaves the cache as it was
+            cache.advance(x.shape[1])  # last: an error changes no length
         return x
 
     @checked
@@ -274,8 +278,9 @@ class Decoder(nn.Module):
         layers: Any = self.layers
         caches = []
         for layer in layers:
-            caches.append(KeyValueCache())
-            caches[-1].append(*layer.project_memory(memory, memory_mask=memory_mask))
+            cache = KeyValueCache()
+            cache.append(*layer.project_memory(memory, memory_mask=memory_mask))
+            caches.append(cache)
         if memory_mask is not None and memory_mask.dim() == 2:
             memory_mask = memory_mask[None, None]  # the same for all sequences and heads
         return DecoderCache(caches, memory_mask=memory_mask)

@@ -96,7 +96,7 @@ class EncoderLayer(nn.Module):
         )
         x = self.feed_forward_residual(x, self.feed_forward)
         if cache is not None:
-            cache.advance(x.shape[1])  # last: an error leaves the cache as it was
+            cache.advance(x.shape[1])  # last: an error changes no length
         return x
 
 
@@ -166,7 +166,7 @@ class Encoder(nn.Module):
             x = layer(x, mask=mask, causal=causal, cache=layer_cache)
         x = x if self.norm is None else self.norm(x)
         if cache is not None:
-            cache.advance(x.shape[1])  # last: an error leaves the cache as it was
+            cache.advance(x.shape[1])  # last: an error changes no length
         return x
 
     def new_cache(self) -> SelfAttentionCache:

@@ -25,7 +25,7 @@ Next: :mod:`transformer_blocks.feed_forward`, the sublayer that follows attentio
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,6 @@ from transformer_blocks._contracts import (
     Input,
     Number,
     Size,
-    check,
     checked,
     list_modules,
 )
@@ -266,8 +265,7 @@ class MultiHeadAttention(nn.Module):
                 "d_model must be divisible by num_heads, "
                 f"got d_model={d_model} and num_heads={num_heads}"
             )
-        listed = list_modules("transforms", transforms)
-        check(QueryKeyTransform, **{f"transforms[{i}]": each for i, each in enumerate(listed)})
+        listed = list_modules("transforms", transforms, kind=QueryKeyTransform)
         super().__init__()
         self.num_heads = num_heads
         self.d_k = d_k or d_model // num_heads
@@ -297,9 +295,8 @@ class MultiHeadAttention(nn.Module):
         Args:
             query: Query sequence, of shape (B, L, d_model).
             key: Key sequence, of shape (B, S, key_width); for self-attention, ``query`` again.
-            value: Value sequence, of shape (B, S, value_width). Where keys and values remain the
-                same at every decoding step, ``key`` and ``value`` may be one cache that holds what
-                :meth:`project` returned.
+            value: Value sequence, of shape (B, S, value_width). For cross-attention in decoding,
+                ``key`` and ``value`` may be one cache of what :meth:`project` returned.
             mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
                 (B, H, L, S).
             causal: Also mask future positions, so that no position attends to a later one.
@@ -312,26 +309,26 @@ class MultiHeadAttention(nn.Module):
             and weights, as ``torch.nn.MultiheadAttention`` returns it.
 
         Raises:
-            RuntimeError: If there is a cache and gradients are recorded.
+            RuntimeError: If keys or values that are to be cached require gradients.
             TypeError: If an input is not a tensor or differs from the weights in dtype, ``mask`` is
                 not boolean, or ``causal`` is neither True nor False.
-            ValueError: If the shapes do not fit, or there are no keys to attend to.
+            ValueError: If the shapes do not fit, or only one of ``key`` and ``value`` is a cache.
         """
-        new = 0  # positions
         if isinstance(key, KeyValueCache) or isinstance(value, KeyValueCache):
+            if isinstance(key, Tensor) or key is not value or cache is not None:
+                raise ValueError("key and value must be tensors, or one cache without another")
             queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
-            keys, values = cast(KeyValueCache, key).read()
+            keys, values = key.read()
         else:
             queries, keys, values = self.project_heads(query, key, value)  # (B, H, L, d_k)
             keys = self.transform_keys(keys, start=0 if cache is None else cache.length)
             if cache is not None:
-                new = key.shape[1]
                 keys, values = cache.write(keys, values)
         queries = self.transform_queries(queries, start=keys.shape[2] - queries.shape[2])
         heads = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
         output = self.output_projection(self.merge_heads(heads))  # (B, L, d_model)
         if cache is not None:
-            cache.advance(new)  # last: an error leaves the cache as it was
+            cache.advance(keys.shape[2] - cache.length)  # last: an error changes no length
         return output
 
     @checked
@@ -364,7 +361,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Call the attention function with projected and transformed queries, keys and values.
 
-        They are not checked, since a layer projects them from what it has checked.
+        It checks only ``mask`` and ``causal``: a layer projects the others from checked inputs.
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
