@@ -45,7 +45,6 @@ from translation.toy_words import (
     ADJECTIVES,
     HABITUAL,
     NOUNS,
-    NUMBERS,
     OF_THE_HOUSE,
     ONLY_BARE,
     PARTS_OF_DAY,
@@ -53,6 +52,7 @@ from translation.toy_words import (
     PLACES,
     TIMES,
     VERBS,
+    WHAT,
     WHO,
     Adjective,
     Noun,
@@ -90,20 +90,14 @@ class Mood(NamedTuple):
 
 # Habits have their verbs, and only what we control can be announced.
 FACT = Mood("{masu}-ます", "do {base}", "", "the", "past past future:p present:h present:h")
-MUST = Mood("{nai}なければなりません", "must {base}", "p", "the", "present")
-WANT = Mood("{masu}た-いです", "do want to {base}", "p", "a", "present past")
-LIKE = Mood("{plain}のが好き-です", "do like {ing}", "l", "often", "present past")
-IS_DOING = Mood("{te}い-ます", "be {ing}", "n", "the", "present past")
-MOODS = (
-    IS_DOING,
-    Mood("{te}い-ます", "do {base}", "s", "a", "present past"),
-    Mood("{plain}-です", "do {base}", "f", "every", "present present past"),
-    Mood("{plain}ことができ-ます", "can {base}", "c", "a", "present past"),
-    MUST,
-    WANT,
-    LIKE,
-)
-DO = Verb("する", "サ変", "do", "did", "doing", "を", objects="sport")  # of "what did he do?"
+ONGOING = Mood("{te}い-ます", "be {ing}", "n", "the", "present past")
+STATE = Mood("{te}い-ます", "do {base}", "s", "a", "present past")
+FEELING = Mood("{plain}-です", "do {base}", "f", "every", "present present past")
+SKILL = Mood("{plain}ことができ-ます", "can {base}", "c", "a", "present past")
+DUTY = Mood("{nai}なければなりません", "must {base}", "p", "the", "present")
+WISH = Mood("{masu}た-いです", "do want to {base}", "p", "a", "present past")
+PLEASURE = Mood("{plain}のが好き-です", "do like {ing}", "l", "often", "present past")
+MOODS = (ONGOING, STATE, FEELING, SKILL, DUTY, WISH, PLEASURE)
 ORDERS = (  # what is said to someone
     Mood("{te}ください", "please {base}", "p", "the"),
     Mood("{nai}ないでください", "please do not {base}", "pd", "the"),
@@ -112,6 +106,11 @@ ORDERS = (  # what is said to someone
     Mood("{te}もいいですか", "may I {base}", "p", "a"),
     Mood("{te}はいけません", "you must not {base}", "p", "often"),
 )
+QUESTIONS = {
+    "thing": ("何", "what"), "person": ("誰", "who"), "time": ("何時", "what time"),
+    "place": ("どこ", "where"),
+}  # fmt: skip
+DO = Verb("する", "サ変", "do", "did", "doing", "を", objects="sport")  # of "what did he do?"
 REASONS = {  # each with the words that call for it; the first that fits is given
     ("寒い", "it is cold"): "窓を閉めて 窓を閉めま 窓を開けない コーヒーを飲 お茶を飲 泳がない",
     ("暑い", "it is hot"): "窓を開けて 窓を開けま 窓を閉めない 水を飲 牛乳を飲 泳ぎ 泳い",
@@ -146,9 +145,8 @@ def qualities(noun: Noun) -> list[Adjective]:
 @cache
 def people(circles: str, but: str = "") -> list[Person]:
     """Return the people of some circles, without oneself (``but``), nor "us" if it is me."""
-    known = [who for who in PEOPLE if who.circle in circles.split()]
-    known = [who for who in known if {who.japanese[0], but[:1]} != {"私"}]
-    return [who for who in known if who.japanese not in but]
+    known = [who for who in PEOPLE if who.circle in circles.split() and who.japanese not in but]
+    return [who for who in known if {who.japanese[0], but[:1]} != {"私"}]
 
 
 def where(place: str, preposition: str = "@") -> str:
@@ -170,47 +168,9 @@ def determined(rng: Random, words: Pair, but: str = "") -> Pair:
     """Point at something, or name an owner who is not ``but``: this cat, that cat, Mary's cat."""
     owner = rng.choice(people("speaker other name family", but))
     pointers = [("この", "this"), ("あの", "that"), (owner.japanese + "の", owner.form(1))]
-    pointers = pointers[:2] if words[0].endswith(tuple(PLACES)) else pointers  # no one's park
-    japanese, english = rng.choice(pointers)
+    owned = not words[0].endswith(tuple(PLACES))  # the park is no one's
+    japanese, english = rng.choice(pointers if owned else pointers[:2])
     return japanese + words[0], f"{english} {words[1]}"
-
-
-def counted(number: str, noun: Noun, words: str) -> str:
-    """Count in English: a cat, two cats, three cups of tea; of 何, how many cats."""
-    unit, of = (noun.vessel, f" of {words}") if noun.vessel else (words, "")
-    return (with_article(unit) if number == "一" else f"{NUMBERS[number]} {with_s(unit)}") + of
-
-
-def thing(rng: Random, noun: Noun, particle: str, bare: str, but: str, uses: str) -> Pair:
-    """Name what is acted on: bare, described, counted, pointed at.
-
-    Args:
-        rng: The generator of random numbers.
-        noun: The noun of the phrase.
-        particle: What follows the noun in Japanese, before a count: 猫を二匹.
-        bare: What an unmarked noun means: "the"; "a" in wishes and belongings; "some" of what is
-            made, photos and songs; "often" in habits; "every" in what one likes.
-        but: Who cannot be the owner: after トム one does not say トムの.
-        uses: Of the verb; one does not open six windows.
-    """
-    japanese, english = described(rng, noun)
-    shapes = ["bare"]
-    if noun.kind not in ONLY_BARE and bare == "the":
-        shapes.append("determined")
-    if noun.is_counted and bare not in ("often", "every") and "o" not in uses:
-        shapes.append("counted")
-    shape = rng.choice(shapes)
-    if shape == "counted":
-        number = rng.choice("二三四五六" if bare == "a" else "一二三四五六")
-        return japanese + particle + number + noun.counter, counted(number, noun, english)
-    if shape == "determined":
-        japanese, english = determined(rng, (japanese, english), but)
-    elif bare == "every" or (bare in ("some", "often") and noun.kind in HABITUAL):
-        english = english if noun.is_mass else with_s(english)
-    elif not noun.is_mass:
-        one = bare == "a" and noun.kind not in OF_THE_HOUSE
-        english = with_article(english) if one else f"the {english}"
-    return japanese + particle, english
 
 
 class Middle(NamedTuple):
@@ -225,34 +185,62 @@ class Middle(NamedTuple):
         return Middle(japanese + self.japanese, join(self.english, english), self.asked)
 
 
+def thing(rng: Random, verb: Verb, noun: Noun, bare: str, who: str, ask: str) -> Middle:
+    """Name what a verb acts on (bare, described, counted, pointed at), or ask for its number.
+
+    Args:
+        rng: The generator of random numbers.
+        verb: The verb; one does not open six windows.
+        noun: The noun of the phrase.
+        bare: What an unmarked noun means: "the" ("some" of what is made, photos and songs); "a" in
+            wishes and belongings; "often" in habits; "every" in what one likes.
+        who: The Japanese subject, who cannot be the owner: after トム one does not say トムの.
+        ask: "count" asks for the number.
+    """
+    countable = noun.counter not in ("", "-") and "o" not in verb.uses
+    if ask == "count" and countable:
+        asked = noun.counted("何", noun.english)
+        return Middle(f"{noun.japanese}{verb.particle}何{noun.counter}", verb.preposition, asked)
+    bare = "some" if bare == "the" and "g" in verb.uses else bare
+    japanese, english = described(rng, noun)
+    shapes = ["bare"]
+    if noun.kind not in ONLY_BARE and bare == "the":
+        shapes.append("determined")
+    if countable and bare not in ("often", "every"):
+        shapes.append("counted")
+    shape, count = rng.choice(shapes), ""
+    if shape == "counted":
+        number = rng.choice("二三四五六" if bare == "a" else "一二三四五六")
+        count, english = number + noun.counter, noun.counted(number, english)
+    elif shape == "determined":
+        japanese, english = determined(rng, (japanese, english), who)
+    elif bare == "every" or (bare in ("some", "often") and noun.kind in HABITUAL):
+        english = english if noun.is_mass else with_s(english)
+    elif not noun.is_mass:
+        one = bare == "a" and noun.kind not in OF_THE_HOUSE
+        english = with_article(english) if one else f"the {english}"
+    return Middle(japanese + verb.particle + count, join(verb.preposition, english))
+
+
 def acted_on(rng: Random, verb: Verb, bare: str, who: str, ask: str) -> Middle:
     """Say what a verb acts on, or ask for it (``ask`` is "object") or for its number ("count")."""
     if not verb.objects:
         return Middle("", "")
     preposition, particle = verb.preposition, verb.particle
-    places = [name for name in verb.objects.split() if name in PLACES]
-    things: list[Noun | Person | str] = [*places] or [*nouns(verb.objects)]
+    places = [(name, where(name, preposition)) for name in verb.objects.split() if name in PLACES]
+    things: list[Noun | Pair] = [*places] or [*nouns(verb.objects)]
+    kind = "place" if places else "thing"
     if "person" in verb.objects and (not things or rng.random() < 0.6):
-        things = [*people("speaker other name family", who)]
+        kind, others = "person", people("speaker other name family", who)
+        things = [(other.japanese, join(preposition, other.form(0))) for other in others]
     target = rng.choice(things)
-    if isinstance(target, Noun):
-        if ask == "object":
-            return Middle("何" + particle, preposition, "what")
-        if ask == "count" and target.is_counted and "o" not in verb.uses:
-            how_many = counted("何", target, target.english)
-            return Middle(f"{target.japanese}{particle}何{target.counter}", preposition, how_many)
-        bare = "some" if bare == "the" and "g" in verb.uses else bare
-        japanese, english = thing(rng, target, particle, bare, who, verb.uses)
-        return Middle(japanese, join(preposition, english))
-    if isinstance(target, Person):
-        if ask == "object":
-            return Middle("誰" + particle, preposition, "who")
-        return Middle(target.japanese + particle, join(preposition, target.form(0)))
     if ask == "object" and particle != "まで":
-        question = ("何時", "what time") if target.endswith("時") else ("どこ", "where")
-        left = preposition.removesuffix("@").removesuffix("to").strip()  # where to, at what time
-        return Middle(question[0] + particle, left, question[1])
-    return Middle(target + particle, where(target, preposition))
+        question, asked = QUESTIONS["time" if target[0].endswith("時") else kind]
+        left = "" if particle == "へ" else preposition.removesuffix("@").strip()
+        return Middle(question + particle, left, asked)
+    if isinstance(target, Noun):
+        return thing(rng, verb, target, bare, who, ask)
+    return Middle(target[0] + particle, target[1])
 
 
 def middle(rng: Random, verb: Verb, who: str, bare: str, ask: str = "") -> Middle:
@@ -289,6 +277,15 @@ def finish(japanese: str, english: str) -> Pair:
     return japanese + "。", english[0].upper() + english[1:].replace(" ,", ",") + mark
 
 
+def sentence(
+    japanese: str, who: Person, english: str, tense: str,
+    *, negative: bool = False, asks: bool = False, asked: str = "",
+) -> Pair:  # fmt: skip
+    """Inflect a sentence in both languages: see ``inflect`` and ``tell``."""
+    clause = tell(who, english, tense, negative=negative, asks=asks, asked=asked)
+    return finish(inflect(japanese, tense, negative) + "か" * asks, clause)
+
+
 def subject(rng: Random, verb: Verb, *, asks: bool, wants: bool = False) -> Person:
     """Choose who acts. Of ourselves and our families we tell; about others we may ask."""
     if "a" in verb.uses:
@@ -306,8 +303,9 @@ def moment(rng: Random, tense: str, verb: Verb, text: str) -> Pair:
     allowed = {"", *parts} if len(parts) < 2 or "noon" not in parts else {""}
     if verb.particle == "へ" or (verb.objects and "h" not in verb.uses):
         allowed |= {"week", "year"} if any(n.japanese in text for n in nouns("city")) else {"week"}
-    time = rng.choice([time for time in TIMES if time.tense == tense and time.part in allowed])
-    return time.japanese + "、", time.english
+    times = [time for *time, when, part in TIMES if when == tense and part in allowed]
+    japanese, english = rng.choice(times)
+    return japanese + "、", english
 
 
 def action(rng: Random) -> Pair:
@@ -317,22 +315,22 @@ def action(rng: Random) -> Pair:
     mood = rng.choice(moods if set("sf") & set(verb.uses) else [*moods, FACT, FACT, FACT, FACT])
     tenses = [tense.partition(":") for tense in mood.tenses.split()]
     tense = rng.choice([tense for tense, _, use in tenses if use in verb.uses])
-    asks = mood is not MUST and rng.random() < 0.3
-    negative = mood is not MUST and not asks and rng.random() < 0.25
+    asks = mood is not DUTY and rng.random() < 0.3
+    negative = mood is not DUTY and not asks and rng.random() < 0.25
 
     first = next(other for other in VERBS if other.japanese == verb.japanese)
     questions = {
         "object": verb is first and verb.group != "カ変",
-        "count": mood is not LIKE,
+        "count": mood is not PLEASURE,
         "place": verb.places != "",
         "when": mood is FACT and tense != "present",
-        "who": mood not in (WANT, LIKE) and not set("af") & set(verb.uses),
+        "who": mood not in (WISH, PLEASURE) and not set("af") & set(verb.uses),
     }
     ask = rng.choice(["", "", *(each for each, fits in questions.items() if asks and fits)])
     if ask == "object" and (verb.japanese == "する" or (verb.places and rng.random() < 0.3)):
         verb = DO._replace(places=verb.places, uses=verb.uses.replace("t", ""))  # 何をしましたか
     verb = verb._replace(uses=verb.uses + "o" * negative)  # a negated verb takes no number of books
-    who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood is WANT)
+    who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood is WISH)
     bare = "often" if mood is FACT and tense == "present" else mood.bare
     rest = middle(rng, verb, who.japanese, bare, ask)
     if "w" in verb.uses and rng.random() < 0.2:
@@ -347,18 +345,20 @@ def action(rng: Random) -> Pair:
         idle = tense == "present" and negative  # "not every day" would be another sentence
         if due or (not idle and rng.random() < 0.5):
             time = moment(rng, tense, verb, said)
-    elif mood in (MUST, WANT) and tense == "present" and rng.random() < 0.3:
+    elif mood in (DUTY, WISH) and tense == "present" and rng.random() < 0.3:
         time = moment(rng, "future", verb, said)
-    elif mood is IS_DOING and tense == "present" and rng.random() < 0.3:
+    elif mood is ONGOING and tense == "present" and rng.random() < 0.3:
         time = ("今、", "now")
     also = not asks and rng.random() < 0.07
 
     particle = "が" if who is WHO else "も" if also else "は"
-    verbal = inflect(conjugate(mood.japanese, verb), tense, negative) + "か" * asks
+    japanese = time[0] + who.japanese + particle + rest.japanese + mood.japanese
     echo = ("either" if negative else ", too") if also else ""
-    english = join(conjugate(mood.english, verb), rest.english, time[1], echo)
-    clause = tell(who, english, tense, negative=negative, asks=asks, asked=rest.asked)
-    return finish(time[0] + who.japanese + particle + rest.japanese + verbal, clause)
+    english = join(mood.english, rest.english, time[1], echo)
+    return sentence(
+        conjugate(japanese, verb), who, conjugate(english, verb), tense,
+        negative=negative, asks=asks, asked=rest.asked,
+    )  # fmt: skip
 
 
 def sequence(rng: Random) -> Pair:
@@ -378,10 +378,10 @@ def sequence(rng: Random) -> Pair:
 
     time = moment(rng, tense, verb, move.japanese + act.japanese)
     japanese = f"{time[0]}{who.japanese}は{before.japanese}" + conjugate("{te}、", first)
-    japanese += after.japanese + inflect(conjugate("{masu}-ます", then), tense) + "か" * asks
+    japanese += conjugate(after.japanese + "{masu}-ます", then)
     form = then.past if tense == "past" and not asks else then.base
     english = join("do", first.base, before.english, "and", form, after.english, time[1])
-    return finish(japanese, tell(who, english, tense, asks=asks))
+    return sentence(japanese, who, english, tense, asks=asks)
 
 
 def order(rng: Random) -> Pair:
@@ -405,19 +405,18 @@ def order(rng: Random) -> Pair:
 
 # ------------------------------------------------------------------ being: です, いる, ある
 
+TENSES = "present present past"  # as often as they are chosen
 
-def be(
-    rng: Random, who: Person, predicate: str, english: str, tenses: str = "present present past"
-) -> Pair:
+
+def be(rng: Random, who: Person, predicate: str, english: str, tenses: str = TENSES) -> Pair:
     """Say that someone or something is so, is not so, was so; or ask whether."""
     tense = rng.choice(tenses.split())
-    probability = {"speaker": 0.0, "family": 0.0, "listener": 1.0}.get(who.circle, 0.25)
-    asks = rng.random() < probability
+    asks = rng.random() < {"speaker": 0, "family": 0, "listener": 1}.get(who.circle, 0.25)
     negative = not asks and rng.random() < 0.3
     if negative:
         predicate = predicate.replace("とても", "あまり")  # "very", and "not very"
-    japanese = f"{who.japanese}は{inflect(predicate, tense, negative)}" + "か" * asks
-    return finish(japanese, tell(who, f"be {english}", tense, negative=negative, asks=asks))
+    japanese = f"{who.japanese}は{predicate}"
+    return sentence(japanese, who, f"be {english}", tense, negative=negative, asks=asks)
 
 
 def describe(adjective: Adjective, tense: str, negative: bool) -> str:
@@ -445,8 +444,8 @@ def quality(rng: Random) -> Pair:
     kinds = nouns(adjective.kinds)
     compares = adjective.comparative != "-" and rng.random() < 0.4
     if "people" in adjective.kinds and (not kinds or rng.random() < 0.6):
-        known = people("name family" if compares else "speaker listener other name family child")
-        who = rng.choice(known)
+        known = "name family" if compares else "speaker listener other name family child"
+        who = rng.choice(people(known))
         than = rng.choice([other for other in people("name family") if other != who])
     else:
         noun, bare = rng.choice(kinds), 0.0 if compares else 0.3
@@ -492,14 +491,14 @@ def existence(rng: Random) -> Pair:
     lives = noun.counter in ("匹", "羽", "人")
     verb = "い-ます" if lives else "あり-ます"
     tense = rng.choice(("present", "present", "past"))
-    said = inflect(verb, tense)
     japanese, english = described(rng, noun, 0.2)
     number = rng.choice("一二三四五六")
     shape = rng.choice(("who is", "where", "at", "at", "no", "how many", "count", "count", "count"))
+    be_there, one, many = f"be {where(place)}", Person("", "there"), Person("", "there", "are")
 
     if shape == "who is" and noun.kind != "animal":
-        who = WHO if lives else Person("何", "what")
-        return finish(f"{place}に{who.japanese}が{said}か", tell(who, f"be {where(place)}", tense))
+        who = WHO if lives else WHAT
+        return sentence(f"{place}に{who.japanese}が{verb}", who, be_there, tense, asks=True)
     if shape in ("where", "at"):
         who = rng.choice(people("other name family child")) if lives else topic(rng, noun)
         who = topic(rng, noun) if noun.kind == "animal" else who
@@ -507,26 +506,22 @@ def existence(rng: Random) -> Pair:
             who = topic(rng, noun)
         if shape == "at":
             return be(rng, who, f"{place}に{verb}", where(place))
-        question = tell(who, "be", tense, asks=True, asked="where")
-        return finish(f"{who.japanese}はどこに{said}か", question)
+        return sentence(f"{who.japanese}はどこに{verb}", who, "be", tense, asks=True, asked="where")
     if shape == "no":
-        there = Person("", "there", "is" if noun.is_mass else "are")
-        none = f"be no {english if noun.is_mass else with_s(english)} {where(place)}"
-        absent = inflect(verb, tense, negative=True)
-        return finish(f"{place}に{japanese}は{absent}", tell(there, none, tense))
+        absent = f"{place}に{japanese}は{inflect(verb, tense, negative=True)}"
+        there, none = (one, english) if noun.is_mass else (many, with_s(english))
+        return sentence(absent, there, f"be no {none} {where(place)}", tense)
     if noun.counter == "-":
-        there_is = tell(Person("", "there"), f"be {english} {where(place)}", tense)
-        return finish(f"{place}に{japanese}が{said}", there_is)
-    asks = shape == "how many"
-    number = "何" if asks else number
-    there, amount = (
-        Person("", "there", "is" if number == "一" else "are"),
-        counted(number, noun, english),
-    )
-    told = tell(
-        there, join("be", amount * (not asks), where(place)), tense, asks=asks, asked=amount
-    )
-    return finish(f"{place}に{japanese}が{number}{noun.counter}{said}" + "か" * asks, told)
+        return sentence(f"{place}に{japanese}が{verb}", one, f"be {english} {where(place)}", tense)
+    if shape == "how many":
+        question, asked = (
+            f"{place}に{japanese}が何{noun.counter}{verb}",
+            noun.counted("何", english),
+        )
+        return sentence(question, many, be_there, tense, asks=True, asked=asked)
+    there, count = one if number == "一" else many, noun.counted(number, english)
+    japanese = f"{place}に{japanese}が{number}{noun.counter}{verb}"
+    return sentence(japanese, there, f"be {count} {where(place)}", tense)
 
 
 def relative(rng: Random) -> Pair:

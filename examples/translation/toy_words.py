@@ -45,10 +45,10 @@ class Noun(NamedTuple):
         """Whether English uses it without article and plural: bread, tea, music."""
         return self.counter == "-" or bool(self.vessel)
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether there may be two, which Japanese says with the counter."""
-        return self.counter not in ("", "-")
+    def counted(self, number: str, words: str) -> str:
+        """Count in English: a cat, two cats, three cups of tea; of 何, how many cats."""
+        unit, of = (self.vessel, f" of {words}") if self.vessel else (words, "")
+        return (with_article(unit) if number == "一" else f"{NUMBERS[number]} {with_s(unit)}") + of
 
 
 class Person(NamedTuple):
@@ -93,15 +93,6 @@ class Adjective(NamedTuple):
         if self.japanese == "いい":
             return "-いいです"
         return self.japanese[:-1] + {"い": "-いです", "な": "-です"}[self.japanese[-1]]
-
-
-class Time(NamedTuple):
-    """A moment or a rhythm, the tense it calls for, and the part of the day it speaks of."""
-
-    japanese: str
-    english: str
-    tense: str
-    part: str
 
 
 # ------------------------------------------------------------------ inflection: Japanese
@@ -218,7 +209,7 @@ def tell(
     """
     auxiliary, _, rest = predicate.partition(" ")
     word = AUXILIARY[f"{auxiliary} {tense}"][AUXILIARY["be present"].index(who.be)]
-    if asks and who is not WHO:
+    if asks and who not in (WHO, WHAT):
         return join(asked, word, who.english, rest)
     if negative:
         return join(who.english, "cannot" if word == "can" else word + " not", rest)
@@ -293,7 +284,7 @@ PEOPLE = table(Person, """
     父   my+father   is family  | 友達   my+friend   is family  | 妹 my+younger+sister  is family
     太郎と花子 Taro+and+Hanako are pair | トムとメアリー Tom+and+Mary are pair
 """)  # fmt: skip
-WHO = Person("誰", "who")
+WHO, WHAT = Person("誰", "who"), Person("何", "what")
 
 # Places, and what else may stand where a place does.
 PLACES = dict(rows("""
@@ -416,7 +407,7 @@ ADJECTIVES = table(Adjective, """
 """)  # fmt: skip
 
 # Japanese, English, tense, and the part of the day or the stretch of time.
-TIMES = table(Time, """
+TIMES = rows("""
     昨日 yesterday past _   | 今朝 this+morning past morning     | 昨夜 last+night past night
     明日 tomorrow future _  | 今夜 tonight future night          | 来週 next+week future week
     毎日 every+day present _ | 毎朝 every+morning present morning | 毎晩 every+night present night
