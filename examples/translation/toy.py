@@ -60,9 +60,10 @@ from translation.toy_words import (
     Person,
     Verb,
     conjugate,
+    finish,
     inflect,
     join,
-    tell,
+    sentence,
     with_article,
     with_s,
 )
@@ -88,6 +89,7 @@ class Mood(NamedTuple):
     tenses: str = ""
 
 
+# What somebody does, is doing, can do, must do, wants or likes to do.
 # Habits have their verbs, and only what we control can be announced.
 FACT = Mood("{masu}-ます", "do {base}", "", "the", "past past future:p present:h present:h")
 ONGOING = Mood("{te}い-ます", "be {ing}", "n", "the", "present past")
@@ -106,7 +108,7 @@ ORDERS = (  # what is said to someone
     Mood("{te}もいいですか", "may I {base}", "p", "a"),
     Mood("{te}はいけません", "you must not {base}", "p", "often"),
 )
-QUESTIONS = {
+QUESTIONS = {  # what asks for an object
     "thing": ("何", "what"), "person": ("誰", "who"), "time": ("何時", "what time"),
     "place": ("どこ", "where"),
 }  # fmt: skip
@@ -269,21 +271,6 @@ def middle(rng: Random, verb: Verb, who: str, bare: str, ask: str = "") -> Middl
 
 
 # ------------------------------------------------------------------ actions
-
-
-def finish(japanese: str, english: str) -> Pair:
-    """Close a sentence in both languages; Japanese marks a question with か."""
-    mark = "?" if japanese.endswith("か") else "."
-    return japanese + "。", english[0].upper() + english[1:].replace(" ,", ",") + mark
-
-
-def sentence(
-    japanese: str, who: Person, english: str, tense: str,
-    *, negative: bool = False, asks: bool = False, asked: str = "",
-) -> Pair:  # fmt: skip
-    """Inflect a sentence in both languages: see ``inflect`` and ``tell``."""
-    clause = tell(who, english, tense, negative=negative, asks=asks, asked=asked)
-    return finish(inflect(japanese, tense, negative) + "か" * asks, clause)
 
 
 def subject(rng: Random, verb: Verb, *, asks: bool, wants: bool = False) -> Person:
@@ -472,9 +459,8 @@ def identity(rng: Random) -> Pair:
     japanese, english = described(rng, noun, 0.6)
     choice = rng.random()
     if choice < 0.2:
-        return finish(
-            f"{this.japanese}は誰の{japanese}ですか", f"whose {english} is {this.english}"
-        )
+        japanese, whose = f"{this.japanese}は誰の{japanese}-です", f"whose {english}"
+        return sentence(japanese, this, "be", "present", asks=True, asked=whose)
     if choice < 0.6:
         owner = rng.choice(people("speaker other name family"))
         japanese, english = f"{owner.japanese}の{japanese}", f"{owner.form(1)} {english}"
@@ -514,11 +500,9 @@ def existence(rng: Random) -> Pair:
     if noun.counter == "-":
         return sentence(f"{place}に{japanese}が{verb}", one, f"be {english} {where(place)}", tense)
     if shape == "how many":
-        question, asked = (
-            f"{place}に{japanese}が何{noun.counter}{verb}",
-            noun.counted("何", english),
-        )
-        return sentence(question, many, be_there, tense, asks=True, asked=asked)
+        how_many = noun.counted("何", english)
+        japanese = f"{place}に{japanese}が何{noun.counter}{verb}"
+        return sentence(japanese, many, be_there, tense, asks=True, asked=how_many)
     there, count = one if number == "一" else many, noun.counted(number, english)
     japanese = f"{place}に{japanese}が{number}{noun.counter}{verb}"
     return sentence(japanese, there, f"be {count} {where(place)}", tense)

@@ -192,79 +192,91 @@ def join(*words: str) -> str:
     return " ".join(word for word in words if word)
 
 
-def tell(
-    who: Person, predicate: str, tense: str,
+# ------------------------------------------------------------------ sentences
+
+
+def finish(japanese: str, english: str) -> Pair:
+    """Close a sentence in both languages; Japanese marks a question with か."""
+    mark = "?" if japanese.endswith("か") else "."
+    return japanese + "。", english[0].upper() + english[1:].replace(" ,", ",") + mark
+
+
+def sentence(
+    japanese: str, who: Person, english: str, tense: str,
     *, negative: bool = False, asks: bool = False, asked: str = "",
-) -> str:  # fmt: skip
-    """Inflect an English clause: its auxiliary is moved, negated or, if it is "do", left out.
+) -> Pair:  # fmt: skip
+    """Inflect a sentence in both languages.
+
+    In Japanese the ending inflects (see ``inflect``), and か asks. In English the auxiliary does:
+    it is moved, negated or, if it is "do", left out.
+
+    Args:
+        japanese: The whole sentence, with a hyphen before the ending.
+        who: The subject.
+        english: What follows the subject, beginning with an auxiliary in its base form.
+        tense: "past", "present" or "future".
+        negative: Whether to deny it.
+        asks: Whether to ask.
+        asked: The question word that English puts first; Japanese has it in its place.
 
     Example:
         >>> he = Person("彼", "he")
-        >>> tell(he, "do swim here", "past")
-        'he swam here'
-        >>> tell(he, "do swim here", "past", negative=True)
-        'he did not swim here'
-        >>> tell(he, "can swim", "present", asks=True, asked="where")
-        'where can he swim'
+        >>> sentence("彼はここで泳ぎ-ます", he, "do swim here", "past")
+        ('彼はここで泳ぎました。', 'He swam here.')
+        >>> sentence("彼はここで泳ぎ-ます", he, "do swim here", "past", negative=True)
+        ('彼はここで泳ぎませんでした。', 'He did not swim here.')
+        >>> sentence("彼はどこで泳ぎ-ます", he, "do swim", "present", asks=True, asked="where")
+        ('彼はどこで泳ぎますか。', 'Where does he swim?')
     """
-    auxiliary, _, rest = predicate.partition(" ")
+    japanese = inflect(japanese, tense, negative) + "か" * asks
+    auxiliary, _, rest = english.partition(" ")
     word = AUXILIARY[f"{auxiliary} {tense}"][AUXILIARY["be present"].index(who.be)]
     if asks and who not in (WHO, WHAT):
-        return join(asked, word, who.english, rest)
+        return finish(japanese, join(asked, word, who.english, rest))
     if negative:
-        return join(who.english, "cannot" if word == "can" else word + " not", rest)
-    if word in ("do", "does", "did"):
+        word = "cannot" if word == "can" else word + " not"
+    elif auxiliary == "do" and tense != "future":
         base, _, rest = rest.partition(" ")
         word = {"do": base, "does": with_s(base), "did": PAST[base]}[word]
-    return join(who.english, word, rest)
+    return finish(japanese, join(who.english, word, rest))
 
 
 # ------------------------------------------------------------------ the dictionary
 
-# Kind: Japanese, English, counter, vessel.
+# Each kind with its nouns: Japanese, English, counter, vessel.
+KINDS = """
+    animal: 猫 cat 匹 | 犬 dog 匹 | うさぎ rabbit 匹 | 鳥 bird 羽;
+    fruit: りんご apple 個 | みかん orange 個 | バナナ banana 本;
+    grocery: 卵 egg 個 | トマト tomato 個; bakery: パン bread - | ケーキ cake -;
+    meat: 肉 meat - | 魚 fish - | すし sushi -;
+    meal: 朝ご飯 breakfast - | 昼ご飯 lunch - | 晩ご飯 dinner -;
+    drink: お茶 tea 杯 cup | コーヒー coffee 杯 cup | 水 water 杯 glass | 牛乳 milk 杯 glass;
+    reading: 本 book 冊 | 雑誌 magazine 冊; news: 新聞 newspaper; letter: 手紙 letter 通;
+    movie: 映画 movie 本; broadcast: テレビ television -;
+    sound: 音楽 music - | ラジオ the+radio -; song: 歌 song 曲;
+    tool: ペン pen 本 | 鉛筆 pencil 本 | 辞書 dictionary 冊;
+    machine: カメラ camera 台 | パソコン computer 台;
+    small: 鍵 key 本 | 切符 ticket 枚;
+    carried: 傘 umbrella 本 | かばん bag 個 | 財布 wallet 個;
+    clothes: シャツ shirt 枚 | 帽子 hat 個; dish: 皿 plate 枚;
+    image: 写真 photo 枚 | 絵 picture 枚;
+    vehicle: 車 car 台 | 自転車 bicycle 台;
+    transport: バス bus | 電車 train | タクシー taxi;
+    opening: 窓 window | ドア door; box: 箱 box 個; flower: 花 flower 本;
+    room: 部屋 room | 台所 kitchen | 教室 classroom;
+    instrument: ピアノ the+piano - | ギター the+guitar -;
+    sport: テニス tennis - | サッカー soccer - | 野球 baseball -;
+    language: 英語 English - | 日本語 Japanese - | フランス語 French -;
+    study: 数学 math - | 歴史 history -;
+    job: 先生 teacher 人 | 学生 student 人 | 医者 doctor 人 | 歌手 singer 人 | 俳優 actor 人;
+    child: 子供 child 人;
+    town: 図書館 library | 公園 park | 駅 station | 店 store | レストラン restaurant | ホテル hotel;
+    city: 東京 Tokyo - | 京都 Kyoto - | 大阪 Osaka -
+"""
 NOUNS = [
-    Noun(kind, *entry)
-    for kind, line in {
-        "animal": "猫 cat 匹 | 犬 dog 匹 | うさぎ rabbit 匹 | 鳥 bird 羽",
-        "fruit": "りんご apple 個 | みかん orange 個 | バナナ banana 本",
-        "grocery": "卵 egg 個 | トマト tomato 個",
-        "bakery": "パン bread - | ケーキ cake -",
-        "meat": "肉 meat - | 魚 fish - | すし sushi -",
-        "meal": "朝ご飯 breakfast - | 昼ご飯 lunch - | 晩ご飯 dinner -",
-        "drink": "お茶 tea 杯 cup | コーヒー coffee 杯 cup"
-        " | 水 water 杯 glass | 牛乳 milk 杯 glass",
-        "reading": "本 book 冊 | 雑誌 magazine 冊",
-        "news": "新聞 newspaper",
-        "letter": "手紙 letter 通",
-        "movie": "映画 movie 本",
-        "broadcast": "テレビ television -",
-        "sound": "音楽 music - | ラジオ the+radio -",
-        "song": "歌 song 曲",
-        "tool": "ペン pen 本 | 鉛筆 pencil 本 | 辞書 dictionary 冊",
-        "machine": "カメラ camera 台 | パソコン computer 台",
-        "small": "鍵 key 本 | 切符 ticket 枚",
-        "carried": "傘 umbrella 本 | かばん bag 個 | 財布 wallet 個",
-        "clothes": "シャツ shirt 枚 | 帽子 hat 個",
-        "dish": "皿 plate 枚",
-        "image": "写真 photo 枚 | 絵 picture 枚",
-        "vehicle": "車 car 台 | 自転車 bicycle 台",
-        "transport": "バス bus | 電車 train | タクシー taxi",
-        "opening": "窓 window | ドア door",
-        "box": "箱 box 個",
-        "flower": "花 flower 本",
-        "room": "部屋 room | 台所 kitchen | 教室 classroom",
-        "instrument": "ピアノ the+piano - | ギター the+guitar -",
-        "sport": "テニス tennis - | サッカー soccer - | 野球 baseball -",
-        "language": "英語 English - | 日本語 Japanese - | フランス語 French -",
-        "study": "数学 math - | 歴史 history -",
-        "job": "先生 teacher 人 | 学生 student 人 | 医者 doctor 人"
-        " | 歌手 singer 人 | 俳優 actor 人",
-        "child": "子供 child 人",
-        "town": "図書館 library | 公園 park | 駅 station"
-        " | 店 store | レストラン restaurant | ホテル hotel",
-        "city": "東京 Tokyo - | 京都 Kyoto - | 大阪 Osaka -",
-    }.items()
-    for entry in rows(line)
+    Noun(kind.strip(), *entry)
+    for kind, entries in (group.split(":") for group in KINDS.split(";"))
+    for entry in rows(entries)
 ]
 GOODS = "fruit+grocery+bakery+meat+drink+reading+tool+machine+small+carried+clothes+vehicle"
 LIKED = "animal+fruit+bakery+meat+drink+reading+movie+sound+sport+language+study+city"
