@@ -13,9 +13,10 @@ with the difficulties that make Japanese and English strangers to each other:
 - **choice by meaning**: いる for the living, ある for things; 見る is to *watch* a movie but to
   *see* a bird; 弾く, する and 遊ぶ are all to *play*.
 
-The words and how they inflect are in ``toy_words.py``; this file builds phrases, then clauses, then
-the corpus. English is a function of the Japanese and, within this grammar, Japanese of the English:
-a perfect translator scores 100 BLEU in either direction.
+The words and how they inflect are in ``toy_words.py``. Here ``MOODS`` and ``ORDERS`` are patterns
+of sentences ("{te}ください" beside "please {base}"), and below them stand the functions that fill
+them with phrases, and the corpus. English is a function of the Japanese and, within this grammar,
+Japanese of the English: a perfect translator scores 100 BLEU in either direction.
 
 The words of each pair in ``HELD_OUT`` (白い and 犬, 三匹 and 猫, 読む and 手紙) all occur in
 training, but never the two in one sentence. A third of the test set joins such a pair: it
@@ -36,21 +37,14 @@ Next: ``corpus.py`` loads this corpus or a real one.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
 from random import Random
 from typing import NamedTuple
 
 from translation.toy_words import (
     ADJECTIVES,
-    AUXILIARY,
-    DESU,
-    GROUPS,
     HABITUAL,
-    KU,
-    MASU,
     NOUNS,
-    NUMBERS,
     OF_THE_HOUSE,
     ONLY_BARE,
     PARTS_OF_DAY,
@@ -58,39 +52,110 @@ from translation.toy_words import (
     PLACES,
     TIMES,
     VERBS,
+    WHAT,
     WHO,
     Adjective,
-    Endings,
     Noun,
     Pair,
     Person,
-    Time,
     Verb,
-    ending,
+    conjugate,
+    finish,
+    inflect,
     join,
-    stems,
+    sentence,
     with_article,
     with_s,
 )
 
+# ------------------------------------------------------------------ patterns
+
+
+class Mood(NamedTuple):
+    """How an action is told: a pattern for its verb in both languages, and where it fits.
+
+    Attributes:
+        japanese: The form of the verb (see ``conjugate``); what follows the hyphen inflects.
+        english: The auxiliary, which inflects, and the form of the verb.
+        uses: What the verb must allow, any of these letters (see ``VERBS``).
+        bare: What an unmarked object means (see ``thing``).
+        tenses: The tenses, as often as they are chosen; "future:p" only for verbs of that use.
+    """
+
+    japanese: str
+    english: str
+    uses: str
+    bare: str
+    tenses: str = ""
+
+
+# What somebody does, is doing, can do, must do, wants or likes to do.
+# Habits have their verbs, and only what we control can be announced.
+FACT = Mood("{masu}-ます", "do {base}", "", "the", "past past future:p present:h present:h")
+ONGOING = Mood("{te}い-ます", "be {ing}", "n", "the", "present past")
+STATE = Mood("{te}い-ます", "do {base}", "s", "a", "present past")
+FEELING = Mood("{plain}-です", "do {base}", "f", "every", "present present past")
+SKILL = Mood("{plain}ことができ-ます", "can {base}", "c", "a", "present past")
+DUTY = Mood("{nai}なければなりません", "must {base}", "p", "the", "present")
+WISH = Mood("{masu}た-いです", "do want to {base}", "p", "a", "present past")
+PLEASURE = Mood("{plain}のが好き-です", "do like {ing}", "l", "often", "present past")
+MOODS = (ONGOING, STATE, FEELING, SKILL, DUTY, WISH, PLEASURE)
+ORDERS = (  # what is said to someone
+    Mood("{te}ください", "please {base}", "p", "the"),
+    Mood("{nai}ないでください", "please do not {base}", "pd", "the"),
+    Mood("{masu}ましょう", "let's {base}", "p", "the"),
+    Mood("{te}もいいです", "you may {base}", "p", "a"),
+    Mood("{te}もいいですか", "may I {base}", "p", "a"),
+    Mood("{te}はいけません", "you must not {base}", "p", "often"),
+)
+QUESTIONS = {  # what asks for an object
+    "thing": ("何", "what"), "person": ("誰", "who"), "time": ("何時", "what time"),
+    "place": ("どこ", "where"),
+}  # fmt: skip
+DO = Verb("する", "サ変", "do", "did", "doing", "を", objects="sport")  # of "what did he do?"
+REASONS = {  # each with the words that call for it; the first that fits is given
+    ("寒い", "it is cold"): "窓を閉めて 窓を閉めま 窓を開けない コーヒーを飲 お茶を飲 泳がない",
+    ("暑い", "it is hot"): "窓を開けて 窓を開けま 窓を閉めない 水を飲 牛乳を飲 泳ぎ 泳い",
+    ("雨が降っている", "it is raining"): "傘を貸 傘を使 傘を忘れない 図書館へ 公園へ行かない",
+    ("もう遅い", "it is late"): "帰っ 帰り 寝て 寝ま 歌わない 弾かない 踊らない",
+    ("天気がいい", "the weather is good"): "公園 庭 海へ",
+}
+FOUND = {  # where things are
+    "animal": "公園 庭 台所 椅子の上 机の下 ドアの前",
+    "job child": "公園 図書館 駅 病院 教室 空港",
+    "fruit grocery bakery meat drink": "冷蔵庫の中 台所 机の上",
+    "reading letter image tool small carried clothes": "机の上 椅子の上 箱の中 かばんの中 部屋",
+    "vehicle": "駅 店 ホテル",
+    "flower dish box": "窓のそば 台所 机の上",
+}
+
 # ------------------------------------------------------------------ phrases
-
-
-def spelled_out(kinds: str) -> list[str]:
-    """Replace groups by their members."""
-    return " ".join(GROUPS.get(kind, kind) for kind in kinds.split()).split()
 
 
 @cache
 def nouns(kinds: str) -> list[Noun]:
     """Return the nouns of these kinds, or of these names."""
-    return [noun for noun in NOUNS if {noun.kind, noun.japanese} & set(spelled_out(kinds))]
+    return [noun for noun in NOUNS if {noun.kind, noun.japanese} & set(kinds.split())]
 
 
 @cache
 def qualities(noun: Noun) -> list[Adjective]:
     """Return the adjectives that make sense with a noun."""
     return [adjective for adjective in ADJECTIVES if noun in nouns(adjective.kinds)]
+
+
+@cache
+def people(circles: str, but: str = "") -> list[Person]:
+    """Return the people of some circles, without oneself (``but``), nor "us" if it is me."""
+    known = [who for who in PEOPLE if who.circle in circles.split() and who.japanese not in but]
+    return [who for who in known if {who.japanese[0], but[:1]} != {"私"}]
+
+
+def where(place: str, preposition: str = "@") -> str:
+    """Say "to the park" or, for "@", the place's own "in the park"; one goes home."""
+    if preposition == "to":
+        return join("to", PLACES[place].partition(" ")[2]).replace("to home", "home")
+    return preposition.replace("@", PLACES[place])
 
 
 def described(rng: Random, noun: Noun, probability: float = 0.3) -> Pair:
@@ -105,65 +170,9 @@ def determined(rng: Random, words: Pair, but: str = "") -> Pair:
     """Point at something, or name an owner who is not ``but``: this cat, that cat, Mary's cat."""
     owner = rng.choice(people("speaker other name family", but))
     pointers = [("この", "this"), ("あの", "that"), (owner.japanese + "の", owner.form(1))]
-    pointers = pointers[:2] if words[0].endswith(tuple(PLACES)) else pointers  # no one's park
-    japanese, english = rng.choice(pointers)
+    owned = not words[0].endswith(tuple(PLACES))  # the park is no one's
+    japanese, english = rng.choice(pointers if owned else pointers[:2])
     return japanese + words[0], f"{english} {words[1]}"
-
-
-def counted(number: str, noun: Noun, words: str) -> str:
-    """Count in English: a cat, two cats, three cups of tea; of 何, how many cats."""
-    unit, of = (noun.vessel, f" of {words}") if noun.vessel else (words, "")
-    return (with_article(unit) if number == "一" else f"{NUMBERS[number]} {with_s(unit)}") + of
-
-
-def thing(rng: Random, noun: Noun, bare: str, but: str, uses: str) -> tuple[str, str, str]:
-    """Name what is acted on: bare, described, counted, pointed at.
-
-    Args:
-        rng: The generator of random numbers.
-        noun: The noun of the phrase.
-        bare: What an unmarked noun means: "the"; "a" in wishes and belongings; "some" of what is
-            made, photos and songs; "often" in habits; "every" in what one likes.
-        but: Who cannot be the owner: after トム one does not say トムの.
-        uses: Of the verb; one does not open six windows.
-
-    Returns:
-        The noun in Japanese, the count that will follow its particle, and the English.
-    """
-    japanese, english = described(rng, noun)
-    shapes = ["bare"]
-    if noun.kind not in ONLY_BARE and bare == "the":
-        shapes.append("determined")
-    if noun.counter not in ("", "-") and bare not in ("often", "every") and "o" not in uses:
-        shapes.append("counted")
-    shape = rng.choice(shapes)
-    if shape == "counted":
-        number = rng.choice("二三四五六" if bare == "a" else "一二三四五六")
-        return japanese, number + noun.counter, counted(number, noun, english)
-    if shape == "determined":
-        japanese, english = determined(rng, (japanese, english), but)
-    elif bare == "every" or (bare in ("some", "often") and noun.kind in HABITUAL):
-        english = english if noun.is_mass else with_s(english)
-    elif not noun.is_mass:
-        one = bare == "a" and noun.kind not in OF_THE_HOUSE
-        english = with_article(english) if one else f"the {english}"
-    return japanese, "", english
-
-
-@cache
-def people(circles: str, but: str = "") -> list[Person]:
-    """Return the people of some circles, without oneself (``but``), nor "us" if it is me."""
-    known = [who for who in PEOPLE if who.circle in circles.split()]
-    known = [who for who in known if {who.japanese[0], but[:1]} != {"私"}]
-    return [who for who in known if who.japanese not in but]
-
-
-def where(place: str, preposition: str = "@") -> str:
-    """Say "to the park" or, for "@", the place's own "in the park"; one goes home."""
-    own, english = PLACES[place]
-    if (preposition, english) == ("to", "home"):
-        return english
-    return join(preposition.replace("@", own), english)
 
 
 class Middle(NamedTuple):
@@ -173,40 +182,70 @@ class Middle(NamedTuple):
     english: str
     asked: str = ""
 
+    def beside(self, japanese: str, english: str) -> "Middle":
+        """Add a phrase, which Japanese says before the rest and English after it."""
+        return Middle(japanese + self.japanese, join(self.english, english), self.asked)
+
+
+def thing(rng: Random, verb: Verb, noun: Noun, bare: str, who: str, ask: str) -> Middle:
+    """Name what a verb acts on (bare, described, counted, pointed at), or ask for its number.
+
+    Args:
+        rng: The generator of random numbers.
+        verb: The verb; one does not open six windows.
+        noun: The noun of the phrase.
+        bare: What an unmarked noun means: "the" ("some" of what is made, photos and songs); "a" in
+            wishes and belongings; "often" in habits; "every" in what one likes.
+        who: The Japanese subject, who cannot be the owner: after トム one does not say トムの.
+        ask: "count" asks for the number.
+    """
+    countable = noun.counter not in ("", "-") and "o" not in verb.uses
+    if ask == "count" and countable:
+        asked = noun.counted("何", noun.english)
+        return Middle(f"{noun.japanese}{verb.particle}何{noun.counter}", verb.preposition, asked)
+    bare = "some" if bare == "the" and "g" in verb.uses else bare
+    japanese, english = described(rng, noun)
+    shapes = ["bare"]
+    if noun.kind not in ONLY_BARE and bare == "the":
+        shapes.append("determined")
+    if countable and bare not in ("often", "every"):
+        shapes.append("counted")
+    shape, count = rng.choice(shapes), ""
+    if shape == "counted":
+        number = rng.choice("二三四五六" if bare == "a" else "一二三四五六")
+        count, english = number + noun.counter, noun.counted(number, english)
+    elif shape == "determined":
+        japanese, english = determined(rng, (japanese, english), who)
+    elif bare == "every" or (bare in ("some", "often") and noun.kind in HABITUAL):
+        english = english if noun.is_mass else with_s(english)
+    elif not noun.is_mass:
+        one = bare == "a" and noun.kind not in OF_THE_HOUSE
+        english = with_article(english) if one else f"the {english}"
+    return Middle(japanese + verb.particle + count, join(verb.preposition, english))
+
 
 def acted_on(rng: Random, verb: Verb, bare: str, who: str, ask: str) -> Middle:
     """Say what a verb acts on, or ask for it (``ask`` is "object") or for its number ("count")."""
     if not verb.objects:
         return Middle("", "")
     preposition, particle = verb.preposition, verb.particle
-    places = [name for name in spelled_out(verb.objects) if name in PLACES and particle != "を"]
-    things: list[Noun | Person | str] = [*places] or [*nouns(verb.objects)]
+    places = [(name, where(name, preposition)) for name in verb.objects.split() if name in PLACES]
+    things: list[Noun | Pair] = [*places] or [*nouns(verb.objects)]
+    kind = "place" if places else "thing"
     if "person" in verb.objects and (not things or rng.random() < 0.6):
-        things = [*people("speaker other name family", who)]
+        kind, others = "person", people("speaker other name family", who)
+        things = [(other.japanese, join(preposition, other.form(0))) for other in others]
     target = rng.choice(things)
-    if isinstance(target, Noun):
-        if ask == "object":
-            return Middle("何" + particle, preposition, "what")
-        if ask == "count" and target.counter not in ("", "-") and "o" not in verb.uses:
-            how_many = counted("何", target, target.english)
-            return Middle(f"{target.japanese}{particle}何{target.counter}", preposition, how_many)
-        bare = "some" if bare == "the" and "g" in verb.uses else bare
-        japanese, count, english = thing(rng, target, bare, who, verb.uses)
-        return Middle(japanese + particle + count, join(preposition, english))
-    if isinstance(target, Person):
-        if ask == "object":
-            return Middle("誰" + particle, preposition, "who")
-        return Middle(target.japanese + particle, join(preposition, target.form(0)))
     if ask == "object" and particle != "まで":
-        question = ("何時", "what time") if target.endswith("時") else ("どこ", "where")
-        left = preposition.removesuffix("@").removesuffix("to").strip()  # where to, at what time
-        return Middle(question[0] + particle, left, question[1])
-    return Middle(target + particle, where(target, preposition))
+        question, asked = QUESTIONS["time" if target[0].endswith("時") else kind]
+        left = "" if particle == "へ" else preposition.removesuffix("@").strip()
+        return Middle(question + particle, left, asked)
+    if isinstance(target, Noun):
+        return thing(rng, verb, target, bare, who, ask)
+    return Middle(target[0] + particle, target[1])
 
 
-def middle(
-    rng: Random, verb: Verb, who: str, bare: str, *, ask: str = "", places: str | None = None
-) -> Middle:
+def middle(rng: Random, verb: Verb, who: str, bare: str, ask: str = "") -> Middle:
     """Say all that stands beside the verb: バスで京都へ, to Kyoto by bus.
 
     Args:
@@ -215,86 +254,23 @@ def middle(
         who: The Japanese subject, so that no person writes to himself.
         bare: What an unmarked object means (see ``thing``).
         ask: What is asked for: "object", "count", "place"; "" for nothing.
-        places: Where it may be done; None for the verb's own places.
     """
-    japanese, english, asked = acted_on(rng, verb, bare, who, ask)
+    rest = acted_on(rng, verb, bare, who, ask)
     if "t" in verb.uses:
         friend = rng.choice(people("name child", who))
-        japanese, english = friend.japanese + "に" + japanese, join(english, "to", friend.form(0))
-    places = verb.places if places is None else places
+        rest = rest.beside(friend.japanese + "に", "to " + friend.form(0))
     if ask == "place":
-        return Middle("どこで" + japanese, english, "where")
-    if places and rng.random() < 0.6:
-        place = rng.choice(places.split())
-        japanese, english = f"{place}で{japanese}", join(english, where(place))
-    if verb.particle == "へ" and "日本" not in japanese and rng.random() < 0.25:
+        return Middle("どこで" + rest.japanese, rest.english, "where")
+    if verb.places and rng.random() < 0.6:
+        place = rng.choice(verb.places.split())
+        rest = rest.beside(place + "で", where(place))
+    if verb.particle == "へ" and "日本" not in rest.japanese and rng.random() < 0.25:
         vehicle = rng.choice(nouns("バス 電車 車"))
-        japanese, english = vehicle.japanese + "で" + japanese, join(english, "by", vehicle.english)
-    return Middle(japanese, english, asked)
+        rest = rest.beside(vehicle.japanese + "で", "by " + vehicle.english)
+    return rest
 
 
-# ------------------------------------------------------------------ clauses
-
-
-class Mood(NamedTuple):
-    """How an action is told: Japanese stem and endings, English auxiliary or helping verb."""
-
-    stem: Callable[[Verb], str]
-    endings: Endings
-    auxiliary: str
-    uses: str  # what the verb must allow
-    tenses: str
-    bare: str  # see ``thing``
-    helper: Verb | None = None
-
-
-WANT = Verb("", "", "want", "wanted", "wanting", preposition="to")
-LIKE = Verb("", "", "like", "liked", "liking")
-BE = Verb("", "", "", "", "")
-DO = Verb("する", "サ変", "do", "did", "doing", "を", objects="sport")
-DUTY: Endings = ("ません",) * 4
-TENSES = "past past future present present"
-FACT = Mood(lambda verb: stems(verb)[1], MASU, "do", "", TENSES, "the")
-MOODS = (
-    Mood(lambda verb: stems(verb)[2] + "い", MASU, "be", "n", "present past", "the"),
-    Mood(lambda verb: stems(verb)[2] + "い", MASU, "do", "s", "present past", "a"),
-    Mood(lambda verb: verb.japanese, DESU, "do", "f", "present present past", "every"),
-    Mood(lambda verb: verb.japanese + "ことができ", MASU, "can", "c", "present past", "a"),
-    Mood(lambda verb: stems(verb)[0] + "なければなり", DUTY, "must", "p", "present", "the"),
-    Mood(lambda verb: stems(verb)[1] + "た", KU, "do", "p", "present past", "a", WANT),
-    Mood(lambda verb: verb.japanese + "のが好き", DESU, "do", "l", "present past", "often", LIKE),
-)
-
-
-def tell(
-    who: Person, verb: Verb, rest: str, auxiliary: str, tense: str,
-    *, negative: bool = False, asks: bool = False, asked: str = "",
-) -> str:  # fmt: skip
-    """Inflect an English clause: its auxiliary is moved, negated or, if it is "do", left out.
-
-    Example:
-        >>> swim = Verb("泳ぐ", "五段", "swim", "swam", "swimming")
-        >>> tell(Person("彼", "he"), swim, "here", "do", "past")
-        'he swam here'
-        >>> tell(Person("彼", "he"), swim, "here", "do", "past", negative=True)
-        'he did not swim here'
-        >>> tell(Person("彼", "he"), swim, "", "can", "present", asks=True, asked="where")
-        'where can he swim'
-    """
-    word = AUXILIARY[f"{auxiliary} {tense}"][who.agreement]
-    head = verb.ing if auxiliary == "be" else verb.base
-    if asks and who is not WHO:
-        return join(asked, word, who.english, head, rest)
-    if negative:
-        return join(who.english, "cannot" if word == "can" else word + " not", head, rest)
-    melted = {"do": verb.base, "does": with_s(verb.base), "did": verb.past}
-    return join(who.english, melted.get(word) or join(word, head), rest)
-
-
-def finish(japanese: str, english: str, *, asks: bool = False) -> Pair:
-    """Close a sentence in both languages."""
-    english = english[0].upper() + english[1:].replace(" ,", ",") + ".?"[asks]
-    return japanese + ("か。" if asks else "。"), english
+# ------------------------------------------------------------------ actions
 
 
 def subject(rng: Random, verb: Verb, *, asks: bool, wants: bool = False) -> Person:
@@ -307,13 +283,16 @@ def subject(rng: Random, verb: Verb, *, asks: bool, wants: bool = False) -> Pers
     return rng.choice(people(circles + " child" * ("k" in verb.uses)))
 
 
-def moment(rng: Random, tense: str, verb: Verb, text: str) -> Time:
+def moment(rng: Random, tense: str, verb: Verb, text: str) -> Pair:
     """Choose a time that fits: no breakfast at night, nothing small "last year"."""
-    parts = {part for word, part in PARTS_OF_DAY.items() if word in text} or {"morning", "night"}
+    parts = {part for part, words in PARTS_OF_DAY.items() if any(w in text for w in words.split())}
+    parts = parts or {"morning", "night"}
     allowed = {"", *parts} if len(parts) < 2 or "noon" not in parts else {""}
     if verb.particle == "へ" or (verb.objects and "h" not in verb.uses):
         allowed |= {"week", "year"} if any(n.japanese in text for n in nouns("city")) else {"week"}
-    return rng.choice([time for time in TIMES if time.tense == tense and time.part in allowed])
+    times = [time for *time, when, part in TIMES if when == tense and part in allowed]
+    japanese, english = rng.choice(times)
+    return japanese + "、", english
 
 
 def action(rng: Random) -> Pair:
@@ -321,70 +300,63 @@ def action(rng: Random) -> Pair:
     verb = rng.choice(VERBS)
     moods = [mood for mood in MOODS if mood.uses in verb.uses]
     mood = rng.choice(moods if set("sf") & set(verb.uses) else [*moods, FACT, FACT, FACT, FACT])
-    # Habits have their verbs, and only what we control can be announced.
-    barred = {"present": "h" not in verb.uses, "future": "p" not in verb.uses}
-    tense = rng.choice([t for t in mood.tenses.split() if mood is not FACT or not barred.get(t)])
-    asks = mood.auxiliary != "must" and rng.random() < 0.3
-    negative = mood.auxiliary != "must" and not asks and rng.random() < 0.25
+    tenses = [tense.partition(":") for tense in mood.tenses.split()]
+    tense = rng.choice([tense for tense, _, use in tenses if use in verb.uses])
+    asks = mood is not DUTY and rng.random() < 0.3
+    negative = mood is not DUTY and not asks and rng.random() < 0.25
 
-    asked = ["", ""]
-    if asks:
-        first = next(other for other in VERBS if other.japanese == verb.japanese)
-        asked += ["object"] if verb is first and verb.group != "カ変" else []
-        asked += ["count"] if mood.helper is not LIKE else []
-        asked += ["place"] if verb.places else []
-        asked += ["when"] if mood is FACT and tense != "present" else []
-        asked += ["who"] if mood.helper is None and not set("af") & set(verb.uses) else []
-    ask = rng.choice(asked)
+    first = next(other for other in VERBS if other.japanese == verb.japanese)
+    questions = {
+        "object": verb is first and verb.group != "カ変",
+        "count": mood is not PLEASURE,
+        "place": verb.places != "",
+        "when": mood is FACT and tense != "present",
+        "who": mood not in (WISH, PLEASURE) and not set("af") & set(verb.uses),
+    }
+    ask = rng.choice(["", "", *(each for each, fits in questions.items() if asks and fits)])
     if ask == "object" and (verb.japanese == "する" or (verb.places and rng.random() < 0.3)):
         verb = DO._replace(places=verb.places, uses=verb.uses.replace("t", ""))  # 何をしましたか
     verb = verb._replace(uses=verb.uses + "o" * negative)  # a negated verb takes no number of books
-    who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood.helper is WANT)
+    who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood is WISH)
     bare = "often" if mood is FACT and tense == "present" else mood.bare
-    japanese, english, front = middle(rng, verb, who.japanese, bare, ask=ask)
+    rest = middle(rng, verb, who.japanese, bare, ask)
     if "w" in verb.uses and rng.random() < 0.2:
         friend = rng.choice(people("name family", who.japanese))
-        japanese, english = f"{friend.japanese}と{japanese}", join(english, "with", friend.form(0))
+        rest = rest.beside(friend.japanese + "と", "with " + friend.form(0))
     if ask == "when":
-        japanese, front = "いつ" + japanese, "when"
+        rest = Middle("いつ" + rest.japanese, rest.english, "when")
 
-    time, said = None, japanese + stems(verb)[1]
+    time, said = ("", ""), conjugate(rest.japanese + "{masu}", verb)
     if mood is FACT and ask != "when":
         due = tense == "future" or (tense == "present" and not (asks or negative))
         idle = tense == "present" and negative  # "not every day" would be another sentence
-        time = moment(rng, tense, verb, said) if due or (not idle and rng.random() < 0.5) else None
-    elif mood.uses == "p" and tense == "present" and rng.random() < 0.3:
+        if due or (not idle and rng.random() < 0.5):
+            time = moment(rng, tense, verb, said)
+    elif mood in (DUTY, WISH) and tense == "present" and rng.random() < 0.3:
         time = moment(rng, "future", verb, said)
-    elif mood.auxiliary == "be" and tense == "present" and rng.random() < 0.3:
-        time = Time("今", "now", tense, "")
+    elif mood is ONGOING and tense == "present" and rng.random() < 0.3:
+        time = ("今、", "now")
     also = not asks and rng.random() < 0.07
 
     particle = "が" if who is WHO else "も" if also else "は"
-    when = f"{time.japanese}、" if time else ""
-    japanese = when + who.japanese + particle + japanese
-    japanese += mood.stem(verb) + ending(mood.endings, tense, negative)
-    if mood.helper:
-        preposition = mood.helper.preposition
-        english = join(preposition, verb.base if preposition else verb.ing, english)
-        verb = mood.helper
+    japanese = time[0] + who.japanese + particle + rest.japanese + mood.japanese
     echo = ("either" if negative else ", too") if also else ""
-    english = join(english, time.english if time else "", echo)
-    clause = tell(
-        who, verb, english, mood.auxiliary, tense, negative=negative, asks=asks, asked=front
-    )
-    return finish(japanese, clause, asks=asks)
+    english = join(mood.english, rest.english, time[1], echo)
+    return sentence(
+        conjugate(japanese, verb), who, conjugate(english, verb), tense,
+        negative=negative, asks=asks, asked=rest.asked,
+    )  # fmt: skip
 
 
 def sequence(rng: Random) -> Pair:
     """Join two actions, the first in its て-form: 図書館へ行って、本を二冊借りました."""
     go, back = (next(v for v in VERBS if v.japanese == name) for name in ("行く", "帰る"))
-    outings = spelled_out(go.objects)
-    doable = [v for v in VERBS if {"家", *outings} & set(v.places.split())]
-    verb = rng.choice([v for v in doable if "p" in v.uses])
+    goals = ["家", *go.objects.split()]
+    verb = rng.choice([v for v in VERBS if "p" in v.uses and set(goals) & set(v.places.split())])
     asks, tense = rng.random() < 0.2, rng.choice(("past", "past", "future"))
     who = subject(rng, verb, asks=asks)
-    act = middle(rng, verb, who.japanese, "the", places="")
-    place = rng.choice([place for place in verb.places.split() if place in ("家", *outings)])
+    act = middle(rng, verb._replace(places=""), who.japanese, "the")
+    place = rng.choice([place for place in verb.places.split() if place in goals])
     acts_first = place == "家" and rng.random() < 0.5  # at home, and then goes out
     place = rng.choice(["駅", "店", "公園", "学校", "会社"]) if acts_first else place
     move = Middle(place + "へ", where(place, "to"))
@@ -392,65 +364,46 @@ def sequence(rng: Random) -> Pair:
     (first, before), (then, after) = reversed(steps) if acts_first else steps
 
     time = moment(rng, tense, verb, move.japanese + act.japanese)
-    japanese = f"{time.japanese}、{who.japanese}は{before.japanese}{stems(first)[2]}、"
-    japanese += after.japanese + stems(then)[1] + ending(MASU, tense, False)
+    japanese = f"{time[0]}{who.japanese}は{before.japanese}" + conjugate("{te}、", first)
+    japanese += conjugate(after.japanese + "{masu}-ます", then)
     form = then.past if tense == "past" and not asks else then.base
-    english = join(before.english, "and", form, after.english, time.english)
-    return finish(japanese, tell(who, first, english, "do", tense, asks=asks), asks=asks)
-
-
-# What is said to someone: the Japanese form, the English words, who can be told so, ``bare``.
-ORDERS: tuple[tuple[Callable[[Verb], str], str, str, str], ...] = (
-    (lambda verb: stems(verb)[2] + "ください", "please", "p", "the"),
-    (lambda verb: stems(verb)[0] + "ないでください", "please do not", "pd", "the"),
-    (lambda verb: stems(verb)[1] + "ましょう", "let's", "p", "the"),
-    (lambda verb: stems(verb)[2] + "もいいです", "you may", "p", "a"),
-    (lambda verb: stems(verb)[2] + "もいいですか", "may I", "p", "a"),
-    (lambda verb: stems(verb)[2] + "はいけません", "you must not", "p", "often"),
-)
-REASONS = {  # each with the words that call for it; the first that fits is given
-    ("寒い", "it is cold"): "窓を閉めて 窓を閉めま 窓を開けない コーヒーを飲 お茶を飲 泳がない",
-    ("暑い", "it is hot"): "窓を開けて 窓を開けま 窓を閉めない 水を飲 牛乳を飲 泳ぎ 泳い",
-    ("雨が降っている", "it is raining"): "傘を貸 傘を使 傘を忘れない 図書館へ 公園へ行かない",
-    ("もう遅い", "it is late"): "帰っ 帰り 寝て 寝ま 歌わない 弾かない 踊らない",
-    ("天気がいい", "the weather is good"): "公園 庭 海へ",
-}
+    english = join("do", first.base, before.english, "and", form, after.english, time[1])
+    return sentence(japanese, who, english, tense, asks=asks)
 
 
 def order(rng: Random) -> Pair:
     """Ask, propose, allow or forbid; sometimes with the reason."""
-    form, english, uses, bare = rng.choice(ORDERS)
-    verb = rng.choice([v for v in VERBS if set(uses) & set(v.uses)])
-    if (english, verb.group) == ("let's", "カ変"):  # the speaker of 来る is there already
+    mood = rng.choice(ORDERS)
+    verb = rng.choice([v for v in VERBS if set(mood.uses) & set(v.uses)])
+    if "let's" in mood.english and verb.group == "カ変":  # the speaker of 来る is there already
         return order(rng)
-    verb = verb._replace(uses=verb.uses + "o" * ("not" in english))
-    places = join(verb.places, "ここ") if verb.places and bare != "the" else None
-    japanese, rest, _ = middle(rng, verb, "私", bare, places=places)
-    japanese += form(verb)
-    english = join(english, verb.base, rest)
-    reasoned = bare == "the" and rng.random() < 0.7
+    here = "ここ" if verb.places and mood.bare != "the" else ""
+    uses = verb.uses + "o" * ("not" in mood.english)
+    rest = middle(rng, verb._replace(uses=uses, places=join(verb.places, here)), "私", mood.bare)
+    japanese = conjugate(rest.japanese + mood.japanese, verb)
+    english = join(conjugate(mood.english, verb), rest.english)
+    reasoned = mood.bare == "the" and rng.random() < 0.7
     for (reason, because), words in REASONS.items() if reasoned else ():
         fitting = [word for word in words.split() if word in japanese]
         if any(("ない" in word) == ("ない" in japanese) for word in fitting):
-            japanese, english = f"{reason}から、{japanese}", f"{because}, so {english}"
-            break
-    return finish(japanese.removesuffix("か"), english, asks=japanese.endswith("か"))
+            return finish(f"{reason}から、{japanese}", f"{because}, so {english}")
+    return finish(japanese, english)
 
 
 # ------------------------------------------------------------------ being: です, いる, ある
 
+TENSES = "present present past"  # as often as they are chosen
 
-def be(
-    rng: Random, who: Person, predicate: Callable[[str, bool], str], english: str,
-    tenses: str = "present present past",
-) -> Pair:  # fmt: skip
+
+def be(rng: Random, who: Person, predicate: str, english: str, tenses: str = TENSES) -> Pair:
     """Say that someone or something is so, is not so, was so; or ask whether."""
     tense = rng.choice(tenses.split())
-    probability = {"speaker": 0.0, "family": 0.0, "listener": 1.0}.get(who.circle, 0.25)
-    asks = rng.random() < probability
+    asks = rng.random() < {"speaker": 0, "family": 0, "listener": 1}.get(who.circle, 0.25)
     negative = not asks and rng.random() < 0.3
-    clause = tell(who, BE, english, "be", tense, negative=negative, asks=asks)
-    return finish(f"{who.japanese}は{predicate(tense, negative)}", clause, asks=asks)
+    if negative:
+        predicate = predicate.replace("とても", "あまり")  # "very", and "not very"
+    japanese = f"{who.japanese}は{predicate}"
+    return sentence(japanese, who, f"be {english}", tense, negative=negative, asks=asks)
 
 
 def describe(adjective: Adjective, tense: str, negative: bool) -> str:
@@ -462,10 +415,7 @@ def describe(adjective: Adjective, tense: str, negative: bool) -> str:
         >>> describe(Adjective("いい", "good", "better", ""), "past", False)
         'よかったです'
     """
-    if adjective.japanese.endswith("な"):
-        return adjective.japanese[:-1] + ending(DESU, tense, negative)
-    irregular = adjective.japanese == "いい" and (negative or tense == "past")
-    return ("よ" if irregular else adjective.japanese[:-1]) + ending(KU, tense, negative)
+    return inflect(adjective.predicate, tense, negative)
 
 
 def topic(rng: Random, noun: Noun, bare: float = 0.3) -> Person:
@@ -481,8 +431,8 @@ def quality(rng: Random) -> Pair:
     kinds = nouns(adjective.kinds)
     compares = adjective.comparative != "-" and rng.random() < 0.4
     if "people" in adjective.kinds and (not kinds or rng.random() < 0.6):
-        known = people("name family" if compares else "speaker listener other name family child")
-        who = rng.choice(known)
+        known = "name family" if compares else "speaker listener other name family child"
+        who = rng.choice(people(known))
         than = rng.choice([other for other in people("name family") if other != who])
     else:
         noun, bare = rng.choice(kinds), 0.0 if compares else 0.3
@@ -490,13 +440,11 @@ def quality(rng: Random) -> Pair:
         than = topic(rng, rng.choice([other for other in kinds if other.kind == noun.kind]), bare)
     if compares and who != than:
         more = adjective.comparative.replace("more", f"more {adjective.english}")
-        before = (f"{than.japanese}より",) * 2
-        english = f"{more} than {than.english}"
+        before, english = f"{than.japanese}より", f"{more} than {than.english}"
     else:
         very = rng.random() < 0.3
-        before = ("とても", "あまり") if very else ("", "")
-        english = join("very" * very, adjective.english)
-    return be(rng, who, lambda *how: before[how[1]] + describe(adjective, *how), english)
+        before, english = "とても" * very, join("very" * very, adjective.english)
+    return be(rng, who, before + adjective.predicate, english)
 
 
 def identity(rng: Random) -> Pair:
@@ -504,32 +452,21 @@ def identity(rng: Random) -> Pair:
     if rng.random() < 0.5:
         who = rng.choice(people("speaker listener name family pair"))
         japanese, english = described(rng, rng.choice(nouns("job")), 0.5)
-        plural = who.agreement == 2 and who.circle != "listener"
-        english = with_s(english) if plural else with_article(english)
-        return be(rng, who, lambda *how: japanese + ending(DESU, *how), english)
+        plural = who.be == "are" and who.circle != "listener"
+        return be(rng, who, japanese + "-です", (with_s if plural else with_article)(english))
     this = rng.choice((Person("これ", "this"), Person("あれ", "that")))
     noun = rng.choice(nouns("tool machine carried clothes vehicle box image room dish reading"))
     japanese, english = described(rng, noun, 0.6)
     choice = rng.random()
     if choice < 0.2:
-        question = f"whose {english} is {this.english}"
-        return finish(f"{this.japanese}は誰の{japanese}です", question, asks=True)
+        japanese, whose = f"{this.japanese}は誰の{japanese}-です", f"whose {english}"
+        return sentence(japanese, this, "be", "present", asks=True, asked=whose)
     if choice < 0.6:
         owner = rng.choice(people("speaker other name family"))
         japanese, english = f"{owner.japanese}の{japanese}", f"{owner.form(1)} {english}"
     else:
         english = with_article(english)
-    return be(rng, this, lambda *how: japanese + ending(DESU, *how), english, "present")
-
-
-FOUND = {  # where things are
-    "animal": "公園 庭 台所 椅子の上 机の下 ドアの前",
-    "job child": "公園 図書館 駅 病院 教室 空港",
-    "fruit grocery bakery meat drink": "冷蔵庫の中 台所 机の上",
-    "reading letter image tool small carried clothes": "机の上 椅子の上 箱の中 かばんの中 部屋",
-    "vehicle": "駅 店 ホテル",
-    "flower dish box": "窓のそば 台所 机の上",
-}
+    return be(rng, this, japanese + "-です", english, "present")
 
 
 def existence(rng: Random) -> Pair:
@@ -537,38 +474,38 @@ def existence(rng: Random) -> Pair:
     kinds, places = rng.choice(list(FOUND.items()))
     place = rng.choice(places.split())
     noun = rng.choice([noun for noun in nouns(kinds) if noun.japanese not in place])
-    stem = "い" if noun.counter in ("匹", "羽", "人") else "あり"
+    lives = noun.counter in ("匹", "羽", "人")
+    verb = "い-ます" if lives else "あり-ます"
     tense = rng.choice(("present", "present", "past"))
-    verb = stem + ending(MASU, tense, False)
     japanese, english = described(rng, noun, 0.2)
-    one, many = AUXILIARY[f"be {tense}"][1:]
     number = rng.choice("一二三四五六")
     shape = rng.choice(("who is", "where", "at", "at", "no", "how many", "count", "count", "count"))
+    be_there, one, many = f"be {where(place)}", Person("", "there"), Person("", "there", "are")
 
     if shape == "who is" and noun.kind != "animal":
-        what, question = ("何", "what") if stem == "あり" else ("誰", "who")
-        return finish(f"{place}に{what}が{verb}", f"{question} {one} {where(place)}", asks=True)
+        who = WHO if lives else WHAT
+        return sentence(f"{place}に{who.japanese}が{verb}", who, be_there, tense, asks=True)
     if shape in ("where", "at"):
-        who = rng.choice(people("other name family child")) if stem == "い" else topic(rng, noun)
+        who = rng.choice(people("other name family child")) if lives else topic(rng, noun)
         who = topic(rng, noun) if noun.kind == "animal" else who
         while who.japanese.startswith("この"):  # what is at hand needs no finding
             who = topic(rng, noun)
-        if shape == "where":
-            question = tell(who, BE, "", "be", tense, asks=True, asked="where")
-            return finish(f"{who.japanese}はどこに{verb}", question, asks=True)
-        return be(rng, who, lambda *how: f"{place}に{stem}{ending(MASU, *how)}", where(place))
+        if shape == "at":
+            return be(rng, who, f"{place}に{verb}", where(place))
+        return sentence(f"{who.japanese}はどこに{verb}", who, "be", tense, asks=True, asked="where")
     if shape == "no":
-        no = f"{one} no {english}" if noun.is_mass else f"{many} no {with_s(english)}"
-        absent = stem + ending(MASU, tense, True)
-        return finish(f"{place}に{japanese}は{absent}", f"there {no} {where(place)}")
+        absent = f"{place}に{japanese}は{inflect(verb, tense, negative=True)}"
+        there, none = (one, english) if noun.is_mass else (many, with_s(english))
+        return sentence(absent, there, f"be no {none} {where(place)}", tense)
     if noun.counter == "-":
-        return finish(f"{place}に{japanese}が{verb}", f"there {one} {english} {where(place)}")
+        return sentence(f"{place}に{japanese}が{verb}", one, f"be {english} {where(place)}", tense)
     if shape == "how many":
-        question = f"{counted('何', noun, english)} {many} there {where(place)}"
-        return finish(f"{place}に{japanese}が何{noun.counter}{verb}", question, asks=True)
-    there_is = f"there {one if number == '一' else many} {counted(number, noun, english)}"
+        how_many = noun.counted("何", english)
+        japanese = f"{place}に{japanese}が何{noun.counter}{verb}"
+        return sentence(japanese, many, be_there, tense, asks=True, asked=how_many)
+    there, count = one if number == "一" else many, noun.counted(number, english)
     japanese = f"{place}に{japanese}が{number}{noun.counter}{verb}"
-    return finish(japanese, f"{there_is} {where(place)}")
+    return sentence(japanese, there, f"be {count} {where(place)}", tense)
 
 
 def relative(rng: Random) -> Pair:
@@ -580,11 +517,10 @@ def relative(rng: Random) -> Pair:
     noun = rng.choice(done)
     adjective = rng.choice(qualities(noun))
     who = rng.choice(people("speaker other name family"))
-    te = stems(verb)[2]
-    did = te[:-1] + {"て": "た", "で": "だ"}[te[-1]]  # the plain past is the て-form with た
-    that = f"the {noun.english} that {who.english} {join(verb.past, verb.preposition)}"
-    what = Person(f"{who.japanese}が{did}{noun.japanese}", that, 1, who.circle)
-    return be(rng, what, lambda *how: describe(adjective, *how), adjective.english, "past")
+    japanese = conjugate(who.japanese + "が{ta}" + noun.japanese, verb)
+    english = f"the {noun.english} that {who.english} {join(verb.past, verb.preposition)}"
+    what = Person(japanese, english, "is", who.circle)
+    return be(rng, what, adjective.predicate, adjective.english, "past")
 
 
 # ------------------------------------------------------------------ the corpus
