@@ -18,9 +18,9 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from transformer_blocks import inspection
+from transformer_blocks import inspection, museum
 from transformer_blocks.museum import Examination, examine, exhibits
-from transformer_blocks.museum.exhibit import THEMES, modules
+from transformer_blocks.museum.exhibit import NOT_EXHIBITS, THEMES, modules
 from transformer_blocks.museum.reading import FAULT, code, difference, format_result, story
 
 PAGES = Path(__file__).parents[1] / "museum"
@@ -96,8 +96,9 @@ class ExhibitPage(SphinxDirective):
         """Show the exhibit."""
         (name,) = self.arguments
         module, exhibit = modules()[name], exhibits()[name]
-        folder = Path(inspection.__file__).parent
-        for path in (module.__file__, __file__, *map(str, folder.rglob("*.py"))):
+        shared = (Path(museum.__file__).with_name(f"{each}.py") for each in NOT_EXHIBITS)
+        checks = Path(inspection.__file__).parent.rglob("*.py")
+        for path in (module.__file__, __file__, *map(str, shared), *map(str, checks)):
             self.env.note_dependency(path or "")
         source = code(module)
         source = source[: source.rindex("EXHIBIT = ")].rstrip() + "\n"
@@ -153,7 +154,7 @@ class ExhibitList(SphinxDirective):
         found = exhibits()
         lines = [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in found), ""]
         for theme in THEMES:
-            lines += [f".. rubric:: {theme[0].upper()}{theme[1:]}", "   :heading-level: 3", ""]
+            lines += [f".. rubric:: {theme.capitalize()}", "   :heading-level: 3", ""]
             lines += [
                 f"- :doc:`{exhibit.title} <{name}>`: found by ``{exhibit.found_by}``"
                 for name, exhibit in found.items()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from common.configuration import build_model
 from common.run import Config as TrainingConfig
@@ -65,7 +65,6 @@ class Config(TrainingConfig):
 
     CHANGEABLE: ClassVar[tuple[str, ...]] = ("epochs", "minutes", "data_dir")
     TOKENIZERS: ClassVar[tuple[str, ...]] = ("source", "target")
-    SEALED_SINCE: ClassVar[int] = 4
 
     @property
     def languages(self) -> str:
@@ -76,13 +75,6 @@ class Config(TrainingConfig):
     def tokenizer_names(self) -> tuple[str, ...]:
         """The name of the file of each tokenizer; with a shared vocabulary, both are one file."""
         return ("shared", "shared") if self.shared_vocabulary else self.TOKENIZERS
-
-    @classmethod
-    def upgrade(cls, content: dict[str, Any]) -> dict[str, Any]:
-        """Convert the content of an earlier format, in which some fields were in ``settings``."""
-        settings: dict[str, Any] = content.pop("settings", {})
-        content.setdefault("data_hash", content.pop("corpus_hash", ""))
-        return super().upgrade({**settings, **content})
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> Translator:
         """Build the model with fresh weights.

@@ -52,7 +52,7 @@ def test_an_evaluation_ends_with_a_score_an_address_and_a_command_that_works_whe
     monkeypatch.setattr(sys, "executable", str(python))
     page = folder / "explorer.html"
     before = page.read_bytes()
-    page.unlink()  # as in a run of an earlier version
+    page.unlink()
     with monkeypatch.context() as patch:
         patch.setattr(translation.commands, "explore", deny)
         assert translate.main(["evaluate", "--run", str(folder), "--summary"]) == 2

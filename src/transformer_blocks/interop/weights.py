@@ -4,23 +4,12 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-RENAMED = {
-    "up_projection": "widen",
-    "down_projection": "narrow",
-    "gate_projection": "gate",
-    "attention_function.vector": "kernel.vector",
-    "transforms.0.query_norm": "kernel.query_norm",
-    "transforms.0.key_norm": "kernel.key_norm",
-}
-"""Parts of parameter names, and what earlier versions of this package called them."""
-
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a module, and leave the module untouched if any of them does not fit.
 
     ``module.load_state_dict(weights)`` copies the tensors that fit before it reports those that do
-    not, and accepts NaN and other dtypes without a warning. Parameter names of earlier versions of
-    this package (for example ``widen`` for ``up_projection``, see ``RENAMED``) are accepted too.
+    not, and accepts NaN and other dtypes without a warning.
 
     Args:
         module: The module that receives the weights.
@@ -45,7 +34,6 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
         True
     """
     wanted = module.state_dict()
-    weights = _rename(weights, wanted)
     if missing := [name for name in wanted if name not in weights]:
         raise ValueError(f"the weights lack tensor {missing[0]!r} ({len(missing)} missing in all)")
     if extra := [name for name in weights if name not in wanted]:
@@ -70,16 +58,3 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
             raise ValueError(f"{first!r} and {name!r} are tied in the module but differ in weights")
     # Copy first: the weights that were passed may be views of the module's own.
     module.load_state_dict({name: tensor.detach().clone() for name, tensor in weights.items()})
-
-
-def _rename(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename weights that have names of earlier versions to the names of the module."""
-    new_names = {}
-    for name in wanted:
-        old_name = f".{name}."
-        for new, old in RENAMED.items():
-            old_name = old_name.replace(f".{new}.", f".{old}.")
-        old_name = old_name.strip(".")
-        if name not in weights and old_name not in wanted:
-            new_names[old_name] = name
-    return {new_names.get(name, name): tensor for name, tensor in weights.items()}

@@ -55,20 +55,15 @@ def headed(heading: str, text: str) -> list[str]:
 
 def list_exhibits() -> Iterator[str]:
     """List the exhibits by theme, numbered, each with the check that finds it."""
-    found = exhibits()
-    number = 0
+    numbered = list(enumerate(exhibits().items(), 1))
     for theme in THEMES:
-        of_theme = {name: each for name, each in found.items() if each.theme == theme}
-        if of_theme:
-            yield f"{theme[0].upper()}{theme[1:]}"
-        for name, exhibit in of_theme.items():
-            number += 1
-            yield from wrap(f"{name} ({exhibit.found_by})", "        ", first=f"  {number:3}. ")
-            yield from wrap(exhibit.title, "        ")
-        if of_theme:
-            yield ""
-    example = next(iter(found), "NAME")
-    yield from wrap(f"See one by its name or number: {PROGRAM} {example}")
+        yield theme.capitalize()
+        for number, (name, exhibit) in numbered:
+            if exhibit.theme == theme:
+                yield from wrap(f"{name} ({exhibit.found_by})", "        ", first=f"  {number:3}. ")
+                yield from wrap(exhibit.title, "        ")
+        yield ""
+    yield from wrap(f"See one by its name or number: {PROGRAM} {next(iter(exhibits()))}")
 
 
 def show(name: str) -> Iterator[str]:
@@ -130,10 +125,10 @@ def resolve(text: str) -> str:
     if name in names:
         return name
     shown = repr(text) if len(text) <= COLUMNS else f"{text[:COLUMNS]!r}..."
+    numbered = {str(number): each for number, each in enumerate(names, 1)}
+    if (digits := name.lstrip("0")) in numbered:
+        return numbered[digits]
     if re.fullmatch("[0-9]+", name):
-        digits = name.lstrip("0")
-        if digits and len(digits) < 5 and int(digits) <= len(names):
-            return names[int(digits) - 1]
         raise ValueError(f"exhibits have the numbers 1 to {len(names)}, got {shown}")
     themes = {theme.replace(" ", "_"): theme for theme in THEMES}
     if close := difflib.get_close_matches(name, [*themes, *names], n=1):

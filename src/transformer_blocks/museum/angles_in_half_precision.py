@@ -17,20 +17,19 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import LanguageModel
 
 TOKENS = torch.randint(1, 10, (2, 280), generator=torch.Generator().manual_seed(0))
 
 
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A causal language model of one layer with rotary positional encoding."""
 
     frequencies: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(10, 16)
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
-        nn.init.normal_(self.inputs.weight, std=0.8)  # attend to few keys, as if it were trained
+        nn.init.normal_(self.query_key_value.weight, std=0.8)  # attend to few keys, as if trained
         self.register_buffer("frequencies", 10000.0 ** -(torch.arange(8) / 8), persistent=False)
 
     def angles(self, length: int) -> Tensor:
@@ -47,8 +46,7 @@ class Broken(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the logits (B, L, V) of tokens (B, L)."""
-        x = self.embedding(tokens)
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        query, key, value = self.project(self.embedding(tokens))
         query, key = self.rotate(query), self.rotate(key)
         return self.output(F.scaled_dot_product_attention(query, key, value, is_causal=True))
 
@@ -68,7 +66,6 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Angles that are computed in half precision",
     theme="positions",
     source="https://github.com/EleutherAI/gpt-neox/issues/1003",
     found_by="dtype",

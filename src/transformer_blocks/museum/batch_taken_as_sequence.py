@@ -45,7 +45,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A batch that is taken as the sequence",
     theme="layout and modes",
     source="https://github.com/IBM/TabFormer/pull/14",
     found_by="batch",

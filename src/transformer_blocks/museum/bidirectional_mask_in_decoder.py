@@ -11,33 +11,24 @@ training and is useless in generation.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import PADDED, LanguageModel
 
 
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """An encoder that a flag turns into a decoder."""
 
-    def __init__(self, is_decoder: bool = True) -> None:
-        super().__init__()
-        self.is_decoder = is_decoder
-        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
-        self.query_key_value = nn.Linear(16, 48)
-        self.output = nn.Linear(16, 20)
+    is_decoder = True
 
     def mask(self, ids: Tensor) -> Tensor:
         # the fault: a decoder gets the mask of an encoder
         return (ids != 0)[:, None, :]  # (B, 1, S), true where a key is attended to
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        x = x + F.scaled_dot_product_attention(query, key, value, attn_mask=self.mask(ids))
-        return self.output(x)
+        return self.output(self.attend(self.embed(ids), self.mask(ids)))
 
 
 class Mended(Broken):
@@ -53,12 +44,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences, the second with padding."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
-    return check_soundness(model, ids, causal=True, padding_id=0)
+    return check_soundness(model, PADDED, causal=True, padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="A bidirectional mask in a decoder",
     theme="masks",
     source="https://github.com/huggingface/transformers/issues/48745",
     found_by="causality",

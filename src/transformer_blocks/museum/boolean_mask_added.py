@@ -15,21 +15,18 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """An attention layer that calls the lower-level operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.query_key_value = nn.Linear(16, 48)
 
     def bias(self, mask: Tensor, like: Tensor) -> Tensor:
         # the fault: true is added as one, false as zero
         return mask.to(like.dtype)
 
     def forward(self, x: Tensor, is_real: Tensor) -> Tensor:
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         scores = query @ key.mT / query.shape[-1] ** 0.5  # (B, L, L)
         scores = scores + self.bias(is_real[:, None, :], like=scores)
         return x + scores.softmax(dim=-1) @ value
@@ -49,7 +46,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A boolean mask added to the scores",
     theme="masks",
     source="https://github.com/huggingface/diffusers/issues/14342",
     found_by="padding",

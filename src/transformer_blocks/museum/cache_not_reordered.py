@@ -73,7 +73,6 @@ def examine(new_steps: Callable[[], BrokenSteps]) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="A cache that is not reordered",
     theme="caches",
     source="https://github.com/huggingface/transformers/issues/46612",
     found_by="cache",

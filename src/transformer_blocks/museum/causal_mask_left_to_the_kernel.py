@@ -16,22 +16,20 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """A causal layer that uses the fused kernel unless it has dropout."""
 
-    def __init__(self, dropout: float = 0.1) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.query_key_value = nn.Linear(16, 48)
+    dropout = 0.1
 
     def mask(self, scores: Tensor) -> Tensor:
         # the fault: no mask, as if the kernel were used
         return scores
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         if self.dropout == 0:
             return F.scaled_dot_product_attention(query, key, value, is_causal=True)
         scores = self.mask(query @ key.mT / query.shape[-1] ** 0.5)  # (B, L, L)
@@ -53,7 +51,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A causal mask that only the fused kernel applies",
     theme="masks",
     source="https://github.com/keras-team/keras/issues/23038",
     found_by="causality",

@@ -10,31 +10,22 @@ of them spam, and that its probability changes with each further position of pad
 what it was trained for, at one length only.
 """
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import PADDED, Classifier
 
 
-class Broken(nn.Module):
+class Broken(Classifier):
     """A causal model with a classifier."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(20, 16)
-        self.query_key_value = nn.Linear(16, 48)
-        self.classes = nn.Linear(16, 2)
 
     def read(self, x: Tensor, ids: Tensor) -> Tensor:
         # the fault: the last position of a short sequence is padding
         return x[:, -1]
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        x = x + F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = self.attend(self.embedding(ids), causal=True)
         return self.classes(self.read(x, ids))
 
 
@@ -48,12 +39,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences, the second with padding."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
-    return check_soundness(model, ids, padding_id=0)
+    return check_soundness(model, PADDED, padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="A class that is read at the last position of the row",
     theme="padding",
     source="https://github.com/rasbt/LLMs-from-scratch/issues/566",
     found_by="padding amount",

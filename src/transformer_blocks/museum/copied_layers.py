@@ -63,7 +63,6 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Layers that are copies of one layer",
     theme="weights",
     source="https://github.com/pytorch/pytorch/issues/86274",
     found_by="initialisation",

@@ -10,32 +10,26 @@ trained models with dropout. The same happens with torch.nn.functional.dropout, 
 ``training`` is true by default.
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
 
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A causal language model with dropout of the attention weights."""
 
-    def __init__(self, dropout: float = 0.2) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
-        self.query_key_value = nn.Linear(16, 48)
-        self.output = nn.Linear(16, 20)
+    dropout = 0.2
 
     def rate(self) -> float:
         # the fault: the function has no training or evaluation mode
         return self.dropout
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        x = self.embed(ids)
+        query, key, value = self.project(x)
         x = x + F.scaled_dot_product_attention(
             query, key, value, is_causal=True, dropout_p=self.rate()
         )
@@ -51,11 +45,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences."""
-    return check_soundness(model, torch.randint(20, (2, 6)), causal=True)
+    return check_soundness(model, TOKENS, causal=True)
 
 
 EXHIBIT = Exhibit(
-    title="Dropout in evaluation mode",
     theme="layout and modes",
     source="https://github.com/karpathy/nanoGPT/pull/240",
     found_by="determinism",

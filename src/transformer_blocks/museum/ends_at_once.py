@@ -9,13 +9,11 @@ follows the end of a sequence, as if the model had not learnt to stop. A pull re
 stores for each sequence whether it is finished.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection import Report, check_search
+from transformer_blocks.inspection import check_search
 from transformer_blocks.museum.exhibit import Exhibit
 
 
@@ -51,17 +49,11 @@ class Mended(Broken):
         return tokens.masked_fill(ended, end_id)
 
 
-def examine(search: Any) -> Report:
-    """Check the search on small models, whose best sequences are known."""
-    return check_search(search)
-
-
 EXHIBIT = Exhibit(
-    title="Sequences that must all end in the same step",
     theme="decoding",
     source="https://github.com/Dao-AILab/flash-attention/pull/2784",
     found_by="decoding",
     broken=Broken,
     mended=Mended,
-    examine=examine,
+    examine=check_search,
 )

@@ -1,9 +1,11 @@
 """Exhibit: a published fault, and what shows it.
 
-Each file of this package but this one, ``reading`` and ``__main__`` is an exhibit. Its docstring
-has the title and the story; its code is the smallest model that has the fault, and the same model
-with the fault mended; its last statement is ``EXHIBIT = Exhibit(...)``. A new file is found without
-any list.
+Each file of this package but those of ``NOT_EXHIBITS`` is an exhibit. Its docstring has the title
+and the story; its code is the smallest model that has the fault, and the same model with the fault
+mended; its last statement is ``EXHIBIT = Exhibit(...)``. A new file is found without any list.
+
+Several exhibits share what is not their point: the projections and embeddings of a small model, the
+toy batches (``models``), a cache, a beam search (``decoding``), and the sum of a loss (``losses``).
 
 So that the difference between the broken and the mended code can be shown, the mended one is
 
@@ -14,6 +16,7 @@ So that the difference between the broken and the mended code can be shown, the 
 The faulty line follows a comment that begins with ``# the fault:``.
 """
 
+import dataclasses
 import functools
 import importlib
 import pkgutil
@@ -28,7 +31,7 @@ from transformer_blocks._contracts import Function, check, one_of, raise_type_er
 from transformer_blocks.inspection import Report, Soundness
 
 PACKAGE = __name__.rpartition(".")[0]
-NOT_EXHIBITS = {"exhibit", "reading", "__main__"}
+NOT_EXHIBITS = {"exhibit", "reading", "models", "losses", "decoding", "__main__"}
 THEMES = (
     "masks",
     "padding",
@@ -50,22 +53,23 @@ class Exhibit:
     """A published fault, with a broken and a mended model and the check that finds it.
 
     Args:
-        title: What is wrong, in a few words; also the first line of the file's docstring.
         theme: The group in which it is shown, one of ``THEMES`` of this file.
         source: The address of the public thread in which the fault was reported.
         found_by: The title of the report that has to find it, for example ``"causality"``.
         broken: Makes the model or function that has the fault, with seeded weights.
         mended: Makes the same without the fault.
         examine: Runs the check as a user would.
+        title: What is wrong, in a few words. Left out in the file of an exhibit: :func:`exhibits`
+            reads it there, in the first line of the docstring.
     """
 
-    title: str
     theme: str
     source: str
     found_by: str
     broken: Callable[[], Any]
     mended: Callable[[], Any]
     examine: Callable[[Any], Soundness | Report]
+    title: str = ""
 
     def __post_init__(self) -> None:
         check(str, title=self.title, source=self.source, found_by=self.found_by)
@@ -135,6 +139,18 @@ def seeded(make: Callable[[], Result]) -> Callable[[], Result]:
     return make_with_seed
 
 
+def read_title(module: types.ModuleType) -> str:
+    """Read the title of an exhibit: the first line of its docstring.
+
+    Args:
+        module: The module of the exhibit.
+
+    Returns:
+        The title, without the full stop.
+    """
+    return (module.__doc__ or "").partition("\n")[0].removesuffix(".")
+
+
 def modules() -> dict[str, types.ModuleType]:
     """Import the files of all exhibits.
 
@@ -150,7 +166,7 @@ def modules() -> dict[str, types.ModuleType]:
     }
     order = sorted(
         found,
-        key=lambda name: (THEMES.index(found[name].EXHIBIT.theme), found[name].EXHIBIT.title),
+        key=lambda name: (THEMES.index(found[name].EXHIBIT.theme), read_title(found[name])),
     )
     return {name: found[name] for name in order}
 
@@ -166,7 +182,10 @@ def exhibits() -> dict[str, Exhibit]:
         >>> sorted({exhibit.theme for exhibit in exhibits().values()})[:2]
         ['caches', 'decoding']
     """
-    return {name: module.EXHIBIT for name, module in modules().items()}
+    return {
+        name: dataclasses.replace(module.EXHIBIT, title=read_title(module))
+        for name, module in modules().items()
+    }
 
 
 def examine(exhibit: Exhibit) -> Examination:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import LEFT_PADDED
 
 
 class Broken(nn.Module):
@@ -51,12 +52,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences, the second with padding on the left."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [0, 0, 0, 6, 9, 1]])
-    return check_soundness(model, (ids, ids == 0), causal=True, padding_id=0)
+    return check_soundness(model, (LEFT_PADDED, LEFT_PADDED == 0), causal=True, padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="A fully masked row that turns a whole batch into NaN",
     theme="masks",
     source="https://github.com/pytorch/pytorch/issues/41508",
     found_by="determinism",

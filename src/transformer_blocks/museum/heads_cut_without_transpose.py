@@ -16,22 +16,22 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection import Report, check_equivalence
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 HEADS = 4
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """Multi-head self-attention."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.inputs = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
         self.output = nn.Linear(16, 16)
 
     def split(self, x: Tensor) -> Tensor:
         """Split vectors (B, L, 16) into heads (B, H, L, 4)."""
         # the fault: the first L / H positions become the first head
-        return x.view(len(x), HEADS, -1, 16 // HEADS)
+        return x.reshape(len(x), HEADS, -1, 16 // HEADS)
 
     def merge(self, x: Tensor) -> Tensor:
         """Concatenate the heads (B, H, L, 4) to vectors (B, L, 16)."""
@@ -39,7 +39,7 @@ class Broken(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend from each position to all positions."""
-        query, key, value = (self.split(project(x)) for project in self.inputs)
+        query, key, value = (self.split(each) for each in self.project(x))
         return self.output(self.merge(F.scaled_dot_product_attention(query, key, value)))
 
 
@@ -48,7 +48,7 @@ class Mended(Broken):
 
     def split(self, x: Tensor) -> Tensor:
         """Split vectors (B, L, 16) into heads (B, H, L, 4)."""
-        return x.view(len(x), -1, HEADS, 16 // HEADS).transpose(1, 2)
+        return x.reshape(len(x), -1, HEADS, 16 // HEADS).transpose(1, 2)
 
     def merge(self, x: Tensor) -> Tensor:
         """Concatenate the heads (B, H, L, 4) to vectors (B, L, 16)."""
@@ -58,11 +58,10 @@ class Mended(Broken):
 def examine(model: Broken) -> Report:
     """Compare with torch's multi-head attention, which has the same weights."""
     theirs = nn.MultiheadAttention(16, HEADS, batch_first=True)
-    projections = [each.state_dict() for each in model.inputs]
     theirs.load_state_dict(
         {
-            "in_proj_weight": torch.cat([each["weight"] for each in projections]),
-            "in_proj_bias": torch.cat([each["bias"] for each in projections]),
+            "in_proj_weight": model.query_key_value.weight,
+            "in_proj_bias": model.query_key_value.bias,
             "out_proj.weight": model.output.weight,
             "out_proj.bias": model.output.bias,
         }
@@ -72,7 +71,6 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Heads that are cut from the sequence",
     theme="heads",
     source="https://github.com/reczoo/FuxiCTR/issues/30",
     found_by="equivalence",

@@ -17,18 +17,17 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
 HEADS = 4
-TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]])
 
 
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A decoder-only language model of one layer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(10, 16), nn.Embedding(32, 16)
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
+        self.positions = nn.Embedding(32, 16)
 
     def merge(self, x: Tensor) -> Tensor:
         """Concatenate the heads (B, H, L, 4) to vectors (B, L, 16)."""
@@ -38,8 +37,9 @@ class Broken(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the logits (B, L, V) of tokens (B, L)."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.tokens(tokens) + self.positions(positions)
-        query, key, value = self.inputs(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        x = self.embedding(tokens) + self.positions(positions)
+        heads = [each.unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in self.project(x)]
+        query, key, value = heads  # (B, H, L, 4)
         attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.output(x + self.merge(attended))
 
@@ -58,7 +58,6 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Heads that are joined without a transpose",
     theme="heads",
     source="https://github.com/jsbaan/transformer-from-scratch/issues/4",
     found_by="causality",

@@ -9,24 +9,18 @@ adds an argument that states which meaning a model expects, and tests.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 
-class Encoder(nn.Module):
+class Encoder(SelfAttention):
     """An encoder whose mask is true at padded positions."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.query_key_value = nn.Linear(16, 48)
-
     def forward(self, x: Tensor, padding_mask: Tensor) -> Tensor:
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        mask = padding_mask.logical_not()[:, None, :]  # of torch: true where a key is attended to
-        return x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.attend(x, padding_mask.logical_not()[:, None, :])
 
 
 class Broken(nn.Module):
@@ -55,7 +49,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A padding mask with the opposite meaning",
     theme="masks",
     source="https://github.com/earthspecies/avex/pull/26",
     found_by="mask polarity",

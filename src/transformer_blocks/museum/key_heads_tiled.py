@@ -61,7 +61,6 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Key heads in another order than their queries",
     theme="heads",
     source="https://github.com/onnx/onnx/pull/7274",
     found_by="equivalence",

@@ -11,34 +11,24 @@ neither an error nor a warning.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import LEFT_PADDED, Classifier
 
 
-class Broken(nn.Module):
+class Broken(Classifier):
     """A causal model with a classifier."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(20, 16)
-        self.query_key_value = nn.Linear(16, 48)
-        self.classes = nn.Linear(16, 2)
 
     def last(self, is_real: Tensor) -> Tensor:
         # the fault: right only if the padding is on the right
         return is_real.sum(dim=1) - 1
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        is_real = ids != 0
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        length = ids.shape[1]
+        is_real, length = ids != 0, ids.shape[1]
         past = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
-        mask = past & is_real[:, None, :]
-        x = x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        x = self.attend(self.embedding(ids), past & is_real[:, None, :])
         return self.classes(x.take_along_dim(self.last(is_real)[:, None, None], dim=1).squeeze(1))
 
 
@@ -51,12 +41,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences, the second with padding on the left."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [0, 0, 0, 6, 9, 1]])
-    return check_soundness(model, ids, padding_id=0)
+    return check_soundness(model, LEFT_PADDED, padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="The last token, counted from the left",
     theme="padding",
     source="https://github.com/huggingface/transformers/pull/46782",
     found_by="padding",

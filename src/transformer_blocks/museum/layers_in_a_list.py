@@ -58,7 +58,6 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Layers in a list that torch does not see",
     theme="weights",
     source="https://github.com/maruya24/pytorch_robotics_transformer/issues/3",
     found_by="device",

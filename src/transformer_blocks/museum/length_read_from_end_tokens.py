@@ -12,32 +12,24 @@ unfinished conversation, whose length only the mask gives.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import Classifier
 
 END = 2  # also the padding
 
 
-class Broken(nn.Module):
+class Broken(Classifier):
     """A causal model with a classifier."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(20, 16)
-        self.query_key_value = nn.Linear(16, 48)
-        self.classes = nn.Linear(16, 2)
 
     def last(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
         # the fault: the first end token need not be padding
         return ((ids == END).int().argmax(dim=1) - 1) % ids.shape[1]
 
     def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        x = x + F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = self.attend(self.embedding(ids), causal=True)
         last = self.last(ids, attention_mask)
         return self.classes(x.take_along_dim(last[:, None, None], dim=1).squeeze(1))
 
@@ -63,7 +55,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A length that is read from the end tokens",
     theme="padding",
     source="https://github.com/huggingface/transformers/issues/35352",
     found_by="padding",

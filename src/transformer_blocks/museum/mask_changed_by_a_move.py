@@ -13,12 +13,11 @@ import dataclasses
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
 
 @dataclass
@@ -51,30 +50,24 @@ class MendedCausalMask(BrokenCausalMask):
         return dataclasses.replace(self, device=device)
 
 
-class Decoder(nn.Module):
+class Decoder(LanguageModel):
     """A causal language model that moves its mask to the device of its input."""
 
     def __init__(self, mask: BrokenMask) -> None:
         super().__init__()
         self.mask = mask
-        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
-        self.query_key_value = nn.Linear(16, 48)
-        self.output = nn.Linear(16, 20)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
         mask = self.mask.to(ids.device).tensor(ids.shape[1])
-        return self.output(x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+        return self.output(self.attend(self.embed(ids), mask))
 
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences."""
-    return check_soundness(model, torch.randint(20, (2, 6)), causal=True)
+    return check_soundness(model, TOKENS, causal=True)
 
 
 EXHIBIT = Exhibit(
-    title="A causal mask that is no longer causal after a move",
     theme="masks",
     source="https://github.com/facebookresearch/xformers/issues/1185",
     found_by="causality",

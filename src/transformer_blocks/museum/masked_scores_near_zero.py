@@ -14,14 +14,11 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """A causal self-attention layer for time series."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.query_key_value = nn.Linear(16, 48)
 
     def mask(self, scores: Tensor) -> Tensor:
         future = torch.ones_like(scores, dtype=torch.bool).triu(diagonal=1)
@@ -29,7 +26,7 @@ class Broken(nn.Module):
         return scores.masked_fill(future, 1e-9)
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         scores = self.mask(query @ key.mT / query.shape[-1] ** 0.5)  # (B, L, L)
         return x + scores.softmax(dim=-1) @ value
 
@@ -48,7 +45,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Masked scores of 1e-9 instead of -1e9",
     theme="masks",
     source="https://github.com/awslabs/gluonts/pull/1401",
     found_by="causality",

@@ -9,37 +9,24 @@ The loss falls in either case, and sequences of equal length give equal results.
 been equal were not, and the library changed how it divides.
 """
 
-from collections.abc import Callable, Sequence
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_loss
 from transformer_blocks.museum.exhibit import Exhibit
-
-Loss = Callable[[Sequence[tuple[Tensor, Tensor]]], Tensor]
-TARGETS = torch.tensor([[3, 1, 4, 1, 5], [2, 7, 0, 0, 0], [1, 0, 0, 0, 0], [1, 8, 2, 8, 0]])
+from transformer_blocks.museum.losses import TARGETS, Loss, Parts, count_tokens, sum_losses
 
 
-def broken_loss(micro_batches: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Compute the loss of a batch that is divided into micro-batches; target 0 is padding."""
-    losses = [
-        F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0)
-        for logits, targets in micro_batches
-    ]
+def broken_loss(micro_batches: Parts) -> Tensor:
+    """Compute the loss of a batch that is divided into micro-batches."""
+    means = [sum_losses([each]) / count_tokens([each]) for each in micro_batches]
     # the fault: the means are of different numbers of tokens
-    return torch.stack(losses).mean()
+    return torch.stack(means).mean()
 
 
-def mended_loss(micro_batches: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Compute the loss of a batch that is divided into micro-batches; target 0 is padding."""
-    losses = [
-        F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum")
-        for logits, targets in micro_batches
-    ]
-    tokens = sum((targets != 0).sum() for _, targets in micro_batches)
-    return torch.stack(losses).sum() / tokens
+def mended_loss(micro_batches: Parts) -> Tensor:
+    """Compute the loss of a batch that is divided into micro-batches."""
+    return sum_losses(micro_batches) / count_tokens(micro_batches)
 
 
 def examine(loss: Loss) -> Report:
@@ -48,7 +35,6 @@ def examine(loss: Loss) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="A mean of the means of micro-batches",
     theme="loss",
     source="https://github.com/huggingface/transformers/issues/24725",
     found_by="loss",

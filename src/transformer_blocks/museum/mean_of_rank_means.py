@@ -10,32 +10,12 @@ computes a correct mean, and with one process the result is right. torchtitan di
 way until January 2026.
 """
 
-from collections.abc import Callable, Sequence
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_loss
 from transformer_blocks.museum.exhibit import Exhibit
-
-Loss = Callable[[Sequence[tuple[Tensor, Tensor]]], Tensor]
-Parts = Sequence[tuple[Tensor, Tensor]]
-TARGETS = torch.tensor([[3, 1, 4, 1, 5], [2, 7, 0, 0, 0], [1, 0, 0, 0, 0], [1, 8, 2, 8, 0]])
-
-
-def sum_losses(parts: Parts) -> Tensor:
-    """Sum the losses of all target tokens of a rank; target 0 is padding."""
-    losses = [
-        F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum")
-        for logits, targets in parts
-    ]
-    return torch.stack(losses).sum()
-
-
-def count_tokens(parts: Parts) -> Tensor:
-    """Count the target tokens of a rank."""
-    return torch.stack([(targets != 0).sum() for _, targets in parts]).sum()
+from transformer_blocks.museum.losses import TARGETS, Loss, Parts, count_tokens, sum_losses
 
 
 def broken_loss(parts: Parts) -> Tensor:
@@ -60,7 +40,6 @@ def examine(loss: Loss) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="A mean of the means of ranks",
     theme="loss",
     source="https://github.com/huggingface/transformers/issues/34242",
     found_by="loss",

@@ -10,31 +10,22 @@ positions. Nothing fails: the vectors have the right shape, similar sentences st
 vectors, and a sentence that is processed alone has the right one.
 """
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import PADDED, Encoder
 
 
-class Broken(nn.Module):
+class Broken(Encoder):
     """An encoder of sentences."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(20, 16)
-        self.query_key_value = nn.Linear(16, 48)
 
     def pool(self, x: Tensor, is_real: Tensor) -> Tensor:
         # the fault: the outputs at padded positions are part of the mean
         return x.mean(dim=1)
 
     def forward(self, ids: Tensor, is_real: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        mask = is_real[:, None, :]
-        x = x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        x = self.attend(self.embedding(ids), is_real[:, None, :])
         return self.pool(x, is_real)
 
 
@@ -48,12 +39,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sentences, the second with padding."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
-    return check_soundness(model, (ids, ids != 0), padding_id=0)
+    return check_soundness(model, (PADDED, PADDED != 0), padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="A mean that includes the padding",
     theme="padding",
     source="https://github.com/huggingface/transformers/issues/17463",
     found_by="padding amount",

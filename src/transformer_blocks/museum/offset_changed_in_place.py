@@ -13,62 +13,54 @@ had described it for all models that read the length before they append.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.museum.decoding import Cache, Steps
 from transformer_blocks.museum.exhibit import Exhibit, seeded
-
-TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]])
-
-
-class Cache:
-    """The keys and values of earlier tokens, and their number in each row."""
-
-    def __init__(self, rows: int) -> None:
-        self.keys = self.values = torch.empty(rows, 0, 16)
-        self.lengths = torch.zeros(rows, 1, dtype=torch.long)
-
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append new keys and values (B, L, 16); return all of them."""
-        self.keys, self.values = torch.cat([self.keys, key], 1), torch.cat([self.values, value], 1)
-        self.lengths += key.shape[1]
-        return self.keys, self.values
-
-    def reorder(self, rows: Tensor) -> None:
-        """Reorder the cache along the batch dimension."""
-        self.keys, self.values = self.keys[rows], self.values[rows]
-        self.lengths = self.lengths[rows]
+from transformer_blocks.museum.models import TOKENS, LanguageModel, rotate
 
 
-class Broken(nn.Module):
-    """A causal language model of one layer with rotary positional encoding."""
+class BatchCache(Cache):
+    """A cache that counts the earlier tokens of each row."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(10, 16)
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
+        self.lengths = torch.zeros(len(TOKENS), 1, dtype=torch.long)
 
-    def offsets(self, cache: Cache) -> Tensor:
+    def append(self, key: Tensor, value: Tensor) -> list[Tensor]:
+        """Append new keys and values (B, L, 16), and return all of them."""
+        self.lengths += key.shape[1]
+        return super().append(key, value)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Reorder the cache along the batch dimension."""
+        super().reorder(rows)
+        self.lengths = self.lengths[rows]
+
+
+class Broken(LanguageModel):
+    """A causal language model of one layer with rotary positional encoding."""
+
+    def offsets(self, cache: BatchCache) -> Tensor:
         """Return the position of the first new token of each row, of shape (B, 1)."""
         # the fault: appending to the cache changes this tensor
         return cache.lengths
 
-    def rotate(self, x: Tensor, offsets: Tensor) -> Tensor:
-        """Rotate each pair of numbers (B, L, 16) by its position."""
+    def rotate_from(self, x: Tensor, offsets: Tensor) -> Tensor:
+        """Rotate each pair of numbers (B, L, 16) by its position; the first ones are given."""
         positions = offsets + torch.arange(x.shape[1])  # (B, L)
-        angles = positions[..., None] * 10000.0 ** -(torch.arange(8) / 8)
-        turn = torch.polar(torch.ones(()), angles)
-        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (8, 2))) * turn).flatten(-2)
+        return rotate(x, positions[..., None] * 10000.0 ** -(torch.arange(8) / 8))
 
-    def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: BatchCache | None = None) -> Tensor:
         """Compute the logits (B, L, V) of new tokens (B, L), whose predecessors are cached."""
         x = self.embedding(tokens)
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         offsets = self.offsets(cache) if cache else torch.zeros(1, 1)
-        key = self.rotate(key, offsets)
+        key = self.rotate_from(key, offsets)
         if cache:
             key, value = cache.append(key, value)
-        query = self.rotate(query, offsets)
+        query = self.rotate_from(query, offsets)
         causal = cache is None  # a single new token attends to all keys
         return self.output(x + F.scaled_dot_product_attention(query, key, value, is_causal=causal))
 
@@ -76,33 +68,17 @@ class Broken(nn.Module):
 class Mended(Broken):
     """Copies the lengths before the cache changes them."""
 
-    def offsets(self, cache: Cache) -> Tensor:
+    def offsets(self, cache: BatchCache) -> Tensor:
         """Return the position of the first new token of each row, of shape (B, 1)."""
         return cache.lengths.clone()
 
 
-class Steps:
-    """Decodes step by step with a cache."""
-
-    def __init__(self, model: Broken) -> None:
-        self.model, self.cache = model, Cache(len(TOKENS))
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append the newest tokens (N,); compute the next logits (N, V)."""
-        return self.model(tokens[:, None], self.cache)[:, 0]
-
-    def reorder(self, rows: Tensor) -> None:
-        """Reorder the cache along the batch dimension."""
-        self.cache.reorder(rows)
-
-
 def examine(model: Broken) -> Report:
     """Compare the cached steps with a full pass."""
-    return check_cache(model, lambda: Steps(model), TOKENS)
+    return check_cache(model, lambda: Steps(model, BatchCache()), TOKENS)
 
 
 EXHIBIT = Exhibit(
-    title="An offset that changes while it is in use",
     theme="caches",
     source="https://github.com/ml-explore/mlx-lm/issues/1699",
     found_by="cache",

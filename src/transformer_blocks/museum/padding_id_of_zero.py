@@ -11,32 +11,26 @@ concerns padding on the left.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import Encoder
 
 
-class Broken(nn.Module):
+class Broken(Encoder):
     """An encoder that masks the padding of its tokenizer."""
 
     def __init__(self, padding_id: int | None = 0, end_id: int = 1) -> None:
         super().__init__()
         self.padding_id = self.choose(padding_id, end_id)
-        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
-        self.query_key_value = nn.Linear(16, 48)
 
     def choose(self, padding_id: int | None, end_id: int) -> int:
         # the fault: zero is an id, and it is false
         return padding_id or end_id
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        mask = (ids != self.padding_id)[:, None, :]
-        return x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.attend(self.embed(ids), (ids != self.padding_id)[:, None, :])
 
 
 class Mended(Broken):
@@ -53,7 +47,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A padding id of zero that counts as missing",
     theme="padding",
     source="https://github.com/NVIDIA-NeMo/Automodel/pull/3704",
     found_by="padding amount",

@@ -10,35 +10,23 @@ a batch and shows that the loss becomes smaller, contrary to the documentation. 
 2024 describe the same in other libraries.
 """
 
-from collections.abc import Callable, Sequence
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_loss
 from transformer_blocks.museum.exhibit import Exhibit
-
-Loss = Callable[[Sequence[tuple[Tensor, Tensor]]], Tensor]
-TARGETS = torch.tensor([[3, 1, 4, 1, 5], [2, 7, 0, 0, 0], [1, 0, 0, 0, 0], [1, 8, 2, 8, 0]])
+from transformer_blocks.museum.losses import TARGETS, Loss, Parts, count_tokens, sum_losses
 
 
-def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute the loss of each target; 0 for padding, which is target 0."""
-    return F.cross_entropy(logits.mT, targets, reduction="none").masked_fill(targets == 0, 0.0)
-
-
-def broken_loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+def broken_loss(parts: Parts) -> Tensor:
     """Compute the loss of a batch that is divided into parts."""
-    total = torch.stack([token_losses(logits, targets).sum() for logits, targets in parts]).sum()
     # the fault: padded targets are counted
-    return total / sum(targets.numel() for _, targets in parts)
+    return sum_losses(parts) / sum(targets.numel() for _, targets in parts)
 
 
-def mended_loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+def mended_loss(parts: Parts) -> Tensor:
     """Compute the loss of a batch that is divided into parts."""
-    total = torch.stack([token_losses(logits, targets).sum() for logits, targets in parts]).sum()
-    return total / sum(int((targets != 0).sum()) for _, targets in parts)
+    return sum_losses(parts) / count_tokens(parts)
 
 
 def examine(loss: Loss) -> Report:
@@ -47,7 +35,6 @@ def examine(loss: Loss) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Padding that counts in the mean of a loss",
     theme="loss",
     source="https://github.com/tracel-ai/burn/issues/5568",
     found_by="loss",

@@ -10,16 +10,15 @@ fault: the sum was taken before the absolute value, so that positive and negativ
 real token could cancel, and it was masked as padding.
 """
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.embedding import sinusoidal_table
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import PADDED, SelfAttention
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """An encoder that finds the padding itself."""
 
     table: Tensor
@@ -27,7 +26,6 @@ class Broken(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(20, 16, padding_idx=0)
-        self.query_key_value = nn.Linear(16, 48)
         self.register_buffer("table", sinusoidal_table(32, 16).float(), persistent=False)
 
     def is_real(self, embedded: Tensor, x: Tensor) -> Tensor:
@@ -37,9 +35,7 @@ class Broken(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         embedded = self.embedding(ids)
         x = embedded + self.table[: ids.shape[1]]
-        mask = self.is_real(embedded, x)[:, None, :]
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        return x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.attend(x, self.is_real(embedded, x)[:, None, :])
 
 
 class Mended(Broken):
@@ -51,12 +47,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences, the second with padding."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
-    return check_soundness(model, ids, padding_id=0)
+    return check_soundness(model, PADDED, padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="A padding mask read from vectors that are no longer zero",
     theme="padding",
     source="https://github.com/Kyubyong/transformer/pull/69",
     found_by="padding amount",

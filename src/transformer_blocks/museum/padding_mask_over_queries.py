@@ -11,29 +11,23 @@ which turns such a row into an average instead, and it ran for years. It was rep
 2025, from the shapes of the mask and not from a result.
 """
 
-import torch
 from torch import Tensor, nn
 
-from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import PADDED, Encoder
 
 
-class Broken(nn.Module):
+class Broken(Encoder):
     """An encoder layer with a padding mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
-        self.query_key_value = nn.Linear(16, 48)
 
     def padding_mask(self, is_padding: Tensor) -> Tensor:
         # the fault: the last axis of the scores is that of the keys
         return is_padding[:, :, None]  # (B, L, 1)
 
     def forward(self, ids: Tensor, is_padding: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        x = self.embed(ids)
+        query, key, value = self.project(x)
         scores = query @ key.mT / query.shape[-1] ** 0.5  # (B, L, S)
         weights = scores.masked_fill(self.padding_mask(is_padding), -1e4).softmax(dim=-1)
         return x + weights @ value
@@ -48,12 +42,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences, the second with padding."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
-    return check_soundness(model, (ids, ids == 0), padding_id=0)
+    return check_soundness(model, (PADDED, PADDED == 0), padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="A padding mask over the queries instead of the keys",
     theme="masks",
     source="https://github.com/hyunwoongko/transformer/pull/40",
     found_by="padding",

@@ -11,26 +11,21 @@ it in April 2024. Another project had the same line until 2023; there, a user ha
 rising validation loss for overfitting.
 """
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.embedding import sinusoidal_table
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import PADDED, Encoder
 
-TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 0, 0], [1, 4, 1, 0, 0, 0]])
 
-
-class Broken(nn.Module):
+class Broken(Encoder):
     """An encoder of one layer; token 0 is padding."""
 
     table: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(10, 16)
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 16)
         self.register_buffer("table", sinusoidal_table(100, 16).float()[:, None])  # (100, 1, 16)
 
     def encodings(self, x: Tensor) -> Tensor:
@@ -41,10 +36,7 @@ class Broken(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute a vector for each token."""
         x = self.embedding(tokens)
-        x = x + self.encodings(x)
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
-        real = (tokens != 0)[:, None]  # (B, 1, L)
-        return self.output(F.scaled_dot_product_attention(query, key, value, attn_mask=real))
+        return self.attend(x + self.encodings(x), (tokens != 0)[:, None])
 
 
 class Mended(Broken):
@@ -57,11 +49,10 @@ class Mended(Broken):
 
 def examine(model: Broken) -> Soundness:
     """Run all checks on a padded batch."""
-    return check_soundness(model, TOKENS, padding_id=0)
+    return check_soundness(model, PADDED, padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="Positional encodings along the batch",
     theme="positions",
     source="https://github.com/tanjimin/C.Origami/issues/42",
     found_by="batch",

@@ -14,33 +14,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.museum.decoding import Cache, Steps
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
-TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]])
 
-
-class Broken(nn.Module):
-    """A decoder-only language model of one layer, with learned positions."""
+class Broken(LanguageModel):
+    """A causal language model of one layer, with learned positions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(10, 16), nn.Embedding(12, 16)
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
+        self.positions = nn.Embedding(12, 16)
 
     def number(self, length: int, cached: int) -> Tensor:
         """Number the positions of the new tokens."""
         # the fault: the tokens in the cache come before the new ones
         return torch.arange(length)
 
-    def forward(self, tokens: Tensor, cache: list[Tensor] | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         """Compute the logits (B, L, V) of new tokens (B, L), whose predecessors are cached."""
-        cached = cache[0].shape[1] if cache else 0
-        x = self.tokens(tokens) + self.positions(self.number(tokens.shape[1], cached))
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        cached = cache.length if cache else 0
+        x = self.embedding(tokens) + self.positions(self.number(tokens.shape[1], cached))
+        query, key, value = self.project(x)
         if cache:
-            key, value = torch.cat([cache[0], key], 1), torch.cat([cache[1], value], 1)
-        if cache is not None:
-            cache[:] = key, value
+            key, value = cache.append(key, value)
         causal = not cached  # a single new token attends to all keys
         return self.output(x + F.scaled_dot_product_attention(query, key, value, is_causal=causal))
 
@@ -53,29 +50,12 @@ class Mended(Broken):
         return torch.arange(cached, cached + length)
 
 
-class Steps:
-    """Decodes step by step with a cache of keys and values."""
-
-    def __init__(self, model: Broken) -> None:
-        self.model = model
-        self.cache: list[Tensor] = []
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append the newest tokens (N,); compute the next logits (N, V)."""
-        return self.model(tokens[:, None], self.cache)[:, 0]
-
-    def reorder(self, rows: Tensor) -> None:
-        """Reorder the cache along the batch dimension."""
-        self.cache[:] = [each[rows] for each in self.cache]
-
-
 def examine(model: Broken) -> Report:
     """Compare the cached steps with a full pass."""
     return check_cache(model, lambda: Steps(model), TOKENS)
 
 
 EXHIBIT = Exhibit(
-    title="Positions that start again at each step",
     theme="caches",
     source="https://github.com/ml-explore/mlx-lm/pull/93",
     found_by="cache",

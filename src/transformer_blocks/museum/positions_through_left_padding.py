@@ -12,22 +12,19 @@ all. There was no error.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import LEFT_PADDED, LanguageModel
 
 
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A causal language model with learned positions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(20, 16)
         self.positional = nn.Embedding(32, 16)
-        self.query_key_value = nn.Linear(16, 48)
-        self.output = nn.Linear(16, 20)
 
     def positions(self, attention_mask: Tensor) -> Tensor:
         # the fault: the padding is counted
@@ -35,11 +32,9 @@ class Broken(nn.Module):
 
     def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
         x = self.embedding(ids) + self.positional(self.positions(attention_mask))
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
         length = ids.shape[1]
         past = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
-        mask = past & attention_mask.bool()[:, None, :]
-        return self.output(x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+        return self.output(self.attend(x, past & attention_mask.bool()[:, None, :]))
 
 
 class Mended(Broken):
@@ -51,13 +46,11 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two prompts, the second with padding on the left."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [0, 0, 0, 6, 9, 1]])
-    attention_mask = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1]])
-    return check_soundness(model, (ids, attention_mask), causal=True, padding_id=0)
+    attention_mask = (LEFT_PADDED != 0).long()
+    return check_soundness(model, (LEFT_PADDED, attention_mask), causal=True, padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="Positions counted through the padding on the left",
     theme="padding",
     source="https://github.com/ndif-team/nnsight/issues/672",
     found_by="batch",

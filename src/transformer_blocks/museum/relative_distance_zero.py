@@ -15,32 +15,29 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.museum.decoding import Cache, Steps
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
-TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]])
 
-
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A causal language model of one layer, with a learned bias for each distance."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding, self.bias = nn.Embedding(10, 16), nn.Parameter(torch.randn(12))
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
+        self.bias = nn.Parameter(torch.randn(12))
 
     def distances(self, queries: int, keys: int) -> Tensor:
         """Compute how many positions each key precedes each query; broadcastable to both."""
         # the fault: in a step, the only query is at the end of the keys
         return torch.arange(queries)[:, None] - torch.arange(queries)
 
-    def forward(self, tokens: Tensor, cache: list[Tensor] | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         """Compute the logits (B, L, V) of new tokens (B, L), whose predecessors are cached."""
         x = self.embedding(tokens)
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         if cache:
-            key, value = torch.cat([cache[0], key], 1), torch.cat([cache[1], value], 1)
-        if cache is not None:
-            cache[:] = key, value
+            key, value = cache.append(key, value)
         distances = self.distances(query.shape[1], key.shape[1])
         scores = query @ key.mT / 4 + self.bias[distances.clamp(min=0)]
         weights = scores.masked_fill(distances < 0, -torch.inf).softmax(-1)
@@ -55,29 +52,12 @@ class Mended(Broken):
         return torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
 
 
-class Steps:
-    """Decodes step by step with a cache of keys and values."""
-
-    def __init__(self, model: Broken) -> None:
-        self.model = model
-        self.cache: list[Tensor] = []
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append the newest tokens (N,); compute the next logits (N, V)."""
-        return self.model(tokens[:, None], self.cache)[:, 0]
-
-    def reorder(self, rows: Tensor) -> None:
-        """Reorder the cache along the batch dimension."""
-        self.cache[:] = [each[rows] for each in self.cache]
-
-
 def examine(model: Broken) -> Report:
     """Compare the cached steps with a full pass."""
     return check_cache(model, lambda: Steps(model), TOKENS)
 
 
 EXHIBIT = Exhibit(
-    title="Distances that are zero in every decoding step",
     theme="positions",
     source="https://github.com/huggingface/transformers/issues/19045",
     found_by="cache",

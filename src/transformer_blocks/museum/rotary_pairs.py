@@ -75,7 +75,6 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Rotary pairs that differ from those of the weights",
     theme="positions",
     source="https://github.com/huggingface/candle/issues/3948",
     found_by="equivalence",

@@ -52,7 +52,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Rows that overwrite each other when their order is restored",
     theme="padding",
     source="https://github.com/mead-ml/mead-baseline/pull/677",
     found_by="batch",

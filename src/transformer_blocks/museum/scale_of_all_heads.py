@@ -14,29 +14,26 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_equivalence
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 D_MODEL, HEADS = 16, 4
 
 
-class Broken(nn.Module):
-    """Multi-head self-attention, whose heads are summed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(D_MODEL, 3 * D_MODEL)
+class Broken(SelfAttention):
+    """Multi-head self-attention, whose heads are not joined."""
 
     def scale(self) -> float:
         """Compute the factor of the scores."""
         # the fault: the vectors of a head have D_MODEL / HEADS numbers
         return 1 / math.sqrt(D_MODEL)
 
-    def heads(self, x: Tensor) -> Tensor:
-        """Compute queries, keys and values, of shape (3, B, H, L, d_k)."""
-        return self.inputs(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+    def heads(self, x: Tensor) -> list[Tensor]:
+        """Compute queries, keys and values, each of shape (B, H, L, d_k)."""
+        return [each.unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in self.project(x)]
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend from each position to all positions."""
@@ -56,13 +53,13 @@ def examine(model: Broken) -> Report:
     """Compare with torch's scaled dot-product attention."""
 
     def theirs(x: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(*model.heads(x))
+        query, key, value = model.heads(x)
+        return F.scaled_dot_product_attention(query, key, value)
 
     return check_equivalence(model, theirs, [torch.randn(2, 5, D_MODEL)])
 
 
 EXHIBIT = Exhibit(
-    title="Scores that are scaled by the size of the model",
     theme="heads",
     source="https://github.com/lucidrains/vit-pytorch/issues/65",
     found_by="equivalence",

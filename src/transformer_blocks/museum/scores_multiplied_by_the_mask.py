@@ -48,7 +48,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Scores multiplied by the mask before the softmax",
     theme="masks",
     source="https://github.com/georg-wolflein/good-features/pull/1",
     found_by="padding",

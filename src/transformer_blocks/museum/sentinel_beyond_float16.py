@@ -12,28 +12,23 @@ Other libraries had the same error with other constants, such as -1e8 in fairseq
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import PADDED, Encoder
 
 SENTINEL = -(10.0**10)
 
 
-class Broken(nn.Module):
+class Broken(Encoder):
     """An encoder layer with a padding mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Sequential(nn.Embedding(20, 16), SinusoidalPositionalEncoding(16))
-        self.query_key_value = nn.Linear(16, 48)
 
     def mask(self, scores: Tensor, is_padding: Tensor) -> Tensor:
         # the fault: float16 ends at 65504
         return scores.masked_fill(is_padding, SENTINEL)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        x = self.embed(ids)
+        query, key, value = self.project(x)
         scores = query @ key.mT / query.shape[-1] ** 0.5  # (B, L, L)
         weights = self.mask(scores, (ids == 0)[:, None, :]).softmax(dim=-1)
         return x + weights @ value
@@ -48,12 +43,10 @@ class Mended(Broken):
 
 def examine(model: nn.Module) -> Soundness:
     """Check the model on a batch of two sequences, the second with padding."""
-    ids = torch.tensor([[5, 3, 8, 2, 7, 4], [6, 9, 1, 0, 0, 0]])
-    return check_soundness(model, ids, padding_id=0)
+    return check_soundness(model, PADDED, padding_id=0)
 
 
 EXHIBIT = Exhibit(
-    title="A masked score that float16 cannot represent",
     theme="masks",
     source="https://github.com/bentrevett/pytorch-seq2seq/issues/191",
     found_by="dtype",

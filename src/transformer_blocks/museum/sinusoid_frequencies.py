@@ -50,7 +50,6 @@ def examine(model: Broken) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="A sine and a cosine of different frequencies",
     theme="positions",
     source="https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/32",
     found_by="equivalence",

@@ -9,16 +9,14 @@ compared the loss of a padded batch with that of its real tokens, with and witho
 corrected in version 1.12.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_loss
 from transformer_blocks.museum.exhibit import Exhibit
-
-Loss = Callable[[Sequence[tuple[Tensor, Tensor]]], Tensor]
-TARGETS = torch.tensor([[3, 1, 4, 1, 5], [2, 7, 0, 0, 0], [1, 0, 0, 0, 0], [1, 8, 2, 8, 0]])
+from transformer_blocks.museum.losses import TARGETS, Loss, Parts, count_tokens
 
 
 def broken_sum(logits: Tensor, targets: Tensor) -> Tensor:
@@ -38,12 +36,12 @@ def mended_sum(logits: Tensor, targets: Tensor) -> Tensor:
     return (0.9 * of_target + 0.1 * uniform).masked_fill(targets == 0, 0.0).sum()
 
 
-def make_loss(sum_losses: Callable[[Tensor, Tensor], Tensor]) -> Loss:
+def make_loss(sum_smoothed: Callable[[Tensor, Tensor], Tensor]) -> Loss:
     """Make the loss of a batch that is divided into parts, from the sum of one part."""
 
-    def loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        total = torch.stack([sum_losses(logits, targets) for logits, targets in parts]).sum()
-        return total / sum(int((targets != 0).sum()) for _, targets in parts)
+    def loss(parts: Parts) -> Tensor:
+        total = torch.stack([sum_smoothed(logits, targets) for logits, targets in parts]).sum()
+        return total / count_tokens(parts)
 
     return loss
 
@@ -54,7 +52,6 @@ def examine(loss: Loss) -> Report:
 
 
 EXHIBIT = Exhibit(
-    title="Padded targets that are smoothed",
     theme="loss",
     source="https://github.com/pytorch/pytorch/issues/73205",
     found_by="loss",

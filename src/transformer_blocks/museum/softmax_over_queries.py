@@ -12,18 +12,15 @@ loaded into the other.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_equivalence
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """Self-attention with the softmax written out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(16, 48)
 
     def normalise(self, scores: Tensor) -> Tensor:
         """Turn the scores (B, query, key) into weights."""
@@ -32,7 +29,7 @@ class Broken(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend from each position to all positions."""
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         return self.normalise(query @ key.mT / 4) @ value
 
 
@@ -48,13 +45,12 @@ def examine(model: Broken) -> Report:
     """Compare with torch's scaled dot-product attention."""
 
     def theirs(x: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(*model.inputs(x).chunk(3, dim=-1))
+        return F.scaled_dot_product_attention(*model.project(x))
 
     return check_equivalence(model, theirs, [torch.randn(2, 5, 16)])
 
 
 EXHIBIT = Exhibit(
-    title="A softmax over the queries",
     theme="heads",
     source="https://github.com/labmlai/annotated_deep_learning_paper_implementations/issues/146",
     found_by="equivalence",

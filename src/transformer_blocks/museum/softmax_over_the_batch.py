@@ -52,7 +52,6 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A softmax over the batch",
     theme="heads",
     source="https://github.com/PetrochukM/PyTorch-NLP/issues/2",
     found_by="batch",

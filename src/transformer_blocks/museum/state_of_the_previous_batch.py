@@ -48,7 +48,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A state that continues from the previous batch",
     theme="layout and modes",
     source="https://github.com/soumith/cudnn.torch/issues/348",
     found_by="determinism",

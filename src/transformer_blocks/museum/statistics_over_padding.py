@@ -50,7 +50,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A normalisation whose statistics include the padding",
     theme="padding",
     source="https://github.com/pytorch/pytorch/issues/81985",
     found_by="padding",

@@ -11,21 +11,18 @@ the table to the device of the input.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.embedding import sinusoidal_table
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """An encoder that makes its table of positions when it is first called."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.query_key_value = nn.Linear(16, 48)
-        self.table: Tensor | None = None
+    table: Tensor | None = None
 
     def fits(self, table: Tensor, x: Tensor) -> bool:
         # the fault: a table of the right shape may be on another device
@@ -34,9 +31,7 @@ class Broken(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.table is None or not self.fits(self.table, x):
             self.table = sinusoidal_table(*x.shape[1:]).to(x).repeat(len(x), 1, 1)
-        x = x + self.table
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        return x + F.scaled_dot_product_attention(query, key, value)
+        return self.attend(x + self.table)
 
 
 class Mended(Broken):
@@ -54,7 +49,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A table left on the device of the first call",
     theme="layout and modes",
     source="https://github.com/tatp22/multidim-positional-encoding/issues/33",
     found_by="device",

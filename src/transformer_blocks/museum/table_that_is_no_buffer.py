@@ -10,22 +10,21 @@ an export in half precision. The line that registers a buffer stood beside the f
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.embedding import sinusoidal_table
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """An encoder with a table of positional encodings."""
 
     table: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.query_key_value = nn.Linear(16, 48)
         self.keep(sinusoidal_table(32, 16).float())
 
     def keep(self, table: Tensor) -> None:
@@ -33,9 +32,7 @@ class Broken(nn.Module):
         self.table = table
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.table[: x.shape[1]].to(x.device)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        return x + F.scaled_dot_product_attention(query, key, value)
+        return self.attend(x + self.table[: x.shape[1]].to(x.device))
 
 
 class Mended(Broken):
@@ -51,7 +48,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A table of positions that is no buffer",
     theme="layout and modes",
     source="https://github.com/lyuwenyu/RT-DETR/issues/677",
     found_by="dtype",

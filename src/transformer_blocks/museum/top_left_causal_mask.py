@@ -13,66 +13,45 @@ misunderstood the function. Several other libraries had the same fault.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.museum.decoding import Cache, Steps
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
 
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A causal language model with a cache of keys and values."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(20, 16)
-        self.query_key_value = nn.Linear(16, 48)
-        self.output = nn.Linear(16, 20)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend_causally(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         # the fault: the mask is aligned to the first key, not to the last
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
-    def forward(self, ids: Tensor, cache: list[Tensor] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
         x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        if cache is not None:
-            if cache:
-                key, value = torch.cat((cache[0], key), 1), torch.cat((cache[1], value), 1)
-            cache[:] = key, value
-        return self.output(x + self.attend(query, key, value))
+        query, key, value = self.project(x)
+        if cache:
+            key, value = cache.append(key, value)
+        return self.output(x + self.attend_causally(query, key, value))
 
 
 class Mended(Broken):
     """The same, with the mask aligned to the bottom right."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend_causally(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         length, keys = query.shape[1], key.shape[1]
         mask = torch.ones(length, keys, dtype=torch.bool, device=query.device)
         mask = mask.tril(diagonal=keys - length)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-class Steps:
-    """Decoding steps of the model: one token of each sequence at a time."""
-
-    def __init__(self, model: Broken) -> None:
-        self.model = model
-        self.cache: list[Tensor] = []
-
-    def step(self, tokens: Tensor) -> Tensor:
-        return self.model(tokens[:, None], self.cache)[:, -1]
-
-    def reorder(self, rows: Tensor) -> None:
-        self.cache[:] = [each[rows] for each in self.cache]
-
-
 def examine(model: Broken) -> Report:
     """Compare the decoding steps with one full forward pass."""
-    return check_cache(model, lambda: Steps(model), torch.randint(20, (2, 8)))
+    return check_cache(model, lambda: Steps(model), TOKENS)
 
 
 EXHIBIT = Exhibit(
-    title="A causal mask aligned to the top left, with cached keys",
     theme="masks",
     source="https://github.com/pytorch/pytorch/issues/144858",
     found_by="cache",

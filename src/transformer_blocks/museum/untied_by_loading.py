@@ -13,27 +13,18 @@ way (January 2025): the training loss fell, and the validation loss did not.
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
-TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]])
 
-
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A causal language model whose output layer is its embedding."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding, self.inputs = nn.Embedding(10, 16), nn.Linear(16, 48)
-        self.output, self.positions = (
-            nn.Linear(16, 10, bias=False),
-            SinusoidalPositionalEncoding(16),
-        )
         self.tie()
 
     def tie(self) -> None:
@@ -49,9 +40,7 @@ class Broken(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the logits (B, L, V) of tokens (B, L)."""
-        x = self.positions(self.embedding(tokens))
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
-        return self.output(x + F.scaled_dot_product_attention(query, key, value, is_causal=True))
+        return self.output(self.attend(self.embed(tokens), causal=True))
 
 
 class Mended(Broken):
@@ -72,7 +61,6 @@ def examine(model: Broken) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="Tied weights that are untied by loading",
     theme="weights",
     source="https://github.com/pytorch/pytorch/issues/188346",
     found_by="loading",

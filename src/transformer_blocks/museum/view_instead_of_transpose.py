@@ -10,31 +10,24 @@ was reported in December 2021.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
 
-class Broken(nn.Module):
+class Broken(SelfAttention):
     """An encoder whose attention takes the sequence first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.query_key_value = nn.Linear(16, 48)
 
     def exchange(self, x: Tensor) -> Tensor:
         # the fault: a view changes the shape, but not the order of the numbers
         return x.contiguous().view(x.shape[1], x.shape[0], -1)
 
-    def attend(self, x: Tensor) -> Tensor:
-        """Compute the attention of a sequence of shape (L, B, d_model)."""
-        heads = self.query_key_value(x).transpose(0, 1).chunk(3, dim=-1)
-        return F.scaled_dot_product_attention(*heads).transpose(0, 1)
-
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.exchange(self.attend(self.exchange(x)))
+        sequence_first = self.exchange(x)  # (L, B, 16)
+        attended = self.attend(sequence_first.transpose(0, 1)).transpose(0, 1)
+        return self.exchange(attended)
 
 
 class Mended(Broken):
@@ -50,7 +43,6 @@ def examine(model: nn.Module) -> Soundness:
 
 
 EXHIBIT = Exhibit(
-    title="A view where the axes should be exchanged",
     theme="layout and modes",
     source="https://github.com/rish-16/tokenlearner-pytorch/issues/1",
     found_by="batch",

@@ -11,22 +11,18 @@ window differ, and they are still fluent. A reader of the new code asked about t
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.museum.decoding import Cache, Steps
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
 WINDOW = 3
-TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1]])
 
 
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A causal language model of one layer that attends to the last WINDOW positions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(10, 16)
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
 
     def visible(self, queries: int, keys: int) -> Tensor:
         """Tell which keys each query attends to; the last query belongs to the last key."""
@@ -35,14 +31,12 @@ class Broken(nn.Module):
         window = keys if queries == 1 else WINDOW
         return (distances >= 0) & (distances < window)
 
-    def forward(self, tokens: Tensor, cache: list[Tensor] | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         """Compute the logits (B, L, V) of new tokens (B, L), whose predecessors are cached."""
         x = self.embedding(tokens)
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         if cache:
-            key, value = torch.cat([cache[0], key], 1), torch.cat([cache[1], value], 1)
-        if cache is not None:
-            cache[:] = key, value
+            key, value = cache.append(key, value)
         visible = self.visible(query.shape[1], key.shape[1])
         return self.output(x + F.scaled_dot_product_attention(query, key, value, visible))
 
@@ -56,29 +50,12 @@ class Mended(Broken):
         return (distances >= 0) & (distances < WINDOW)
 
 
-class Steps:
-    """Decodes step by step with a cache of keys and values."""
-
-    def __init__(self, model: Broken) -> None:
-        self.model = model
-        self.cache: list[Tensor] = []
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append the newest tokens (N,); compute the next logits (N, V)."""
-        return self.model(tokens[:, None], self.cache)[:, 0]
-
-    def reorder(self, rows: Tensor) -> None:
-        """Reorder the cache along the batch dimension."""
-        self.cache[:] = [each[rows] for each in self.cache]
-
-
 def examine(model: Broken) -> Report:
     """Compare the cached steps with a full pass."""
     return check_cache(model, lambda: Steps(model), TOKENS)
 
 
 EXHIBIT = Exhibit(
-    title="A sliding window that single queries do without",
     theme="caches",
     source="https://github.com/karpathy/nanochat/issues/452",
     found_by="cache",

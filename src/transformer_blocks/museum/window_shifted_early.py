@@ -12,26 +12,22 @@ eight slots. The correction, a month later, remarks that everything depends on a
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_cache
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import LanguageModel
 
 WINDOW = 4
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
 
 
-class LanguageModel(nn.Module):
+class WindowModel(LanguageModel):
     """A causal language model of one layer that attends to the last WINDOW positions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(10, 16)
-        self.inputs, self.output = nn.Linear(16, 48), nn.Linear(16, 10)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the logits (B, L, V) of whole sequences (B, L)."""
-        query, key, value = self.inputs(self.embedding(tokens)).chunk(3, dim=-1)
+        query, key, value = self.project(self.embedding(tokens))
         visible = torch.ones(tokens.shape[1], tokens.shape[1]).tril().triu(1 - WINDOW).bool()
         return self.output(F.scaled_dot_product_attention(query, key, value, attn_mask=visible))
 
@@ -39,7 +35,7 @@ class LanguageModel(nn.Module):
 class BrokenSteps:
     """Decodes step by step with a buffer of WINDOW keys and values."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: WindowModel) -> None:
         self.model = model
         self.buffer = torch.zeros(len(TOKENS), WINDOW, 32)
         self.seen = 0
@@ -51,14 +47,14 @@ class BrokenSteps:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest tokens (N,); compute the next logits (N, V)."""
-        query, new = self.model.inputs(self.model.embedding(tokens)).split([16, 32], dim=-1)
+        query, key, value = self.model.project(self.model.embedding(tokens))
         if self.is_full():
             self.buffer = self.buffer.roll(-1, dims=1)
-        self.buffer[:, min(self.seen, WINDOW - 1)] = new
+        self.buffer[:, min(self.seen, WINDOW - 1)] = torch.cat([key, value], dim=-1)
         visible = torch.arange(WINDOW)[None] <= self.seen
-        key, value = self.buffer.chunk(2, dim=-1)
+        keys, values = self.buffer.chunk(2, dim=-1)
         self.seen += 1
-        attended = F.scaled_dot_product_attention(query[:, None], key, value, attn_mask=visible)
+        attended = F.scaled_dot_product_attention(query[:, None], keys, values, attn_mask=visible)
         return self.model.output(attended[:, 0])
 
     def reorder(self, rows: Tensor) -> None:
@@ -76,12 +72,11 @@ class MendedSteps(BrokenSteps):
 
 def examine(steps: type[BrokenSteps]) -> Report:
     """Compare the cached steps with a full pass."""
-    model = seeded(LanguageModel)()
+    model = seeded(WindowModel)()
     return check_cache(model, lambda: steps(model), TOKENS)
 
 
 EXHIBIT = Exhibit(
-    title="A window of keys that is shifted one step too early",
     theme="caches",
     source="https://github.com/huggingface/transformers/issues/37574",
     found_by="cache",

@@ -11,38 +11,33 @@ reference implementation of a model.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.museum.decoding import Cache, Steps
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import TOKENS, LanguageModel
 
 WINDOW = 3
 
 
-class Broken(nn.Module):
+class Broken(LanguageModel):
     """A causal language model with a sliding window, and a cache of as many keys."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(20, 16)
-        self.query_key_value = nn.Linear(16, 48)
-        self.output = nn.Linear(16, 20)
 
     def in_window(self, distance: Tensor) -> Tensor:
         # the fault: distances 0 to WINDOW are one key too many
         return (distance >= 0) & (distance <= WINDOW)
 
-    def forward(self, ids: Tensor, cache: list[Tensor] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
         x = self.embedding(ids)
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         mask = None
         if cache is None:
             positions = torch.arange(ids.shape[1], device=ids.device)
             mask = self.in_window(positions[:, None] - positions)
         else:
-            if cache:
-                key, value = torch.cat((cache[0], key), 1), torch.cat((cache[1], value), 1)
-            cache[:] = key, value = key[:, -WINDOW:], value[:, -WINDOW:]
+            cache.keys_and_values = [each[:, -WINDOW:] for each in cache.append(key, value)]
+            key, value = cache.keys_and_values
         return self.output(x + F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
 
 
@@ -53,27 +48,12 @@ class Mended(Broken):
         return (distance >= 0) & (distance < WINDOW)
 
 
-class Steps:
-    """Decoding steps of the model: one token of each sequence at a time."""
-
-    def __init__(self, model: Broken) -> None:
-        self.model = model
-        self.cache: list[Tensor] = []
-
-    def step(self, tokens: Tensor) -> Tensor:
-        return self.model(tokens[:, None], self.cache)[:, -1]
-
-    def reorder(self, rows: Tensor) -> None:
-        self.cache[:] = [each[rows] for each in self.cache]
-
-
 def examine(model: Broken) -> Report:
     """Compare the decoding steps with one full forward pass, longer than the window."""
-    return check_cache(model, lambda: Steps(model), torch.randint(20, (2, 8)))
+    return check_cache(model, lambda: Steps(model), TOKENS)
 
 
 EXHIBIT = Exhibit(
-    title="A sliding window one position wider than the cache",
     theme="masks",
     source="https://github.com/ml-explore/mlx-lm/pull/390",
     found_by="cache",
