@@ -22,7 +22,7 @@ from torch.utils.module_tracker import ModuleTracker
 from transformer_blocks._contracts import check
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.inspection.eager import (
+from transformer_blocks.inspection.changes import (
     run_eagerly,
     without_fast_path,
     without_fused_kernels,
