@@ -7,7 +7,7 @@ and S, d_model, ...), so that a dimension can be followed through the model. If 
 fails, the table ends at the module that failed, with its error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from html import escape
@@ -27,6 +27,7 @@ from transformer_blocks.inspection.changes import (
     without_fast_path,
     without_fused_kernels,
 )
+from transformer_blocks.inspection.comparison import find_tensors
 from transformer_blocks.multi_head import MultiHeadAttention
 
 FEATURES = ("d_model", "d_ff", "d_k", "V")
@@ -239,7 +240,7 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
                 name.removeprefix(caller).removeprefix(".") or "model",
                 type(module).__name__,
                 len(active_calls),
-                inputs=_shapes((*args, *kwargs.values())),
+                inputs=_find_shapes((args, kwargs)),
                 parameters=sum(weight.numel() for weight in module.parameters()),
                 flops=-counter.get_total_flops(),
                 in_features=getattr(module, "in_features", None),
@@ -256,7 +257,7 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
             while active_calls[-1].name != name:  # ended by an exception that the model caught
                 active_calls.pop().flops += counter.get_total_flops()
             call = active_calls.pop()
-            call.outputs, call.completed = _shapes((output,)), True
+            call.outputs, call.completed = _find_shapes(output), True
             call.flops += counter.get_total_flops()
 
         return hook
@@ -274,17 +275,8 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
         call.flops += counter.get_total_flops()
 
 
-def _shapes(values: Iterable[object]) -> list[tuple[int, ...]]:
-    """List the shapes of all tensors, also of those in nested lists, tuples and dictionaries."""
-    shapes = []
-    for value in values:
-        if isinstance(value, Tensor):
-            shapes.append(tuple(value.shape))
-        elif isinstance(value, Mapping):
-            shapes += _shapes(value.values())
-        elif isinstance(value, tuple | list):
-            shapes += _shapes(value)
-    return shapes
+def _find_shapes(values: object) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in find_tensors(values)]
 
 
 def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -298,30 +290,31 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
     are_ids = all(len(shape) == 2 for shape in inputs)
     order = ("S", "L") if are_ids and len(lengths) > 1 else ("L", "S")
     sizes |= dict(zip(order, lengths, strict=False))
-    features = _configured_sizes(model)
+    features = _read_configuration(model)
     for module in model.modules():
-        if isinstance(module, nn.MultiheadAttention):
-            features.setdefault("d_model", module.embed_dim)
-            features.setdefault("H", module.num_heads)
-            features.setdefault("d_k", module.head_dim)
-        elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-            features.setdefault("d_ff", module.linear1.out_features)
-        elif isinstance(module, MultiHeadAttention):
-            features.setdefault("d_model", module.query_projection.in_features)
-            features.setdefault("H", module.num_heads)
-            features.setdefault("d_k", module.d_k)
-        elif isinstance(module, FeedForward):
-            features.setdefault("d_model", module.up_projection.in_features)
-            features.setdefault("d_ff", module.up_projection.out_features)
-        elif isinstance(module, TokenEmbedding):
-            vocabulary_size, d_model = module.weight.shape
-            features.setdefault("V", vocabulary_size)
-            features.setdefault("d_model", d_model)
+        features = _read_sizes(module) | features
     listed = ("d_model", "H", "d_k", "d_ff", "V")
     return sizes | {name: features[name] for name in listed if name in features}
 
 
-def _configured_sizes(model: nn.Module) -> dict[str, int]:
+def _read_sizes(module: nn.Module) -> dict[str, int]:
+    """Read the sizes of a block from its attributes; none of other modules."""
+    if isinstance(module, nn.MultiheadAttention):
+        return {"d_model": module.embed_dim, "H": module.num_heads, "d_k": module.head_dim}
+    if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+        return {"d_ff": module.linear1.out_features}
+    if isinstance(module, MultiHeadAttention):
+        d_model = module.query_projection.in_features
+        return {"d_model": d_model, "H": module.num_heads, "d_k": module.d_k}
+    if isinstance(module, FeedForward):
+        projection = module.up_projection
+        return {"d_model": projection.in_features, "d_ff": projection.out_features}
+    if isinstance(module, TokenEmbedding):
+        return dict(zip(("V", "d_model"), module.weight.shape, strict=True))
+    return {}
+
+
+def _read_configuration(model: nn.Module) -> dict[str, int]:
     """Read the sizes of a Hugging Face model from its configuration; none of other models."""
     config = getattr(model, "config", None)
     sizes = {}

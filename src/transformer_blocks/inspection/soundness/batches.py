@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from transformer_blocks.inspection.comparison import describe, measure_deviation
 from transformer_blocks.inspection.soundness.dependence import change_tokens
 from transformer_blocks.inspection.soundness.example import NotTriedError
-from transformer_blocks.inspection.soundness.subject import Subject, compare, first_line
+from transformer_blocks.inspection.soundness.subject import Subject, call, compare, first_line
 
 
 def check_determinism(subject: Subject) -> list[str]:
@@ -16,7 +16,7 @@ def check_determinism(subject: Subject) -> list[str]:
     before, named_before = example.build(layout)
     outputs = []
     for _ in range(2):  # with other random numbers in the second call
-        outputs.append(subject.run(args, kwargs, len(layout.rows)))
+        outputs.append(call(subject.model, args, kwargs, len(layout.rows)))
     problems = []
     pairs = [*zip(args, before, strict=True), *((kwargs[k], named_before[k]) for k in kwargs)]
     names = [argument.name for argument in example.arguments]
@@ -30,7 +30,7 @@ def check_determinism(subject: Subject) -> list[str]:
         if wrong:
             problems.append(f"the output{subject.at(wrong[0])} of row {row} is not finite")
             continue
-        sizes = subject.changes(a, b)
+        sizes = subject.measure(a, b)
         if bool(sizes.any()):
             problems.append(
                 f"two equal calls differ{subject.at(int(sizes.argmax()))} of "
@@ -42,7 +42,7 @@ def check_determinism(subject: Subject) -> list[str]:
 def _find_cause(subject: Subject) -> str:
     """Find out whether equal calls differ by random numbers: with the same ones, they are equal."""
     first, second = (subject.real(subject.example.given()) for _ in range(2))
-    if any(bool(subject.changes(a, b).any()) for a, b in zip(first, second, strict=True)):
+    if any(subject.find_changes(zip(first, second, strict=True))):
         return "the model may keep something of earlier calls"
     is_module = isinstance(subject.model, nn.Module)
     hint = "may be left on" if is_module else "may be on: set the model within to evaluation mode"
@@ -53,7 +53,6 @@ def check_batch(subject: Subject) -> list[str]:
     """Check that each row has the outputs that it has alone, whatever the other rows hold."""
     example, given = subject.example, subject.example.given()
     expected = subject.real(given)
-    problems = []
     alone = []
     for row in range(example.batch_size):
         try:
@@ -62,12 +61,12 @@ def check_batch(subject: Subject) -> list[str]:
             raise
         except Exception as error:
             return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
-    problems += compare(subject, alone, "if its row is processed alone")
+    problems = compare(subject, alone, "if its row is processed alone")
     is_mapped = subject.group is not None or not subject.resampled
     can_trim = (
         not subject.fixed
         and is_mapped
-        and any(group.is_told and group.side != "none" for group in example.groups)
+        and any(group.has_known_padding and group.side != "none" for group in example.groups)
     )
     if can_trim and not problems:
         trimmed = [

@@ -1,7 +1,7 @@
 """Dependence: which outputs of a model change with which of its inputs, and causality.
 
 A check of a property returns the violations as sentences, or raises :class:`NotTriedError` with the
-reason why the property cannot be checked. This holds for the files beside this one too.
+reason why the property cannot be checked. This holds for the other files of this package too.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def find_dependence(subject: Subject) -> Dependence:
     rows, length = real.shape
     expected = subject(layout)
     sizes = torch.zeros(rows, length, length)
-    probed = torch.tensor(probe(length))
+    probed = torch.tensor(choose_positions(length))
     for position in probed.tolist():
         changed = real[:, position]
         if not bool(changed.any()):
@@ -64,11 +64,11 @@ def find_dependence(subject: Subject) -> Dependence:
         own = [subject.select(each, layout) for each in (expected, output)]
         for row, (a, b) in enumerate(zip(*own, strict=True)):
             if bool(changed[row]):
-                sizes[row, real[row], position] = subject.changes(a, b, exact=True).float()
+                sizes[row, real[row], position] = subject.measure(a, b, exact=True).float()
     return Dependence(sizes, torch.zeros(length).bool().index_fill(0, probed, True), real)
 
 
-def probe(length: int) -> list[int]:
+def choose_positions(length: int) -> list[int]:
     """Choose the positions to change: all of a short sequence, or some of a long one."""
     return torch.linspace(0, length - 1, min(length, PROBED)).round().long().tolist()
 
@@ -126,12 +126,10 @@ def check_prefix(subject: Subject) -> list[str]:
     whole, prefix = (
         subject.real(example.alone(row, without=without))[0] for without in (None, group)
     )
-    sizes = subject.changes(whole[:-1], prefix)
-    if not bool(sizes.any()):
-        return []
     return [
-        f"the output{subject.at(int(sizes.argmax()))} of row {row} changes if its last token is "
-        f"left out, {describe(float(sizes.max()))}"
+        f"the output{subject.at(position)} of row {row} changes if its last token is left out, "
+        f"{describe(size)}"
+        for _, position, size in subject.find_changes([(whole[:-1], prefix)])
     ]
 
 
@@ -157,7 +155,7 @@ def check_order(subject: Subject) -> list[str]:
             after = subject.real(layout, values=values)
             last = slice(-1 if number == subject.group else 0, None)
             return any(
-                bool(subject.changes(a, b)[last].any())
+                bool(subject.measure(a, b)[last].any())
                 for a, b in zip(expected, after, strict=True)
             )
 

@@ -30,7 +30,7 @@ class Argument:
     Attributes:
         name: Its name in the signature, or its number.
         value: What the example passes.
-        kind: ``"content"``: ids (B, L) or vectors (B, L, D). ``"beside"``: another number for each
+        kind: ``"content"``: ids (B, L) or vectors (B, L, D). ``"indices"``: another number for each
             token, such as its position. ``"mask"``: the padding mask (B, L). ``"lengths"``: the
             number of real tokens (B,). ``"pairs"``: a mask of queries and keys. ``"rows"``: a
             tensor with one entry for each row. ``"fixed"``: anything else.
@@ -71,7 +71,7 @@ class Group:
         return self.real.shape[1]
 
     @property
-    def is_told(self) -> bool:
+    def has_known_padding(self) -> bool:
         """Whether the model can know which positions are padded."""
         return self.has_mask or self.has_padding_id
 

@@ -17,7 +17,7 @@ from transformer_blocks.inspection.soundness.example import Argument, Example, G
 
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}
-BESIDE = {"position", "positions", "segment", "segments", "token_type", "type"}
+INDICES = {"position", "positions", "segment", "segments", "token_type", "type"}
 
 
 def read_example(
@@ -117,8 +117,8 @@ def _kind(name: str, value: Any, batch_size: int) -> str:
     words = set(re.split(r"[\W_\d]+", name.lower())) | {name.lower().removesuffix("_ids")}
     if is_mask:
         return "mask or pairs"
-    if words & BESIDE and value.dim() == 2 and value.shape[0] in (1, batch_size):
-        return "beside"
+    if words & INDICES and value.dim() == 2 and value.shape[0] in (1, batch_size):
+        return "indices"
     if value.shape[0] != batch_size:
         return "fixed"
     if value.dim() == 1:
@@ -162,7 +162,7 @@ def _assign(
         if number is None or not 0 < int(value.min()) <= int(value.max()) <= sequences[number][0]:
             return Argument(name, value, "rows")
         return Argument(name, value, "lengths", (number,))
-    if kind == "beside":
+    if kind == "indices":
         number = _match(name, sequences, value.shape[1], order)
         if number is None:
             return Argument(name, value)
