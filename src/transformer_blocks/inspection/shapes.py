@@ -7,9 +7,10 @@ and S, d_model, ...), so that a dimension can be followed through the model. If 
 fails, the table ends at the module that failed, with its error.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from threading import get_ident
 from typing import Any
@@ -230,46 +231,41 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
     active_calls: list[Call] = []
     thread = get_ident()
 
-    def start(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any = None) -> None:
-            if get_ident() != thread:  # torch may pass no keywords then
-                return
-            caller = active_calls[-1].name if active_calls else ""
-            call = Call(
-                name,
-                name.removeprefix(caller).removeprefix(".") or "model",
-                type(module).__name__,
-                len(active_calls),
-                inputs=_find_shapes((args, kwargs)),
-                parameters=sum(weight.numel() for weight in module.parameters()),
-                flops=-counter.get_total_flops(),
-                in_features=getattr(module, "in_features", None),
-            )
-            calls.append(call)
-            active_calls.append(call)
+    def start(name: str, module: nn.Module, args: Any, kwargs: Any = None) -> None:
+        if get_ident() != thread:  # torch may pass no keywords then
+            return
+        caller = active_calls[-1].name if active_calls else ""
+        call = Call(
+            name,
+            name.removeprefix(caller).removeprefix(".") or "model",
+            type(module).__name__,
+            len(active_calls),
+            inputs=_find_shapes((args, kwargs)),
+            parameters=sum(weight.numel() for weight in module.parameters()),
+            flops=-counter.get_total_flops(),
+            in_features=getattr(module, "in_features", None),
+        )
+        calls.append(call)
+        active_calls.append(call)
 
-        return hook
-
-    def complete(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if get_ident() != thread:
-                return
-            while active_calls[-1].name != name:  # ended by an exception that the model caught
-                active_calls.pop().flops += counter.get_total_flops()
-            call = active_calls.pop()
-            call.outputs, call.completed = _find_shapes(output), True
-            call.flops += counter.get_total_flops()
-
-        return hook
+    def complete(name: str, module: nn.Module, args: Any, output: Any) -> None:
+        if get_ident() != thread:
+            return
+        while active_calls[-1].name != name:  # ended by an exception that the model caught
+            active_calls.pop().flops += counter.get_total_flops()
+        call = active_calls.pop()
+        call.outputs, call.completed = _find_shapes(output), True
+        call.flops += counter.get_total_flops()
 
     with ExitStack() as hooks:
         hooks.enter_context(run_eagerly())
         hooks.enter_context(without_fast_path)
         hooks.enter_context(without_fused_kernels)  # of which some versions count no operations
         for name, module in model.named_modules():
-            handle = module.register_forward_pre_hook(start(name), with_kwargs=True, prepend=True)
+            before, after = partial(start, name), partial(complete, name)
+            handle = module.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
             hooks.callback(handle.remove)
-            hooks.callback(module.register_forward_hook(complete(name)).remove)
+            hooks.callback(module.register_forward_hook(after).remove)
         yield
     for call in active_calls:  # ended by an exception
         call.flops += counter.get_total_flops()

@@ -13,16 +13,15 @@ def check_determinism(subject: Subject) -> list[str]:
     """Check that two equal calls give equal, finite outputs, and do not modify their inputs."""
     example, layout = subject.example, subject.example.given()
     args, kwargs = example.build(layout)
-    before, named_before = example.build(layout)
-    outputs = []
-    for _ in range(2):  # with other random numbers in the second call
-        outputs.append(call(subject.model, args, kwargs, len(layout.rows)))
-    problems = []
-    pairs = [*zip(args, before, strict=True), *((kwargs[k], named_before[k]) for k in kwargs)]
-    names = [argument.name for argument in example.arguments]
-    for name, (after, value) in zip(names, pairs, strict=True):
-        if isinstance(after, Tensor) and not torch.equal(after, value):
-            problems.append(f"a call modifies its input {name}")
+    args_before, kwargs_before = example.build(layout)
+    before, after = (*args_before, *kwargs_before.values()), (*args, *kwargs.values())
+    # With other random numbers in the second call.
+    outputs = [call(subject.model, args, kwargs, len(layout.rows)) for _ in range(2)]
+    problems = [
+        f"a call modifies its input {argument.name}"
+        for argument, old, new in zip(example.arguments, before, after, strict=True)
+        if isinstance(new, Tensor) and not torch.equal(new, old)
+    ]
     first, second = (subject.select(output, layout) for output in outputs)
     subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
     for row, (a, b) in enumerate(zip(first, second, strict=True)):

@@ -27,12 +27,12 @@ def check_steps(
     if not causal and new_step_model is None:
         raise NotTriedError("the model is not causal")
     contents = subject.example.contents(subject.group)
-    if len({id(subject.example.arguments[number].value) for number in contents}) > 1:
+    if len({id(value) for value in contents.values()}) > 1:
         raise NotTriedError("the model takes several tensors for each position")
     make_steps = find_steps(subject, new_step_model)
-    filled = fill(subject, subject.group)
+    filled = fill_padding(subject, subject.group)
     layout = filled.example.given()
-    value = filled.example.arguments[contents[0]].value
+    value = next(iter(filled.example.contents(subject.group).values()))
     numbers = torch.arange(value.shape[0] * value.shape[1]).view(value.shape[:2])
     tokens = value if _holds_ids(value) else numbers.to(value.device)
 
@@ -44,7 +44,7 @@ def check_steps(
     return list(report.problems)
 
 
-def fill(subject: Subject, group: int) -> Subject:
+def fill_padding(subject: Subject, group: int) -> Subject:
     """Replace the padding of a group by real tokens of the same row, so that nothing is padded."""
     example = subject.example
     index = torch.empty(example.groups[group].real.shape, dtype=torch.long)

@@ -66,7 +66,7 @@ def check_padding_content(subject: Subject) -> list[str]:
 def has_ids(subject: Subject, number: int) -> bool:
     """Whether a group holds ids, and the model knows one of padding."""
     example = subject.example
-    values = [example.arguments[content].value for content in example.contents(number)]
+    values = example.contents(number).values()
     known = getattr(getattr(subject.model, "config", None), "pad_token_id", None) is not None
     has_id = known or example.groups[number].has_padding_id
     return has_id and not any(value.is_floating_point() for value in values)
@@ -156,5 +156,5 @@ def count_positions(subject: Subject, group: int, layout: Layout) -> dict[str, T
             "outputs differ, and the model has no argument position_ids, by which it could be told"
         )
     count = subject.example.is_real(layout, group).long().cumsum(1) - 1
-    content = subject.example.arguments[subject.example.contents(group)[0]].value
+    content = next(iter(subject.example.contents(group).values()))
     return {"position_ids": count.clamp(min=0).to(content.device)}

@@ -95,7 +95,7 @@ def _sees_real_tokens(subject: Subject, number: int) -> bool:
     if number in subject.fixed:
         raise NotTriedError("the length of the inputs cannot be changed")
     example = subject.example
-    longest = int(example.groups[number].real.sum(1).argmax())
+    longest = example.groups[number].longest
     changes = []
     for side in ("left", "right"):
         layout = example.padded(number, EXTRA, side, [longest])

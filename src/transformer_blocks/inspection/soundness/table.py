@@ -203,7 +203,7 @@ def check_soundness(
             raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
     for number, group in enumerate(subject.example.groups):
-        value = subject.example.arguments[subject.example.contents(number)[0]].value
+        value = next(iter(subject.example.contents(number).values()))
         guess = None if group.has_known_padding else guess_padding(value)
         if guess is not None:
             warnings.warn(
@@ -242,16 +242,16 @@ def _examine(
         "initialisation": check_initialisation,
         "loading": check_loading,
     }
-    determinism = run("determinism", check_determinism, subject)
+    determinism = run_check("determinism", check_determinism, subject)
     if not determinism or determinism.not_tried:
         reason = "the outputs of equal calls must be equal and finite first"
         reports = {title: Report(title, (), reason) for title in ("causality", *checks)}
-        polarity = run("mask polarity", check_polarity, subject)
+        polarity = run_check("mask polarity", check_polarity, subject)
         if polarity.problems:
             reports["mask polarity"] = polarity
         return Soundness("unknown", (determinism, *reports.values()))
     kind, causality = find_kind(subject, causal)
-    others = [run(title, function, subject) for title, function in checks.items()]
+    others = [run_check(title, function, subject) for title, function in checks.items()]
     note = HINT if kind == "encoder" and causal is None else ""
     return Soundness(kind, (determinism, causality, *others), note)
 
@@ -259,11 +259,11 @@ def _examine(
 def find_positions(subject: Subject) -> None:
     """Find the sequence to whose positions the outputs belong, and those of a fixed length."""
     example = subject.example
-    rows = [int(group.real.sum(1).argmax()) for group in example.groups]
     fixed, found = set(), None
-    for number, row in enumerate(rows):
-        group = example.groups[number]
-        if int(group.real[row].sum()) < 2:
+    for number, group in enumerate(example.groups):
+        row = group.longest
+        tokens = int(group.real[row].sum())
+        if tokens < 2:
             continue
         try:
             shapes = [
@@ -273,7 +273,6 @@ def find_positions(subject: Subject) -> None:
         except Exception:
             fixed.add(number)
             continue
-        tokens = int(group.real[row].sum())
         if [shape[1:2] for shape in shapes] == [(tokens,), (tokens - 1,)]:
             found = number
         else:
@@ -325,10 +324,10 @@ def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
     kind = "encoder-decoder" if has_source else "causal" if causal else "encoder"
     if not causal:
         return kind, Report(title, (), "the model is an encoder")
-    return kind, run(title, lambda subject: check_causality(subject, dependence), subject)
+    return kind, run_check(title, lambda subject: check_causality(subject, dependence), subject)
 
 
-def run(title: str, function: Callable[[Subject], list[str]], subject: Subject) -> Report:
+def run_check(title: str, function: Callable[[Subject], list[str]], subject: Subject) -> Report:
     """Run a check; if it cannot be run, report the reason."""
     try:
         return Report(title, tuple(function(subject)))
