@@ -25,7 +25,7 @@ from transformer_blocks.inference import prepare
 from transformer_blocks.inference.compiled import CompiledEncoder
 from transformer_blocks.inference.linear import prepacking_when_compiled
 from transformer_blocks.inspection import ablate, trace_shapes
-from transformer_blocks.inspection.eager import run_eagerly
+from transformer_blocks.inspection.changes import run_eagerly
 
 Context = AbstractContextManager[Any]
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}

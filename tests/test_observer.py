@@ -20,7 +20,7 @@ from x_transformers import Decoder, TransformerWrapper, XTransformer
 
 from transformer_blocks import MultiHeadAttention, record_attention
 from transformer_blocks.inspection import ablate, trace_shapes
-from transformer_blocks.inspection.weights import scaled_dot_product_weights
+from transformer_blocks.inspection.projections import scaled_dot_product_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 TOLERANCE: dict[str, Any] = {"atol": 1e-5, "rtol": 0.0}

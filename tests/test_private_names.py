@@ -24,7 +24,7 @@ from transformer_blocks.fast import intervals
 from transformer_blocks.fast.intervals import IntervalMask
 from transformer_blocks.inference import linear
 from transformer_blocks.inspection import trace_shapes
-from transformer_blocks.inspection.eager import run_eagerly
+from transformer_blocks.inspection.changes import run_eagerly
 
 TESTS = Path(__file__).parent
 OPERATORS = torch.ops.mkldnn

@@ -32,8 +32,8 @@ from torch import Tensor
 from transformer_blocks._contracts import Function, Integer, Number, Size, check
 from transformer_blocks.generation.protocol import Generation, StepModel
 from transformer_blocks.generation.stepping import (
+    check_decoding_arguments,
     check_not_nan,
-    check_search,
     compact_rows,
     step_top_k,
 )
@@ -105,7 +105,7 @@ def beam_search(
         >>> beam_search(Garden(), start, beam_size=2, end_id=0, max_length=5)[0][0].tokens
         [2, 3]
     """
-    limits, ends = check_search(model, start, end_id, max_length)
+    limits, ends = check_decoding_arguments(model, start, end_id, max_length)
     check(Size, beam_size=beam_size, n_best=n_best)
     if n_best > beam_size:
         raise ValueError(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import check_search, generate, step_top_k
+from transformer_blocks.generation.stepping import check_decoding_arguments, generate, step_top_k
 
 
 @torch.inference_mode()
@@ -53,7 +53,7 @@ def greedy_search(
         [3, 2, 1] True
         [8, 7, 6, 5, 4, 3] False
     """
-    _, ends = check_search(model, start, end_id, max_length)
+    _, ends = check_decoding_arguments(model, start, end_id, max_length)
 
     def choose(tokens: Tensor, unfinished: list[int], step: int) -> tuple[Tensor, Tensor]:
         scores = torch.zeros(len(tokens), 1, dtype=torch.float64, device="cpu")

@@ -21,7 +21,11 @@ from torch import Tensor
 
 from transformer_blocks._contracts import Number, Size, check, raise_type_error
 from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import check_search, generate, step_log_probabilities
+from transformer_blocks.generation.stepping import (
+    check_decoding_arguments,
+    generate,
+    step_log_probabilities,
+)
 
 
 @torch.inference_mode()
@@ -81,7 +85,7 @@ def sample(
         >>> 550 < drawn.tokens.count(1) < 650
         True
     """
-    limits, ends = check_search(model, start, end_id, max_length)
+    limits, ends = check_decoding_arguments(model, start, end_id, max_length)
     check(Number, temperature=temperature)
     if top_p is not None:
         check(Number, top_p=top_p)

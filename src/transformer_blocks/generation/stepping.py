@@ -36,7 +36,7 @@ def generate(
     Returns:
         N generated sequences, in the order of ``start``.
     """
-    limits, ends = check_search(model, start, end_id, max_length)
+    limits, ends = check_decoding_arguments(model, start, end_id, max_length)
     tokens = start
     unfinished = list(range(len(start)))  # the sequence in each row of the batch
     sequences: list[list[int]] = [[] for _ in unfinished]
@@ -115,7 +115,7 @@ def best_extensions(log_probabilities: Tensor, scores: Tensor, count: int) -> tu
     return top_k(candidates, min(count, candidates.shape[1]))
 
 
-def check_search(
+def check_decoding_arguments(
     model: StepModel,
     start: Tensor,
     end_id: int | Collection[int] | None,

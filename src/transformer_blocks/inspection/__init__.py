@@ -18,9 +18,8 @@ Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
 
 # ruff: noqa: I001  (in teaching order)
-from transformer_blocks.inspection.recorder import record_attention
+from transformer_blocks.inspection.recorder import record_attention, record_projections
 from transformer_blocks.inspection.projections import Projections
-from transformer_blocks.inspection.projection_recorder import record_projections
 from transformer_blocks.inspection.lens import logit_lens
 from transformer_blocks.inspection.patterns import HeadPattern, head_patterns
 from transformer_blocks.inspection.explain import MaskExplanation, explain_mask

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from transformer_blocks._contracts import check
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
-from transformer_blocks.inspection.changes import AttentionWrapper, changed
-from transformer_blocks.inspection.eager import run_eagerly
-from transformer_blocks.inspection.observation import Observation
+from transformer_blocks.inspection.changes import AttentionWrapper, changed, run_eagerly
+from transformer_blocks.inspection.observation import Observation, check_heads, mask_heads
 from transformer_blocks.inspection.observer import observe
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
@@ -92,11 +91,7 @@ def ablate(
                     _find(model, name, MultiHeadAttention)  # raises
                 others[name] = sorted(numbers)
                 continue
-            for number in numbers:
-                if not 0 <= number < layer.num_heads:
-                    raise ValueError(
-                        f"heads of {name!r} must be in 0..{layer.num_heads - 1}, got {number}"
-                    )
+            check_heads(name, numbers, layer.num_heads)
             parts[f"heads of {name!r}"] = [layer]
             stack.enter_context(
                 changed(layer, "attention_function", partial(_MaskedHeads, heads=sorted(numbers)))
@@ -183,9 +178,7 @@ class _MaskedHeads(AttentionWrapper):
     def __call__(self, *inputs: Tensor, **options: Any) -> Any:
         result = super().__call__(*inputs, **options)
         output: Tensor = result[0] if isinstance(result, tuple) else result  # (B, H, L, d_k)
-        is_masked = torch.zeros(output.shape[1], dtype=torch.bool)
-        is_masked[self.heads] = True
-        output = output.masked_fill(is_masked.to(output.device)[:, None, None], 0.0)
+        output = mask_heads(output, self.heads)
         return (output, result[1]) if isinstance(result, tuple) else output
 
 

@@ -93,7 +93,9 @@ def check_causal(
           position 0 changes with position 2, which comes later
           position 1 changes with position 2, which comes later
     """
-    _check_arguments(function, tolerance, x=x)
+    check(Function, function=function)
+    check_tensor("x", x)
+    check_tolerance(tolerance)
     if x.dim() < 2 or x.shape[1] < 2:
         raise ValueError(f"x must have shape (B, L, ...) with L of 2 or more, got {tuple(x.shape)}")
     if window is not None:
@@ -293,14 +295,6 @@ def check_cache(
             if size
         ]
     return Report("cache", tuple(problems))
-
-
-def _check_arguments(function: object, tolerance: float | None, **tensors: Tensor) -> None:
-    """Raise unless the function can be called, and tensors and tolerance are valid."""
-    check(Function, function=function)
-    for name, tensor in tensors.items():
-        check_tensor(name, tensor)
-    check_tolerance(tolerance)
 
 
 def check_tolerance(tolerance: float | None) -> None:

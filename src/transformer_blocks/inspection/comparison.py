@@ -1,6 +1,8 @@
 """Comparison of outputs, and changes of inputs: what all checks are made of."""
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,3 +77,14 @@ def perturb(original: Tensor, known: Tensor, seed: int) -> Tensor:
         raise ValueError(f"x must hold at least two different ids, got {ids.tolist()} only")
     following = torch.searchsorted(ids, original.contiguous()) + 1
     return ids[following % len(ids)]
+
+
+def find_tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in tuples, lists and mappings, also in nested ones."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from find_tensors(list(value.values()))
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from find_tensors(each)

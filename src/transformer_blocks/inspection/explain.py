@@ -17,13 +17,7 @@ from torch import Tensor
 from transformer_blocks.masks import UNMASKED, align_columns, build_causal_mask
 
 SEVERAL, UNKNOWN = "+", "another reason"
-COLOURS = (
-    "#5b6270",
-    "#9a5300",
-    "#1d5fb8",
-    "#86389a",
-    "#1b7a4b",
-)  # all dark enough for white letters
+COLOURS = "#5b6270", "#9a5300", "#1d5fb8", "#86389a", "#1b7a4b"  # dark enough for white letters
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, check, list_modules
-from transformer_blocks.inspection.eager import run_eagerly
+from transformer_blocks.inspection.changes import run_eagerly
 
 
 @contextmanager

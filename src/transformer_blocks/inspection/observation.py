@@ -4,8 +4,11 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import FrameType
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.func import debug_unwrap
 
 from transformer_blocks.inspection.projections import Projections
 
@@ -21,10 +24,9 @@ class Observation:
     Args:
         model: The model whose attention is observed.
         ignored: Modules whose attention is not observed here, nor that of their submodules.
-        record: Function that receives the name and the weights of each attention, and returns a
-            function that changes the shape of what was recorded; None to compute no weights.
-        record_projections: Function that receives the name and the projections of each attention,
-            and returns such a function; None to compute no projections.
+        record: Function that receives the name and the weights (or the projections) of each
+            attention, and returns a function that changes their shape; None to record nothing.
+        of_projections: Whether projections are recorded, and not weights.
         only: Function of a module's name that returns whether its attention is recorded.
         heads: The heads, from 0, whose outputs are replaced by zeros, for names of modules.
 
@@ -43,14 +45,14 @@ class Observation:
         model: nn.Module,
         *,
         ignored: Collection[nn.Module] = (),
-        record: Callable[[str, Tensor], ChangeShape] | None = None,
-        record_projections: Callable[[str, Projections], ChangeShape] | None = None,
+        record: Callable[[str, Any], ChangeShape] | None = None,
+        of_projections: bool = False,
         only: Callable[[str], bool] = lambda name: True,
         heads: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         self.modules = {id(module): (name, module) for name, module in model.named_modules()}
         self.ignored = {id(part) for module in ignored for part in module.modules()}
-        self.record, self.record_projections = record, record_projections
+        self._record, self.of_projections = record, of_projections
         self.only, self.heads = only, heads or {}
         self.seen: set[str] = set()
         self.partly_seen: set[str] = set()
@@ -60,6 +62,44 @@ class Observation:
         self.last_frame: FrameType | None = None  # of the call that computed weights of one head
         self.called: set[str] = set()
         self.has_run = False
+
+    def is_recorded(self, name: str) -> bool:
+        """Return whether the attention of a module is recorded."""
+        return self._record is not None and self.only(name)
+
+    def compute(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Compute what is to be recorded of a module; where it fails, note why, and return None."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:  # whatever it is: the model itself must not be disturbed
+            self.failed[name] = str(error)
+            return None
+
+    def note_failure(self, error: Exception) -> None:
+        """Note why nothing could be recorded of the module that is being executed."""
+        found = self.find()
+        if found is not None:
+            self.has_run = True
+            self.failed[found[0]] = str(error)
+
+    def record(self, name: str, recorded: Tensor | Projections | None) -> ChangeShape | None:
+        """Record the weights or the projections of one attention of a module, if there are any."""
+        if recorded is None or self._record is None:
+            return None
+        sample = recorded.query if isinstance(recorded, Projections) else recorded
+        if debug_unwrap(sample).dim() != sample.dim():  # no numbers outside of torch.vmap
+            self.failed[name] = "it was executed by torch.vmap"
+            return None
+        recorded = apply(_as_four_dimensional, recorded)
+        if isinstance(recorded, Tensor) and recorded.shape[1] == 1:
+            self._note_head(name)
+        return self._record(name, recorded)
+
+    def ablate(self, name: str, output: Tensor, place: int = 1) -> Tensor:
+        """Replace the outputs of heads by zeros; ``place`` is the dimension of the heads."""
+        heads, num_heads = self.heads.get(name, ()), output.shape[place]
+        check_heads(name, heads, num_heads)
+        return mask_heads(output.movedim(place, 1), heads).movedim(1, place) if heads else output
 
     def find(self) -> tuple[str, nn.Module] | None:
         """Return the name of the innermost module that is being executed, and the module."""
@@ -78,7 +118,7 @@ class Observation:
                 if NAMED_ATTENTION.search(type(module).__name__):
                     self.called.add(self.modules[id(module)][0])
 
-    def note_head(self, name: str) -> None:
+    def _note_head(self, name: str) -> None:
         """Note that the weights of one head were computed, to find a loop over the heads."""
         module = dict(self.modules.values())[name]
         frames = [frame for each, frame in _executed_modules() if each is module]
@@ -94,6 +134,38 @@ class Observation:
             for name in sorted(self.called)
             if not any(_is_within(_parts(name), other) for other in seen)
         ]
+
+
+def apply(
+    function: Callable[[Tensor], Tensor], recorded: Tensor | Projections
+) -> Tensor | Projections:
+    """Apply a function to weights, or to each of the projections."""
+    return recorded.map(function) if isinstance(recorded, Projections) else function(recorded)
+
+
+def check_heads(name: str, heads: Collection[int], num_heads: int) -> None:
+    """Raise unless heads of a module exist.
+
+    Raises:
+        ValueError: If one does not.
+    """
+    for head in heads:
+        if not 0 <= head < num_heads:
+            raise ValueError(f"heads of {name!r} must be in 0..{num_heads - 1}, got {head}")
+
+
+def mask_heads(output: Tensor, heads: Collection[int]) -> Tensor:
+    """Replace the outputs of some heads, of shape (B, H, L, d_k), by zeros."""
+    is_masked = torch.zeros(output.shape[1], dtype=torch.bool)
+    is_masked[list(heads)] = True
+    return output.masked_fill(is_masked.to(output.device)[:, None, None], 0.0)
+
+
+def _as_four_dimensional(weights: Tensor) -> Tensor:
+    """Insert a dimension of heads, or of the batch, where there is none: (B, H, L, S)."""
+    if weights.dim() == 2:
+        return weights[None, None]
+    return weights[:, None] if weights.dim() == 3 else weights
 
 
 def _parts(name: str) -> list[str]:

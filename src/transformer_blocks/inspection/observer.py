@@ -16,24 +16,315 @@ What cannot be observed: kernels that are not functions of torch, such as those 
 package, FlexAttention, compiled and exported code, and attention without a softmax.
 """
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any
 
 import torch
-from torch import nn
-from torch.overrides import handle_torch_function
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_blocks._contexts import SharedContext
-from transformer_blocks.inspection.eager import without_gradients
-from transformer_blocks.inspection.mode import AttentionMode, plain
-from transformer_blocks.inspection.observation import Observation
+from transformer_blocks.inspection.changes import without_gradients
+from transformer_blocks.inspection.observation import ChangeShape, Observation
+from transformer_blocks.inspection.projections import (
+    Projections,
+    count_packed_heads,
+    scaled_dot_product_projections,
+    scaled_dot_product_weights,
+    torch_layer_projections,
+    torch_layer_weights,
+    unpack_heads,
+)
+
+
+class AttentionMode(TorchFunctionMode):
+    """The mode that observes attention for all observations of a thread.
+
+    Attributes:
+        observations: The observations that have begun and not ended.
+        is_in_fast_path: Whether a module of torch that has a fast path is being executed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observations: list[Observation] = []
+        self.is_in_fast_path = False
+        self.weights: Any = WeakTensorKeyDictionary()  # results of softmax: _Weights
+        self.products: Any = WeakTensorKeyDictionary()  # results of products: list[_Product]
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        for observation in self.observations:
+            if not observation.has_run:
+                observation.note_call()
+        handler = _HANDLERS.get(func)
+        if handler is None:
+            return func(*args, **(kwargs or {}))
+        kwargs = dict(kwargs or {})
+        if not args and "input" in kwargs:
+            args = (kwargs.pop("input"),)
+        return handler(self, func, args, kwargs)
+
+    def observe_scaled_dot_product(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Observe ``F.scaled_dot_product_attention``."""
+        output = func(*args, **kwargs)
+        for observation, name, module in self._find_observations():
+            if output.dim() > 4:
+                observation.partly_seen.add(name)
+                continue
+            groups = count_packed_heads(module, *args, **kwargs)
+            recorded: Tensor | Projections | None = None
+            if observation.is_recorded(name):
+                of_projections = observation.of_projections
+                compute: Callable[..., Any] = (
+                    scaled_dot_product_projections if of_projections else scaled_dot_product_weights
+                )
+                recorded = observation.compute(name, compute, *args, **kwargs)
+            recorded, separate = (unpack_heads(each, groups) for each in (recorded, output))
+            observed = self._observe(observation, name, recorded, separate)
+            output = output if observed is separate else observed.view(output.shape)
+        return output
+
+    def observe_torch_layer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observe ``F.multi_head_attention_forward``, with which torch's module computes."""
+        kwargs = inspect.signature(func).bind(*args, **kwargs).arguments
+        for observation, name, _ in self._find_observations():
+            if observation.is_recorded(name):
+                of_projections = observation.of_projections
+                compute = torch_layer_projections if of_projections else torch_layer_weights
+                observation.record(name, observation.compute(name, compute, func, kwargs))
+            # The output projection multiplies the heads side by side: without some columns of its
+            # weight, the output is that of the other heads.
+            if name in observation.heads:
+                weight, num_heads = kwargs["out_proj_weight"], kwargs["num_heads"]
+                columns = weight.T[None].unflatten(1, (num_heads, -1))  # (1, H, d_k, d_model)
+                columns = observation.ablate(name, columns)
+                kwargs = kwargs | {"out_proj_weight": columns.flatten(0, 2).T}
+        return func(**kwargs)
+
+    def remember_softmax(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Remember the result of a softmax over the last dimension."""
+        output = func(*args, **kwargs)
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if output.dim() > 1 and dim in (-1, output.dim() - 1):
+            self.weights[output] = _Weights(output.detach(), has_blocks=output.dim() > 4)
+        return output
+
+    def follow_change(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Apply a change of shape or dtype, or a mask, to the remembered weights too."""
+        output = func(*args, **kwargs)
+        if not isinstance(output, Tensor) or output is args[0]:
+            return output
+        if args[0] in self.products:
+            return self._divide_heads(func, args, kwargs, output)
+        remembered = self._find_remembered(args[:1])
+        if remembered is None:
+            return output
+        weights = output.detach()
+        if remembered.is_dropped:
+            with torch.no_grad():
+                weights = func(remembered.weights, *args[1:], **kwargs)
+        self.weights[output] = replace(remembered, weights=weights)
+        return output
+
+    def follow_dropout(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Remember the weights from before a dropout."""
+        remembered = self._find_remembered(args[:1])
+        if remembered is not None:  # in case the dropout changes its input
+            weights = remembered.weights.clone()
+            remembered = replace(remembered, weights=weights, is_dropped=True)
+        output = func(*args, **kwargs)
+        if remembered is not None:
+            self.weights[output] = remembered
+        return output
+
+    def observe_product(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observe a matrix product whose left factor is the result of a softmax."""
+        self._note_call()
+        output = func(*args, **kwargs)
+        remembered = self._find_remembered(args[:1])
+        if remembered is None or any(
+            isinstance(factor, nn.Parameter) for factor in (*args[1:], *kwargs.values())
+        ):
+            return output  # what is multiplied by parameters is, for example, a mean of embeddings
+        return self._observe_weights(remembered, output)
+
+    def observe_einsum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observe a product in Einstein's notation that sums over the keys of a softmax."""
+        self._note_call()
+        output = func(*args, **kwargs)
+        equation = args[0]
+        operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
+        if not isinstance(equation, str) or "->" not in equation or len(operands) != 2:
+            return output
+        terms, result = equation.replace(" ", "").split("->")
+        for term, operand in zip(terms.split(","), operands, strict=True):
+            remembered = self._find_remembered([operand])
+            if remembered is not None and term[-1] not in result:
+                heads = term[1 if len(term) == 4 else 0]  # with three letters, the batch is first
+                place = None if "." in term + result else result.find(heads)
+                output = self._observe_weights(remembered, output, place)
+        return output
+
+    def note_other_work(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note which modules compute a linear layer or a convolution."""
+        self._note_call()
+        return func(*args, **kwargs)
+
+    def _observe_weights(
+        self, remembered: "_Weights", output: Tensor, place: int | None = None
+    ) -> Tensor:
+        """Observe a product of the result of a softmax and values."""
+        for observation, name, _ in self._find_observations():
+            if remembered.has_blocks:
+                observation.partly_seen.add(name)
+                continue
+            weights = None
+            is_recorded = observation.is_recorded(name) and not observation.of_projections
+            if is_recorded and (observation, name) not in remembered.recorded:
+                remembered.recorded.append((observation, name))
+                weights = remembered.weights
+            output = self._observe(observation, name, weights, output, place)
+        return output
+
+    def _observe(
+        self,
+        observation: Observation,
+        name: str,
+        recorded: Tensor | Projections | None,
+        output: Tensor,
+        place: int | None = None,
+    ) -> Tensor:
+        """Record weights or projections (if not None), and replace heads of an attention's output.
+
+        The output is a product of weights and values. ``place`` is the dimension of the heads in
+        it, or that of the batch if it has three dimensions; -1 if it is not known. By default, it
+        is where torch's functions have it.
+        """
+        change_shape = observation.record(name, recorded)
+        if place is None:
+            place = 1 if output.dim() == 4 else 0
+        if output.dim() != 4 or place < 0:
+            observation.undivided.add(name)
+        if output.dim() == 3 and place == 0:
+            product = _Product(observation, name, output.shape[0], output.shape[2], change_shape)
+            self.products[output] = [*self.products.get(output, []), product]
+        if output.dim() == 4 and place >= 0:
+            output = observation.ablate(name, output, place)
+        return output
+
+    def _divide_heads(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
+    ) -> Tensor:
+        """Find the numbers B and H of a product of B * H matrices, once it is reshaped.
+
+        ``torch.bmm`` needs three dimensions: (B * H, L, S) times (B * H, S, d_k). B and H are known
+        when the product is reshaped: to (B, H, L, d_k), or, if the length was made the first
+        dimension, to (L, B, H * d_k).
+        """
+        source, undivided = args[0], []
+        for product in self.products[source]:
+            place = product.place
+            if func not in _DIVISIONS or output.shape == source.shape:
+                if _exchanges_first_two(func, args, kwargs):
+                    product = replace(product, place=1 - place)
+                undivided.append(product)
+            elif output.dim() > place + 1 and product.size % max(output.shape[place], 1) == 0:
+                batch = output.shape[place]
+                heads = product.size // max(batch, 1)
+                features = heads * product.features if place == 1 else heads
+                if output.shape[place + 1] not in (heads, features):
+                    continue
+                if product.change_shape is not None:
+                    product.change_shape((batch, heads))
+                name, observation = product.name, product.observation
+                observation.undivided.discard(name)
+                if name in observation.heads:
+                    divided = source.unflatten(place, (batch, heads))
+                    source = observation.ablate(name, divided, place + 1).flatten(place, place + 1)
+                    output = func(source, *args[1:], **kwargs)
+        if undivided and output.dim() == 3:
+            self.products[output] = undivided
+        return output
+
+    def _find_observations(self) -> Iterator[tuple[Observation, str, nn.Module]]:
+        """Yield the observations of the module that is being executed, with its name."""
+        for observation in self.observations:
+            found = observation.find()
+            if found is not None:
+                observation.seen.add(found[0])
+                observation.has_run = True
+                yield observation, *found
+
+    def _note_call(self) -> None:
+        for observation in self.observations:
+            observation.note_call()
+
+    def _find_remembered(self, operands: Any) -> "_Weights | None":
+        if not operands or not isinstance(operands[0], Tensor):
+            return None
+        remembered: _Weights | None = self.weights.get(operands[0])
+        return remembered
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What is remembered of the result of a softmax.
+
+    Attributes:
+        weights: The weights, before dropout.
+        is_dropped: Whether the result has been changed by a dropout, and differs from the weights.
+        has_blocks: Whether the softmax had more than four dimensions: (B, H, L, S) and others.
+        recorded: The observations that recorded the weights, with the name of the module.
+    """
+
+    weights: Tensor
+    has_blocks: bool
+    is_dropped: bool = False
+    recorded: list[tuple[Observation, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What is remembered of a product of weights and values that has three dimensions.
+
+    Attributes:
+        observation: The observation of the module in which it was computed.
+        name: Name of the module.
+        size: Size of the dimension that holds the batch, and perhaps the heads.
+        features: Size of the last dimension.
+        change_shape: Function that divides the first dimension of what was recorded.
+        place: Index of the dimension that holds the batch.
+    """
+
+    observation: Observation
+    name: str
+    size: int
+    features: int
+    change_shape: ChangeShape | None
+    place: int = 0
+
+
+def _exchanges_first_two(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a function transposes the first two of three dimensions."""
+    if func in (Tensor.transpose, torch.transpose):
+        return sorted(dim % 3 for dim in (*args[1:], *kwargs.values())) == [0, 1]
+    dims = kwargs.get("dims", args[1] if len(args) == 2 else args[1:])
+    return func in (Tensor.permute, torch.permute) and [dim % 3 for dim in dims] == [1, 0, 2]
+
 
 FAST_PATHS = nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder
 """Classes of torch that compute attention in one compiled function where they need no gradient."""
-
 
 _local = threading.local()
 _lock = threading.Lock()
@@ -99,25 +390,26 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(forward)
     def observed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         mode: AttentionMode | None = getattr(_local, "mode", None)
-        needs_gradients = torch.is_grad_enabled() and any(
-            parameter.requires_grad for parameter in module.parameters()
-        )
-        has_fast_path = not (
-            module.training or needs_gradients or _is_slowed(module, *args, **kwargs)
-        )
-        if mode is None or mode.is_in_fast_path or not (has_fast_path and mode.observations):
-            return forward(module, *args, **kwargs)
-        if any(observation.heads for observation in mode.observations):
+        if (
+            mode is None
+            or not mode.observations
+            or mode.is_in_fast_path
+            or any(observation.heads for observation in mode.observations)
+            or not _has_fast_path(module, *args, **kwargs)
+        ):
             return forward(module, *args, **kwargs)
         mode.is_in_fast_path = True
-        try:
-            first = torch.empty(0)
-            output = handle_torch_function(plain, (first,), forward, (module, *args), kwargs)
+        try:  # torch lets the mode call a function, and suspends the mode meanwhile
+            output = handle_torch_function(forward, (), module, *args, **kwargs)
             parts = {id(part) for part in module.modules()}
-            concerned = [each for each in mode.observations if parts & each.modules.keys()]
-            if concerned:
-                with without_gradients():
-                    mode.attempt(concerned, forward, module, *args, **kwargs)
+            observations = [each for each in mode.observations if parts & each.modules.keys()]
+            if observations:
+                try:
+                    with without_gradients():
+                        forward(module, *args, **kwargs)
+                except Exception as error:  # whatever it is: the model itself must not be disturbed
+                    for observation in observations:
+                        observation.note_failure(error)
         finally:
             mode.is_in_fast_path = False
         return output
@@ -125,11 +417,40 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
     return observed
 
 
-def _is_slowed(module: nn.Module, *args: Any, **kwargs: Any) -> bool:
-    """Return whether hooks keep a module of torch from its fast path, so that they are called."""
+def _has_fast_path(module: nn.Module, *args: Any, **kwargs: Any) -> bool:
+    """Return whether a module of torch takes its fast path, which hooks and gradients prevent."""
+    parameters = module.parameters() if torch.is_grad_enabled() else ()
+    if module.training or any(parameter.requires_grad for parameter in parameters):
+        return False
     padding = kwargs.get("src_key_padding_mask", args[2] if len(args) > 2 else None)
     if getattr(module, "use_nested_tensor", False) and padding is not None:
-        return False  # an encoder removes padding whether its layers have hooks or not
+        return True  # an encoder removes padding whether its layers have hooks or not
     is_layer = isinstance(module, nn.TransformerEncoderLayer)  # its own hooks count too
     parts = (part for part in module.modules() if is_layer or part is not module)
-    return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+    return not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+
+
+_SOFTMAX = F.softmax, torch.softmax, Tensor.softmax
+_DROPOUT = F.dropout, torch.dropout
+_PRODUCT = torch.matmul, Tensor.matmul, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm
+_FOLLOWED = (
+    *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.double, Tensor.half),
+    *(Tensor.bfloat16, Tensor.contiguous, Tensor.clone, Tensor.detach, Tensor.view, Tensor.reshape),
+    *(Tensor.unsqueeze, Tensor.squeeze, Tensor.transpose, Tensor.permute, Tensor.expand),
+    *(Tensor.flatten, Tensor.unflatten, Tensor.__getitem__, Tensor.masked_fill, Tensor.nan_to_num),
+    *(Tensor.mul, torch.mul, Tensor.div, Tensor.__truediv__, torch.div),
+    *(torch.reshape, torch.unsqueeze, torch.squeeze, torch.transpose, torch.permute),
+    *(torch.flatten, torch.unflatten, torch.masked_fill, torch.nan_to_num),
+)
+_DIVISIONS = Tensor.view, Tensor.reshape, torch.reshape, Tensor.unflatten, torch.unflatten
+_WORK = F.linear, torch.addmm, torch.conv1d, torch.conv2d
+_HANDLERS: dict[Any, Callable[[AttentionMode, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    F.scaled_dot_product_attention: AttentionMode.observe_scaled_dot_product,
+    F.multi_head_attention_forward: AttentionMode.observe_torch_layer,
+    torch.einsum: AttentionMode.observe_einsum,
+    **dict.fromkeys(_SOFTMAX, AttentionMode.remember_softmax),
+    **dict.fromkeys(_DROPOUT, AttentionMode.follow_dropout),
+    **dict.fromkeys(_PRODUCT, AttentionMode.observe_product),
+    **dict.fromkeys(_FOLLOWED, AttentionMode.follow_change),
+    **dict.fromkeys(_WORK, AttentionMode.note_other_work),
+}

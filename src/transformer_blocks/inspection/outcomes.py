@@ -185,24 +185,24 @@ def check_loss(
     real = target != padding_id
     rows = len(target)
     whole = _Loss(function, logits, [target], tolerance)
-    problems = []
     if not whole.is_finite:
         return Report("loss", ("the loss or its gradient is not finite",))
+
+    def compare(what: str, logits: Tensor, *targets: Tensor) -> list[str]:
+        """Describe how the loss of another batch, or of other parts, differs."""
+        return whole.compare(_Loss(function, logits, targets, tolerance), what, real)
+
+    problems = []
     if whole.gradient is not None and bool(whole.gradient[~real].any()):
         problems.append("the gradient of logits at padded targets is not zero")
     noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1)).to(logits)
     other = torch.where(real[..., None], logits, logits + noise)
-    problems += whole.compare(
-        _Loss(function, other, [target], tolerance), "if the logits at padded targets change", real
+    problems += compare("if the logits at padded targets change", other, target)
+    problems += compare(
+        "with three more positions of padding",
+        torch.cat([logits, noise[:, :1].repeat(1, 3, 1)], dim=1),
+        torch.cat([target, target.new_full((rows, 3), padding_id)], dim=1),
     )
-    padding = target.new_full((rows, 3), padding_id)
-    longer = _Loss(
-        function,
-        torch.cat([logits, noise[:, :1].repeat(1, 3, 1)], 1),
-        [torch.cat([target, padding], 1)],
-        tolerance,
-    )
-    problems += whole.compare(longer, "with three more positions of padding", real)
     divisions = {
         "if each row is a part of its own": [1] * rows,
         "if the first row is one part and the others another": [1, rows - 1],
@@ -210,18 +210,13 @@ def check_loss(
     }
     if rows > 1:
         for what, sizes in divisions.items():
-            parts = _Loss(function, logits, target.split(sizes), tolerance)
-            problems += whole.compare(parts, what, real)
+            problems += compare(what, logits, *target.split(sizes))
         problems += _check_weights(function, logits, target, real, whole)
-    empty = _Loss(
-        function,
-        torch.cat([logits, noise[:1]]),
-        [target, torch.full_like(target[:1], padding_id)],
-        tolerance,
+    padding = torch.full_like(target[:1], padding_id)
+    problems += compare(
+        "if another part is all padding", torch.cat([logits, noise[:1]]), target, padding
     )
-    return Report(
-        "loss", (*problems, *whole.compare(empty, "if another part is all padding", real))
-    )
+    return Report("loss", tuple(problems))
 
 
 class _Loss:

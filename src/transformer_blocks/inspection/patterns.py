@@ -27,6 +27,9 @@ FEWEST_QUERIES, FEWEST_MOVES = 2, 4  # that must count for a mean, and for a cor
 FEWEST_KEYS = 3  # of a query that counts: the weights of two keys are nearly determined
 
 
+Measure = Callable[[Tensor, Tensor, Sequence[str] | None], Tensor]
+
+
 class Pattern(NamedTuple):
     """A rule that names heads.
 
@@ -44,9 +47,9 @@ class Pattern(NamedTuple):
     name: str
     rule: str
     threshold: float
-    measure: Callable[[Tensor, Tensor, Sequence[str] | None], Tensor]
-    of_self_attention: bool
-    of_cross_attention: bool
+    measure: Measure
+    of_self_attention: bool = True
+    of_cross_attention: bool = False
 
 
 class HeadPattern(NamedTuple):
@@ -155,7 +158,7 @@ def head_patterns(
     ]
 
 
-def _weight_at(distance: int) -> Callable[[Tensor, Tensor, Sequence[str] | None], Tensor]:
+def _weight_at(distance: int) -> Measure:
     """Build the measure of the weight on the key at a distance from the query."""
 
     def measure(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
@@ -193,9 +196,7 @@ def _weight_on_end(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None
         if not _is_end(keys[position]):
             break
         targets[:, position] = True
-    targets, numbers = targets & unmasked, unmasked.sum(dim=-1)
-    counts = (numbers > 0) & (numbers >= FEWEST_KEYS * targets.sum(dim=-1))
-    return _mean((weights * targets).sum(dim=-1), counts)
+    return _mean_weight(weights, unmasked, targets, needs_target=False)
 
 
 def _is_end(token: str) -> bool:
@@ -205,14 +206,19 @@ def _is_end(token: str) -> bool:
     return text in END_TOKENS or is_punctuation
 
 
-def _mean_weight(weights: Tensor, unmasked: Tensor, targets: Tensor) -> Tensor:
+def _mean_weight(
+    weights: Tensor, unmasked: Tensor, targets: Tensor, *, needs_target: bool = True
+) -> Tensor:
     """Compute the mean weight on the target keys for each head.
 
-    A query counts if it has a target, and at least three times as many keys.
+    A query counts if it has a target (or any key, if it needs no target), and at least three times
+    as many keys.
     """
     targets = targets & unmasked
-    numbers = targets.sum(dim=-1)
-    counts = (numbers > 0) & (unmasked.sum(dim=-1) >= FEWEST_KEYS * numbers)
+    num_targets, num_keys = targets.sum(dim=-1), unmasked.sum(dim=-1)
+    counts = (num_keys >= FEWEST_KEYS * num_targets) & (
+        (num_targets if needs_target else num_keys) > 0
+    )
     return _mean((weights * targets).sum(dim=-1), counts)
 
 
@@ -249,20 +255,16 @@ _THIRD = "over the queries (2 or more) for which these are at most a third of th
 _WEIGHT = f"The mean weight on {{}} is at least 0.5, {_COUNTED}"
 
 PATTERNS = (
-    Pattern(
-        "previous token", _WEIGHT.format("the previous token"), 0.5, _weight_at(-1), True, False
-    ),
-    Pattern("itself", _WEIGHT.format("the query's own token"), 0.5, _weight_at(0), True, False),
-    Pattern("next token", _WEIGHT.format("the next token"), 0.5, _weight_at(1), True, False),
-    Pattern("first token", _WEIGHT.format("the first token"), 0.5, _weight_on_first, True, False),
+    Pattern("previous token", _WEIGHT.format("the previous token"), 0.5, _weight_at(-1)),
+    Pattern("itself", _WEIGHT.format("the query's own token"), 0.5, _weight_at(0)),
+    Pattern("next token", _WEIGHT.format("the next token"), 0.5, _weight_at(1)),
+    Pattern("first token", _WEIGHT.format("the first token"), 0.5, _weight_on_first),
     Pattern(
         "induction",
         "The mean weight on the tokens that followed earlier occurrences of the query's token is "
         f"at least 0.5, {_THIRD}",
         0.5,
         _weight_on_induction,
-        True,
-        False,
     ),
     Pattern(
         "end of sentence",
@@ -270,8 +272,7 @@ PATTERNS = (
         f"0.5, {_THIRD}",
         0.5,
         _weight_on_end,
-        True,
-        True,
+        of_cross_attention=True,
     ),
     Pattern(
         "broad",
@@ -279,8 +280,7 @@ PATTERNS = (
         f"{_COUNTED}",
         0.8,
         _entropy,
-        True,
-        True,
+        of_cross_attention=True,
     ),
     Pattern(
         "diagonal",
@@ -288,8 +288,8 @@ PATTERNS = (
         "correlation of at least 0.9, over the queries (4 or more) with at least 3 unmasked keys.",
         0.9,
         _correlation,
-        False,
-        True,
+        of_self_attention=False,
+        of_cross_attention=True,
     ),
 )
 """The rules of :func:`head_patterns`, in their order."""

@@ -1,13 +1,18 @@
-"""Projections: the queries, keys and values that enter an attention function."""
+"""Projections: the queries, keys and values of an attention, and the weights that they give.
+
+Torch computes attention without returning either. Here they are computed a second time, from the
+arguments of its functions.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from transformer_blocks.inspection.eager import without_gradients
+from transformer_blocks.attention import without_autocast
+from transformer_blocks.inspection.changes import without_gradients
 
 
 class Projections(NamedTuple):
@@ -36,7 +41,59 @@ class Projections(NamedTuple):
         return Projections(function(query), function(key), function(value), scale)
 
 
-def project(
+@torch.no_grad()
+def scaled_dot_product_weights(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute the weights that ``F.scaled_dot_product_attention`` does not return, before dropout.
+
+    The arguments are those of torch's function, which differ from ours: in a boolean mask, True
+    stands for positions to attend to; a mask of numbers is added to the scores; and ``is_causal``
+    is aligned to the top left. Half precision is computed in float32.
+
+    Returns:
+        Attention weights of shape (..., H, L, S). The weights of a fully masked row are zero.
+    """
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    if enable_gqa:  # each head of keys serves a group of heads of queries
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    with without_autocast(query):
+        scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale  # (..., H, L, S)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    if is_causal:
+        shape = scores.shape[-2:]
+        future = torch.ones(shape, dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, -torch.inf)
+    is_masked = (scores == -torch.inf).all(dim=-1, keepdim=True)  # fully masked rows
+    return scores.softmax(dim=-1).masked_fill(is_masked, 0.0).to(query.dtype)
+
+
+@without_gradients()
+def torch_layer_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Tensor:
+    """Let torch compute the weights of all heads, before dropout, of shape (B, H, L, S)."""
+    query, key = kwargs["query"], kwargs["key"]
+    options = {"need_weights": True, "average_attn_weights": False, "training": False}
+    # Where torch returns weights, it applies the mask, and is_causal only says what the mask is.
+    weights: Tensor = func(**kwargs | options | {"is_causal": False})[1]
+    if query.dim() == 2:  # a single sequence
+        weights = weights[None]
+    is_finite = query.isfinite().all() & key.isfinite().all()  # then NaN marks fully masked rows
+    return weights.masked_fill(weights.isnan().all(dim=-1, keepdim=True) & is_finite, 0.0)
+
+
+def copy_projections(
     query: Tensor, key: Tensor, value: Tensor, scale: float | None, *, groups: int = 1
 ) -> Projections:
     """Repeat keys and values for the heads that share them, and copy all of it.
@@ -59,7 +116,7 @@ def project(
     return projections.map(lambda x: x.detach().expand(*batch, -1, -1).clone())
 
 
-def of_scaled_dot_product(
+def scaled_dot_product_projections(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -72,11 +129,11 @@ def of_scaled_dot_product(
 ) -> Projections:
     """Copy the queries, keys and values of a call of ``F.scaled_dot_product_attention``."""
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
-    return project(query, key, value, scale, groups=groups)
+    return copy_projections(query, key, value, scale, groups=groups)
 
 
 @without_gradients()
-def of_torch_layer(func: Callable[..., Any], kwargs: dict[str, Any]) -> Projections:
+def torch_layer_projections(func: Callable[..., Any], kwargs: dict[str, Any]) -> Projections:
     """Compute the queries, keys and values of a call of ``F.multi_head_attention_forward``.
 
     The function computes them inside, and calls nothing that could be observed meanwhile.
@@ -106,11 +163,37 @@ def of_torch_layer(func: Callable[..., Any], kwargs: dict[str, Any]) -> Projecti
         value = kwargs["static_v"].unflatten(0, (batch, num_heads))
     if kwargs.get("add_zero_attn"):
         key, value = (F.pad(x, (0, 0, 0, 1)) for x in (key, value))
-    return project(query, key, value, None)
+    return copy_projections(query, key, value, None)
 
 
-def separate_heads(projections: Projections, groups: int) -> Projections:
-    """Undo the packing of heads that ``packed_groups`` describes."""
-    query, key, value, scale = projections  # (B, H / groups, groups, d_k) and (B, H / groups, S, d)
-    key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    return Projections(query.flatten(1, 2)[:, :, None], key, value, scale)
+def count_packed_heads(
+    module: nn.Module, query: Tensor, key: Tensor, *_: Any, **options: Any
+) -> int:
+    """Return how many heads the length of the queries holds; usually 1, as it holds positions.
+
+    For a single new token, Hugging Face's grouped-query attention reshapes queries from
+    (B, H, 1, d_k) to (B, H / groups, groups, d_k), so that keys need not be repeated.
+    """
+    groups = getattr(module, "num_key_value_groups", 1)
+    num_heads = getattr(getattr(module, "config", None), "num_attention_heads", None)
+    is_packed = (
+        groups > 1
+        and not options.get("enable_gqa", False)
+        and query.dim() == 4
+        and query.shape[1] * groups == num_heads
+    )
+    return groups if is_packed else 1
+
+
+def unpack_heads(recorded: Any, groups: int) -> Any:
+    """Reshape weights, outputs or the queries of projections that :func:`count_packed_heads` finds.
+
+    They become (B, H, 1, size). The keys and values of projections are repeated for each head.
+    """
+    if recorded is None or groups == 1:
+        return recorded
+    if isinstance(recorded, Projections):
+        query, key, value, scale = recorded
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+        return Projections(unpack_heads(query, groups), key, value, scale)
+    return recorded.flatten(1, 2)[:, :, None]

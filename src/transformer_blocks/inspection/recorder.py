@@ -1,4 +1,4 @@
-"""Recording: collect the attention weights of all layers, by module name."""
+"""Recording: collect the attention weights, or the projections, of all layers by module name."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -11,13 +11,17 @@ from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, check
 from transformer_blocks.attention import attention_weights, matmul_by_head
-from transformer_blocks.inspection.changes import AttentionWrapper, changed, offered_weights
-from transformer_blocks.inspection.eager import run_eagerly, without_gradients
-from transformer_blocks.inspection.observation import ChangeShape, Observation
+from transformer_blocks.inspection.changes import (
+    AttentionWrapper,
+    changed,
+    offered_weights,
+    run_eagerly,
+    without_gradients,
+)
+from transformer_blocks.inspection.observation import ChangeShape, Observation, apply
 from transformer_blocks.inspection.observer import observe
+from transformer_blocks.inspection.projections import Projections, copy_projections
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
-
-Layer = SingleHeadAttention | MultiHeadAttention
 
 OBSERVABLE = (
     "what can be observed is F.scaled_dot_product_attention, torch.nn.MultiheadAttention, and an "
@@ -97,38 +101,101 @@ def record_attention(
         >>> maps["self_attn"][0].sum(dim=-1).allclose(torch.ones(1, 4, 5), atol=1e-6)
         True
     """
-    check(nn.Module, model=model)
-    check(Function, only=only)
-    maps: dict[str, list[Tensor]] = {}
-
-    def record(name: str, weights: Tensor) -> ChangeShape:
-        calls = maps.setdefault(name, [])
-        calls.append(weights if device is None else weights.to(device))
-        index = len(calls) - 1
-
-        def divide(batch_and_heads: tuple[int, int]) -> None:
-            calls[index] = calls[index].flatten(0, 1).unflatten(0, batch_and_heads)
-
-        return divide
-
-    @without_gradients()
-    def report(name: str, function: Any, result: Any, *inputs: Tensor, **options: Any) -> None:
-        try:
-            record(name, _weights(function, result, *inputs, **options))
-        except Exception as error:  # whatever it is: the model itself must not be disturbed
-            observation.failed[name] = str(error)
-
-    observation = Observation(model, ignored=own_layers(model).values(), record=record, only=only)
-    with recording(model, observation, report):
+    with _recording(model, _find_weights, only=only, device=device) as (maps, observation):
         yield maps
     for message in _describe_missing(model, observation, has_weights=bool(maps)):
         warnings.warn(message, stacklevel=3)
 
 
-def own_layers(model: nn.Module) -> dict[str, Layer]:
-    """Return the attention layers of this package in a model, by name."""
+@contextmanager
+def record_projections(
+    model: nn.Module, *, only: Callable[[str], bool] = lambda name: True
+) -> Iterator[dict[str, list[Projections]]]:
+    """Record the queries, keys and values of every attention inside the ``with`` block.
+
+    What is recorded enters the attention function: vectors after the projection, the split into
+    heads, rotary positions, query-key normalisation and the cache. For scaled dot-product
+    attention, ``softmax(query @ key.mT * scale)``, masked, is what
+    :func:`~transformer_blocks.record_attention` records. Where the attention function is another,
+    such as :class:`~transformer_blocks.ALiBi`, these are its inputs all the same.
+
+    Models are those of :func:`~transformer_blocks.record_attention`, and no output changes. If an
+    attention is computed with an explicit softmax, its queries and keys are not known, and it is
+    not listed; there is no warning.
+
+    Args:
+        model: Any module that computes attention.
+        only: Function of a module's name that returns whether to record the layer; all layers by
+            default.
+
+    Raises:
+        TypeError: If ``model`` is not a module, or ``only`` is not callable.
+
+    Yields:
+        A dictionary from module names to lists of :class:`Projections`, one of each call, in order.
+        They are copies without gradients.
+
+    Example:
+        >>> encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32)
+        >>> with record_projections(encoder) as projections, record_attention(encoder) as maps:
+        ...     _ = encoder(torch.randn(1, 5, 16))
+        >>> query, key, value, scale = projections["layers.0.self_attention"][0]
+        >>> weights = (query @ key.mT * scale).softmax(dim=-1)
+        >>> torch.allclose(weights, maps["layers.0.self_attention"][0], atol=1e-6)
+        True
+    """
+    with _recording(model, _find_projections, only=only, of_projections=True) as (recorded, _):
+        yield recorded
+
+
+@contextmanager
+def _recording(
+    model: nn.Module,
+    find: Callable[..., Any],
+    *,
+    only: Callable[[str], bool],
+    device: torch.device | str | None = None,
+    of_projections: bool = False,
+) -> Iterator[tuple[dict[str, list[Any]], Observation]]:
+    """Record what every attention computes inside the ``with`` block.
+
+    The attention functions of the layers of this package are replaced by functions that report
+    their calls, of which ``find`` returns the weights or the projections. All others are observed.
+    """
+    check(nn.Module, model=model)
+    check(Function, only=only)
     kinds = SingleHeadAttention, MultiHeadAttention
-    return {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
+    own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
+    recorded: dict[str, list[Any]] = {}
+
+    def record(name: str, new: Tensor | Projections) -> ChangeShape:
+        calls = recorded.setdefault(name, [])
+        calls.append(new if device is None else apply(lambda x: x.to(device), new))
+        index = len(calls) - 1
+
+        def divide(batch_and_heads: tuple[int, int]) -> None:
+            calls[index] = apply(
+                lambda x: x.flatten(0, 1).unflatten(0, batch_and_heads), calls[index]
+            )
+
+        return divide
+
+    @without_gradients()
+    def report(name: str, *call: Any, **options: Any) -> None:
+        observation.compute(name, lambda: record(name, find(*call, **options)))
+
+    observation = Observation(
+        model, ignored=own.values(), record=record, of_projections=of_projections, only=only
+    )
+    observation.seen.update(own)
+    with ExitStack() as stack:
+        stack.enter_context(run_eagerly())
+        for name, module in own.items():
+            if only(name):
+                watch = partial(_Watched, report=partial(report, name))
+                stack.enter_context(changed(module, "attention_function", watch))
+        stack.enter_context(observe(observation))
+        yield recorded, observation
 
 
 class _Watched(AttentionWrapper):
@@ -144,24 +211,7 @@ class _Watched(AttentionWrapper):
         return result
 
 
-@contextmanager
-def recording(
-    model: nn.Module, observation: Observation, report: Callable[..., None]
-) -> Iterator[None]:
-    """Watch the attention functions of the layers of this package, and observe all other layers."""
-    own = own_layers(model)
-    observation.seen.update(own)
-    with ExitStack() as stack:
-        stack.enter_context(run_eagerly())
-        for name, module in own.items():
-            if observation.only(name):
-                watch = partial(_Watched, report=partial(report, name))
-                stack.enter_context(changed(module, "attention_function", watch))
-        stack.enter_context(observe(observation))
-        yield
-
-
-def _weights(
+def _find_weights(
     function: Callable[..., Any],
     result: Any,
     query: Tensor,
@@ -171,10 +221,13 @@ def _weights(
     dropout: float = 0.0,
     **options: Any,
 ) -> Tensor:
-    """Return the attention weights of a call: those that it returned, offers, or that explain it.
+    """Return the attention weights of a call of an attention function.
+
+    The function returned them, or has a method that computes them. Otherwise they are those of
+    equation 1, if these give its output.
 
     Raises:
-        ValueError: If the weights are not known, and those of equation 1 do not give the output.
+        ValueError: If they do not.
     """
     output, returned = result if isinstance(result, tuple) else (result, None)
     if returned is not None:
@@ -188,11 +241,26 @@ def _weights(
         limit = torch.finfo(output.dtype).eps ** 0.75 * (1 + scores) * value.abs().amax()
         if not bool(((matmul_by_head(weights, value) - output).abs() <= limit).all()):
             reason = "softmax(QK^T / sqrt(d_k)) V is not its output"
+            reason = "its output shows none with dropout" if dropout else reason
             raise ValueError(
                 "its attention function returns none and has no method attention_weights, and "
-                + ("its output shows none with dropout" if dropout else reason)
+                f"{reason}"
             )
     return weights
+
+
+def _find_projections(
+    function: Callable[..., Any],
+    result: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float | None = None,
+    **options: Any,
+) -> Projections:
+    """Copy the projections with which an attention function was called."""
+    return copy_projections(query, key, value, scale, groups=query.shape[1] // key.shape[1])
 
 
 def _describe_missing(
@@ -237,13 +305,13 @@ def _describe_missing(
 
 
 def _has_heads(module: nn.Module) -> bool:
-    """Return whether a module tells that it has several heads."""
+    """Return whether a module has an attribute that says that it has several heads."""
     numbers = [getattr(module, name, 1) for name in ("num_heads", "num_attention_heads", "n_heads")]
     return any(isinstance(number, int) and number > 1 for number in numbers)
 
 
 def _describe(name: str, module: nn.Module) -> str:
-    """Name a module, its class and how it was told to compute attention."""
+    """Name a module, its class and the implementation of attention in its configuration."""
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    told = f" with attn_implementation={implementation!r}" if implementation else ""
-    return f"{name!r} ({type(module).__name__}{told})"
+    setting = f" with attn_implementation={implementation!r}" if implementation else ""
+    return f"{name!r} ({type(module).__name__}{setting})"

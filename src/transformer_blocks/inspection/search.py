@@ -1,5 +1,6 @@
 """Decoding algorithms: check a search on models whose best sequences are known."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -15,22 +16,21 @@ from transformer_blocks.inspection.soundness.subject import first_line
 VOCABULARY = 8
 END = 0
 MAX_LENGTH = 6
-OTHER = -30.0  # logit of a token that cannot follow
-AFTER_END = -2.0  # of every token that follows the end token; no such token should be asked for
+IMPOSSIBLE = -30.0  # logit of a token that cannot follow
+AFTER_END = -2.0  # logit of every token after the end token, which no search should generate
 
-Tree = Mapping[tuple[int, ...], float]  # probability of each sequence, with its end token
+Distribution = Mapping[tuple[int, ...], float]  # probability of each sequence, with its end token
 
 
-class Known:
+class KnownModel:
     """A step model with a few possible sequences for each start token.
 
     The probability of a token is that of all sequences that begin with the prefix and the token,
     divided by that of all that begin with the prefix.
     """
 
-    def __init__(self, trees: Mapping[int, Tree], start: Tensor) -> None:
-        self.trees = trees
-        self.prefixes: list[tuple[int, ...]] = [(source,) for source in start.tolist()]
+    def __init__(self, start: Tensor) -> None:
+        self.prefixes: list[tuple[int, ...]] = [(token,) for token in start.tolist()]
         self.problems: list[str] = []
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -52,8 +52,8 @@ class Known:
             logits = torch.full((VOCABULARY,), AFTER_END)
             logits[-1] += 2.0  # another token than the end token
             return logits
-        logits = torch.full((VOCABULARY,), OTHER) - torch.arange(VOCABULARY).flip(0) / 10
-        for sequence, probability in self.trees.get(prefix[0], {}).items():
+        logits = torch.full((VOCABULARY,), IMPOSSIBLE) - torch.arange(VOCABULARY).flip(0) / 10
+        for sequence, probability in SEQUENCES.get(prefix[0], {}).items():
             if sequence[: len(written)] == written and len(sequence) > len(written):
                 token = sequence[len(written)]
                 logits[token] = logits[token].logaddexp(torch.tensor(probability).log())
@@ -64,10 +64,21 @@ class Known:
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
 
 
-# The most probable first token leads to two equally probable sequences: not the best ones.
-GARDEN: Tree = {(1, 2, END): 0.28, (1, 3, END): 0.24, (4, 5, END): 0.38, (6, 7, END): 0.1}
-# A short sequence, and a long one that is less probable.
-LENGTHS: Tree = {(1, END): 0.55, (2, 3, 4, END): 0.45}
+GREEDY, BEST, SHORT, LONG, THIRD = (
+    (1, 2, END),
+    (4, 5, END),
+    (1, END),
+    (2, 3, 4, END),
+    (7, 6, 5, END),
+)
+SEQUENCES: Mapping[int, Distribution] = {
+    # The most probable first token leads to two equally probable sequences: not the best ones.
+    1: {GREEDY: 0.28, (1, 3, END): 0.24, BEST: 0.38, (6, 7, END): 0.1},
+    # A short sequence, and a long one that is less probable.
+    2: {SHORT: 0.55, LONG: 0.45},
+    3: {THIRD: 1.0},
+}
+"""The possible sequences after each start token."""
 
 
 def check_search(search: Callable[..., Any]) -> Report:
@@ -99,32 +110,26 @@ def check_search(search: Callable[..., Any]) -> Report:
         decoding: no violation found
     """
     check(Function, search=search)
-    try:
-        known = {
-            name
-            for name, parameter in inspect.signature(search).parameters.items()
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        }
-        takes_any = any(
-            parameter.kind == parameter.VAR_KEYWORD
-            for parameter in inspect.signature(search).parameters.values()
-        )
-    except (TypeError, ValueError):
-        known, takes_any = set(), True
+    keywords = {"beam_size", "end_id", "max_length", "length_penalty"}
+    with contextlib.suppress(TypeError, ValueError):  # of functions without a signature
+        parameters = inspect.signature(search).parameters.values()
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            named = [
+                each
+                for each in parameters
+                if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+            ]
+            keywords &= {each.name for each in named}
     problems: list[str] = []
 
-    def expect(
-        trees: Mapping[int, Tree],
-        expected: Mapping[int, tuple[int, ...]],
-        what: str,
-        **options: Any,
-    ) -> None:
+    def expect(what: str, expected: Mapping[int, tuple[int, ...]], **options: Any) -> None:
+        """Search after some start tokens, and note what is not as expected."""
         start = torch.tensor(list(expected))
-        model = Known(trees, start)
-        given = {"end_id": END, "max_length": MAX_LENGTH, "length_penalty": 0.0} | options
-        given = {name: value for name, value in given.items() if takes_any or name in known}
+        model = KnownModel(start)
+        options = {"end_id": END, "max_length": MAX_LENGTH, "length_penalty": 0.0} | options
+        options = {name: value for name, value in options.items() if name in keywords}
         try:
-            found = [read_tokens(each) for each in search(model, start, **given)]
+            found = [read_tokens(each) for each in search(model, start, **options)]
         except Exception as error:  # whatever the search raises: the report shows it
             problems.append(f"{what}: {type(error).__name__}: {first_line(error)}")
             return
@@ -137,43 +142,26 @@ def check_search(search: Callable[..., Any]) -> Report:
                 problems.append(f"{what}: {len(tokens)} tokens, and max_length={MAX_LENGTH}")
             if any(a == END and b != END for a, b in pairwise(tokens)):
                 problems.append(f"{what}: tokens follow the end token: {tokens}")
-            elif strip(tokens) != strip(best):
+            elif strip_end(tokens) != strip_end(best):
                 where = f" of the start token {begin}" if len(expected) > 1 else ""
                 problems.append(
-                    f"{what}: the sequence{where} must be {list(strip(best))}, got "
-                    f"{list(strip(tokens))}"
+                    f"{what}: the sequence{where} must be {list(strip_end(best))}, got "
+                    f"{list(strip_end(tokens))}"
                 )
 
-    greedy = (1, 2, END)
-    others: dict[int, Tree] = {1: GARDEN, 2: LENGTHS, 3: {(7, 6, 5, END): 1.0}}
-    if not takes_any and "beam_size" not in known:
-        expect({1: GARDEN}, {1: greedy}, "greedy decoding")
-        expect(others, {2: (1, END), 1: greedy, 3: (7, 6, 5, END)}, "greedy decoding of a batch")
+    if "beam_size" not in keywords:
+        expect("greedy decoding", {1: GREEDY})
+        expect("greedy decoding of a batch", {2: SHORT, 1: GREEDY, 3: THIRD})
         return Report("decoding", tuple(problems))
-    expect({1: GARDEN}, {1: greedy}, "with one beam, greedy decoding", beam_size=1)
-    best = (4, 5, END)
-    expect({1: GARDEN}, {1: best}, "with four beams, the most probable sequence", beam_size=4)
-    expect({1: LENGTHS}, {1: (1, END)}, "with two beams and length_penalty=0", beam_size=2)
-    if takes_any or "length_penalty" in known:
-        expect(
-            {1: LENGTHS},
-            {1: (2, 3, 4, END)},
-            "with length_penalty=2, the longer sequence",
-            beam_size=2,
-            length_penalty=2.0,
-        )
-    expect(
-        others,
-        {2: (1, END), 1: best, 3: (7, 6, 5, END)},
-        "with four beams and a batch",
-        beam_size=4,
-    )
-    expect(
-        others,
-        {2: (1, END), 1: best, 3: (7, 6, 5, END)},
-        "with five beams and a batch",
-        beam_size=5,
-    )
+    expect("with one beam, greedy decoding", {1: GREEDY}, beam_size=1)
+    expect("with four beams, the most probable sequence", {1: BEST}, beam_size=4)
+    expect("with two beams and length_penalty=0", {2: SHORT}, beam_size=2)
+    if "length_penalty" in keywords:
+        what = "with length_penalty=2, the longer sequence"
+        expect(what, {2: LONG}, beam_size=2, length_penalty=2.0)
+    batch = {2: SHORT, 1: BEST, 3: THIRD}
+    expect("with four beams and a batch", batch, beam_size=4)
+    expect("with five beams and a batch", batch, beam_size=5)
     return Report("decoding", tuple(problems))
 
 
@@ -188,7 +176,7 @@ def read_tokens(result: Any) -> tuple[int, ...]:
     return tuple(int(token) for token in result)
 
 
-def strip(tokens: tuple[int, ...]) -> tuple[int, ...]:
+def strip_end(tokens: tuple[int, ...]) -> tuple[int, ...]:
     """Leave out end tokens at the end."""
     while tokens and tokens[-1] == END:
         tokens = tokens[:-1]

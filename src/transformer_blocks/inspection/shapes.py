@@ -7,9 +7,10 @@ and S, d_model, ...), so that a dimension can be followed through the model. If 
 fails, the table ends at the module that failed, with its error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from threading import get_ident
 from typing import Any
@@ -22,11 +23,12 @@ from torch.utils.module_tracker import ModuleTracker
 from transformer_blocks._contracts import check
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.inspection.eager import (
+from transformer_blocks.inspection.changes import (
     run_eagerly,
     without_fast_path,
     without_fused_kernels,
 )
+from transformer_blocks.inspection.comparison import find_tensors
 from transformer_blocks.multi_head import MultiHeadAttention
 
 FEATURES = ("d_model", "d_ff", "d_k", "V")
@@ -229,62 +231,48 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
     active_calls: list[Call] = []
     thread = get_ident()
 
-    def start(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any = None) -> None:
-            if get_ident() != thread:  # torch may pass no keywords then
-                return
-            caller = active_calls[-1].name if active_calls else ""
-            call = Call(
-                name,
-                name.removeprefix(caller).removeprefix(".") or "model",
-                type(module).__name__,
-                len(active_calls),
-                inputs=_shapes((*args, *kwargs.values())),
-                parameters=sum(weight.numel() for weight in module.parameters()),
-                flops=-counter.get_total_flops(),
-                in_features=getattr(module, "in_features", None),
-            )
-            calls.append(call)
-            active_calls.append(call)
+    def start(name: str, module: nn.Module, args: Any, kwargs: Any = None) -> None:
+        if get_ident() != thread:  # torch may pass no keywords then
+            return
+        caller = active_calls[-1].name if active_calls else ""
+        call = Call(
+            name,
+            name.removeprefix(caller).removeprefix(".") or "model",
+            type(module).__name__,
+            len(active_calls),
+            inputs=_find_shapes((args, kwargs)),
+            parameters=sum(weight.numel() for weight in module.parameters()),
+            flops=-counter.get_total_flops(),
+            in_features=getattr(module, "in_features", None),
+        )
+        calls.append(call)
+        active_calls.append(call)
 
-        return hook
-
-    def complete(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if get_ident() != thread:
-                return
-            while active_calls[-1].name != name:  # ended by an exception that the model caught
-                active_calls.pop().flops += counter.get_total_flops()
-            call = active_calls.pop()
-            call.outputs, call.completed = _shapes((output,)), True
-            call.flops += counter.get_total_flops()
-
-        return hook
+    def complete(name: str, module: nn.Module, args: Any, output: Any) -> None:
+        if get_ident() != thread:
+            return
+        while active_calls[-1].name != name:  # ended by an exception that the model caught
+            active_calls.pop().flops += counter.get_total_flops()
+        call = active_calls.pop()
+        call.outputs, call.completed = _find_shapes(output), True
+        call.flops += counter.get_total_flops()
 
     with ExitStack() as hooks:
         hooks.enter_context(run_eagerly())
         hooks.enter_context(without_fast_path)
         hooks.enter_context(without_fused_kernels)  # of which some versions count no operations
         for name, module in model.named_modules():
-            handle = module.register_forward_pre_hook(start(name), with_kwargs=True, prepend=True)
+            before, after = partial(start, name), partial(complete, name)
+            handle = module.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
             hooks.callback(handle.remove)
-            hooks.callback(module.register_forward_hook(complete(name)).remove)
+            hooks.callback(module.register_forward_hook(after).remove)
         yield
     for call in active_calls:  # ended by an exception
         call.flops += counter.get_total_flops()
 
 
-def _shapes(values: Iterable[object]) -> list[tuple[int, ...]]:
-    """List the shapes of all tensors, also of those in nested lists, tuples and dictionaries."""
-    shapes = []
-    for value in values:
-        if isinstance(value, Tensor):
-            shapes.append(tuple(value.shape))
-        elif isinstance(value, Mapping):
-            shapes += _shapes(value.values())
-        elif isinstance(value, tuple | list):
-            shapes += _shapes(value)
-    return shapes
+def _find_shapes(values: object) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in find_tensors(values)]
 
 
 def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -298,30 +286,31 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
     are_ids = all(len(shape) == 2 for shape in inputs)
     order = ("S", "L") if are_ids and len(lengths) > 1 else ("L", "S")
     sizes |= dict(zip(order, lengths, strict=False))
-    features = _configured_sizes(model)
+    features = _read_configuration(model)
     for module in model.modules():
-        if isinstance(module, nn.MultiheadAttention):
-            features.setdefault("d_model", module.embed_dim)
-            features.setdefault("H", module.num_heads)
-            features.setdefault("d_k", module.head_dim)
-        elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-            features.setdefault("d_ff", module.linear1.out_features)
-        elif isinstance(module, MultiHeadAttention):
-            features.setdefault("d_model", module.query_projection.in_features)
-            features.setdefault("H", module.num_heads)
-            features.setdefault("d_k", module.d_k)
-        elif isinstance(module, FeedForward):
-            features.setdefault("d_model", module.up_projection.in_features)
-            features.setdefault("d_ff", module.up_projection.out_features)
-        elif isinstance(module, TokenEmbedding):
-            vocabulary_size, d_model = module.weight.shape
-            features.setdefault("V", vocabulary_size)
-            features.setdefault("d_model", d_model)
+        features = _read_sizes(module) | features
     listed = ("d_model", "H", "d_k", "d_ff", "V")
     return sizes | {name: features[name] for name in listed if name in features}
 
 
-def _configured_sizes(model: nn.Module) -> dict[str, int]:
+def _read_sizes(module: nn.Module) -> dict[str, int]:
+    """Read the sizes of a block from its attributes; none of other modules."""
+    if isinstance(module, nn.MultiheadAttention):
+        return {"d_model": module.embed_dim, "H": module.num_heads, "d_k": module.head_dim}
+    if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+        return {"d_ff": module.linear1.out_features}
+    if isinstance(module, MultiHeadAttention):
+        d_model = module.query_projection.in_features
+        return {"d_model": d_model, "H": module.num_heads, "d_k": module.d_k}
+    if isinstance(module, FeedForward):
+        projection = module.up_projection
+        return {"d_model": projection.in_features, "d_ff": projection.out_features}
+    if isinstance(module, TokenEmbedding):
+        return dict(zip(("V", "d_model"), module.weight.shape, strict=True))
+    return {}
+
+
+def _read_configuration(model: nn.Module) -> dict[str, int]:
     """Read the sizes of a Hugging Face model from its configuration; none of other models."""
     config = getattr(model, "config", None)
     sizes = {}

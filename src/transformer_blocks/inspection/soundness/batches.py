@@ -6,23 +6,22 @@ from torch import Tensor, nn
 from transformer_blocks.inspection.comparison import describe, measure_deviation
 from transformer_blocks.inspection.soundness.dependence import change_tokens
 from transformer_blocks.inspection.soundness.example import NotTriedError
-from transformer_blocks.inspection.soundness.subject import Subject, compare, first_line
+from transformer_blocks.inspection.soundness.subject import Subject, call, compare, first_line
 
 
 def check_determinism(subject: Subject) -> list[str]:
     """Check that two equal calls give equal, finite outputs, and do not modify their inputs."""
     example, layout = subject.example, subject.example.given()
     args, kwargs = example.build(layout)
-    before, named_before = example.build(layout)
-    outputs = []
-    for _ in range(2):  # with other random numbers in the second call
-        outputs.append(subject.run(args, kwargs, len(layout.rows)))
-    problems = []
-    pairs = [*zip(args, before, strict=True), *((kwargs[k], named_before[k]) for k in kwargs)]
-    names = [argument.name for argument in example.arguments]
-    for name, (after, value) in zip(names, pairs, strict=True):
-        if isinstance(after, Tensor) and not torch.equal(after, value):
-            problems.append(f"a call modifies its input {name}")
+    args_before, kwargs_before = example.build(layout)
+    before, after = (*args_before, *kwargs_before.values()), (*args, *kwargs.values())
+    # With other random numbers in the second call.
+    outputs = [call(subject.model, args, kwargs, len(layout.rows)) for _ in range(2)]
+    problems = [
+        f"a call modifies its input {argument.name}"
+        for argument, old, new in zip(example.arguments, before, after, strict=True)
+        if isinstance(new, Tensor) and not torch.equal(new, old)
+    ]
     first, second = (subject.select(output, layout) for output in outputs)
     subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
     for row, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -30,7 +29,7 @@ def check_determinism(subject: Subject) -> list[str]:
         if wrong:
             problems.append(f"the output{subject.at(wrong[0])} of row {row} is not finite")
             continue
-        sizes = subject.changes(a, b)
+        sizes = subject.measure(a, b)
         if bool(sizes.any()):
             problems.append(
                 f"two equal calls differ{subject.at(int(sizes.argmax()))} of "
@@ -42,7 +41,7 @@ def check_determinism(subject: Subject) -> list[str]:
 def _find_cause(subject: Subject) -> str:
     """Find out whether equal calls differ by random numbers: with the same ones, they are equal."""
     first, second = (subject.real(subject.example.given()) for _ in range(2))
-    if any(bool(subject.changes(a, b).any()) for a, b in zip(first, second, strict=True)):
+    if any(subject.find_changes(zip(first, second, strict=True))):
         return "the model may keep something of earlier calls"
     is_module = isinstance(subject.model, nn.Module)
     hint = "may be left on" if is_module else "may be on: set the model within to evaluation mode"
@@ -53,7 +52,6 @@ def check_batch(subject: Subject) -> list[str]:
     """Check that each row has the outputs that it has alone, whatever the other rows hold."""
     example, given = subject.example, subject.example.given()
     expected = subject.real(given)
-    problems = []
     alone = []
     for row in range(example.batch_size):
         try:
@@ -62,12 +60,12 @@ def check_batch(subject: Subject) -> list[str]:
             raise
         except Exception as error:
             return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
-    problems += compare(subject, alone, "if its row is processed alone")
+    problems = compare(subject, alone, "if its row is processed alone")
     is_mapped = subject.group is not None or not subject.resampled
     can_trim = (
         not subject.fixed
         and is_mapped
-        and any(group.is_told and group.side != "none" for group in example.groups)
+        and any(group.has_known_padding and group.side != "none" for group in example.groups)
     )
     if can_trim and not problems:
         trimmed = [

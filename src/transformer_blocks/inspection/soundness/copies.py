@@ -8,7 +8,7 @@ import contextlib
 import copy
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transformer_blocks.inspection.comparison import describe
+from transformer_blocks.inspection.comparison import describe, find_tensors
 from transformer_blocks.inspection.soundness.example import NotTriedError
 from transformer_blocks.inspection.soundness.subject import Subject, call, first_line
 
@@ -48,7 +48,7 @@ def copy_model(subject: Subject) -> nn.Module:
         args, kwargs = subject.example.build(subject.example.given())
         try:
             with torch.enable_grad():
-                reaches = _reaches(copied(*args, **kwargs), own)
+                reaches = _depends_on(copied(*args, **kwargs), own)
         except Exception:  # a model without gradients, of which nothing can be said
             reaches = False
         if reaches:
@@ -59,26 +59,14 @@ def copy_model(subject: Subject) -> nn.Module:
     return copy.deepcopy(model)  # the first copy may keep tensors of the call, with a gradient
 
 
-def _reaches(output: Any, parameters: Sequence[Tensor]) -> bool:
-    """Whether outputs were computed with given parameters."""
-    found = [each for each in tensors(output) if each.requires_grad]
+def _depends_on(output: Any, parameters: Sequence[Tensor]) -> bool:
+    """Return whether outputs were computed with given parameters."""
+    found = [each for each in find_tensors(output) if each.requires_grad]
     if not found or not parameters:
         return False
     total = sum((each.cpu().double().sum() for each in found), torch.zeros((), dtype=torch.double))
     gradients = torch.autograd.grad(total, list(parameters), allow_unused=True)
     return any(each is not None for each in gradients)
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in tuples, lists and mappings."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from tensors(each)
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from tensors(each)
 
 
 def convert(value: Any, **target: Any) -> Any:
@@ -129,17 +117,13 @@ def check_dtype(subject: Subject) -> list[str]:
 def _compare_dtypes(
     subject: Subject, expected: list[Tensor], outputs: list[Tensor], name: str, dtype: torch.dtype
 ) -> list[str]:
-    for row, (before, after) in enumerate(zip(expected, outputs, strict=True)):
-        near = max(NEAR[dtype], NEAR.get(before.dtype, 0.0))
-        sizes = replace(subject, tolerance=near).changes(
-            before.cpu().double(), after.cpu().double()
-        )
-        if bool(sizes.any()):
-            position = int(sizes.argmax())
-            return [
-                f"in {name}, the output{subject.at(position)} of row {row} differs, "
-                f"{describe(float(sizes[position]))}"
-            ]
+    """Describe the first row whose outputs differ in another dtype."""
+    near = replace(subject, tolerance=max(NEAR[dtype], NEAR.get(expected[0].dtype, 0.0)))
+    converted = ([each.cpu().double() for each in rows] for rows in (expected, outputs))
+    for row, position, size in near.find_changes(zip(*converted, strict=True)):
+        return [
+            f"in {name}, the output{subject.at(position)} of row {row} differs, {describe(size)}"
+        ]
     return []
 
 
@@ -169,7 +153,7 @@ class _Values(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.replays and func in self.LENIENT:
-            found = {each.device.type for each in tensors((args, kwargs or {}))}
+            found = {each.device.type for each in find_tensors((args, kwargs or {}))}
             if {"cpu", "meta"} <= found:
                 raise RuntimeError(f"the tensors of {func.__name__} are not on the same device")
         if func not in self.READING:
@@ -216,13 +200,12 @@ def check_device(subject: Subject) -> list[str]:
         if output.device.type != device:
             problems.append(f"on {device}, the output is on {output.device}")
         elif device == "cuda":
-            expected = subject.real(layout)
-            for row, (before, after) in enumerate(
-                zip(expected, subject.select(output, layout), strict=True)
-            ):
-                near = replace(subject, tolerance=subject.tolerance or 1e-2)
-                if bool(near.changes(before, after).any()):
-                    problems.append(f"on {device}, the outputs of row {row} differ")
+            near = replace(subject, tolerance=subject.tolerance or 1e-2)
+            pairs = zip(subject.real(layout), subject.select(output, layout), strict=True)
+            problems += [
+                f"on {device}, the outputs of row {row} differ"
+                for row, _, _ in near.find_changes(pairs)
+            ]
     if not problems and len(reasons) == len(devices):
         raise NotTriedError(reasons[-1])
     return problems
@@ -300,13 +283,10 @@ def check_loading(subject: Subject) -> list[str]:
     layout = subject.example.given()
     before = subject.real(layout)
     loaded = replace(subject, model=model).real(layout)
-    for row, (a, b) in enumerate(zip(before, loaded, strict=True)):
-        sizes = subject.changes(a, b)
-        if bool(sizes.any()):
-            problems.append(
-                f"the outputs of row {row} change after loading, {describe(float(sizes.max()))}"
-            )
-    return problems
+    return problems + [
+        f"the outputs of row {row} change after loading, {describe(size)}"
+        for row, _, size in subject.find_changes(zip(before, loaded, strict=True))
+    ]
 
 
 def find_ties(model: nn.Module) -> list[set[str]]:

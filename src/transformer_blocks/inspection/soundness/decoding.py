@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,26 +27,24 @@ def check_steps(
     if not causal and new_step_model is None:
         raise NotTriedError("the model is not causal")
     contents = subject.example.contents(subject.group)
-    if len({id(subject.example.arguments[number].value) for number in contents}) > 1:
+    if len({id(value) for value in contents.values()}) > 1:
         raise NotTriedError("the model takes several tensors for each position")
-    steps = new_step_model or find_steps(subject)
-    filled = fill(subject, subject.group)
+    make_steps = find_steps(subject, new_step_model)
+    filled = fill_padding(subject, subject.group)
     layout = filled.example.given()
-    value = filled.example.arguments[contents[0]].value
-    is_ids = value.dim() == 2 and not value.is_floating_point()
-    tokens = (
-        value if is_ids else torch.arange(value.shape[0] * value.shape[1]).view(value.shape[:2])
-    )
+    value = next(iter(filled.example.contents(subject.group).values()))
+    numbers = torch.arange(value.shape[0] * value.shape[1]).view(value.shape[:2])
+    tokens = value if _holds_ids(value) else numbers.to(value.device)
 
     def full_pass(tokens: Tensor) -> Tensor:
-        new = tokens if is_ids else value.flatten(0, 1)[tokens]
-        return filled(layout, values=dict.fromkeys(contents, new))
+        return filled(layout, values=dict.fromkeys(contents, _embed(value, tokens)))
 
-    report = check_cache(full_pass, steps, tokens.to(value.device), tolerance=subject.tolerance)
+    new_steps = partial(make_steps, filled)
+    report = check_cache(full_pass, new_steps, tokens, tolerance=subject.tolerance)
     return list(report.problems)
 
 
-def fill(subject: Subject, group: int) -> Subject:
+def fill_padding(subject: Subject, group: int) -> Subject:
     """Replace the padding of a group by real tokens of the same row, so that nothing is padded."""
     example = subject.example
     index = torch.empty(example.groups[group].real.shape, dtype=torch.long)
@@ -56,8 +55,8 @@ def fill(subject: Subject, group: int) -> Subject:
     layout = replace(given, index=(*given.index[:group], index, *given.index[group + 1 :]))
     arguments = []
     for argument in example.arguments:
-        # What stands beside tokens, such as positions, is counted on as in a row without padding.
-        is_own = argument.groups == (group,) and argument.kind != "beside"
+        # Positions and other indices count on, as in a row without padding.
+        is_own = argument.groups == (group,) and argument.kind != "indices"
         value = example.build_argument(argument, layout) if is_own else argument.value
         arguments.append(replace(argument, value=value))
     groups = list(example.groups)
@@ -67,17 +66,28 @@ def fill(subject: Subject, group: int) -> Subject:
     )
 
 
-def find_steps(subject: Subject) -> Callable[[], StepModel]:
-    """Find the cache of a model: of Hugging Face, or of these blocks."""
+def _holds_ids(value: Tensor) -> bool:
+    return value.dim() == 2 and not value.is_floating_point()
+
+
+def _embed(value: Tensor, tokens: Tensor) -> Tensor:
+    """Return ids as they are, or the vectors with these numbers."""
+    return tokens if _holds_ids(value) else value.flatten(0, 1)[tokens]
+
+
+def find_steps(
+    subject: Subject, new_step_model: Callable[[], StepModel] | None
+) -> Callable[[Subject], StepModel]:
+    """Find how decoding begins: as given, or with the cache of Hugging Face or of these blocks."""
+    if new_step_model is not None:
+        return lambda _: new_step_model()
     model = subject.model
     if isinstance(model, nn.Module):
         known = inspect.signature(model.forward).parameters
         if {"past_key_values", "use_cache"} <= known.keys():
-            filled = fill(subject, subject.group or 0)
-            return lambda: PastKeyValuesSteps(filled)
+            return PastKeyValuesSteps
         if hasattr(model, "new_cache") and "cache" in known:
-            filled = fill(subject, subject.group or 0)
-            return lambda: NewCacheSteps(filled)
+            return NewCacheSteps
     raise NotTriedError(
         "no cache was found; pass new_step_model=, which returns the model as a StepModel"
     )
@@ -92,7 +102,7 @@ class _Steps:
         self.rows = [*range(subject.example.batch_size)]
         self.position = 0
 
-    def arguments(self, tokens: Tensor) -> dict[str, Any]:
+    def make_arguments(self, tokens: Tensor) -> dict[str, Any]:
         """Make the arguments of a step by name: the new tokens, and masks of all so far."""
         example = self.subject.example
         index = [torch.arange(group.length).repeat(len(self.rows), 1) for group in example.groups]
@@ -102,9 +112,9 @@ class _Steps:
         prefix, now = (Layout(tuple(self.rows), tuple(each)) for each in (index, step))
         given = {}
         for argument in example.arguments:
-            is_now = argument.kind in ("content", "beside")
+            is_now = argument.kind in ("content", "indices")
             if argument.kind == "content" and self.group in argument.groups:
-                given[argument.name] = self.embed(argument, tokens)[:, None]
+                given[argument.name] = _embed(argument.value, tokens)[:, None]
             elif argument.kind == "pairs" and self.group == argument.groups[0]:
                 mask = example.build_argument(argument, prefix)
                 given[argument.name] = mask[..., -1:, :]
@@ -113,12 +123,25 @@ class _Steps:
         self.position += 1
         return given
 
-    @staticmethod
-    def embed(argument: Any, tokens: Tensor) -> Tensor:
-        """Return the ids, or the vectors with these numbers."""
-        value: Tensor = argument.value
-        is_ids = value.dim() == 2 and not value.is_floating_point()
-        return tokens if is_ids else value.flatten(0, 1)[tokens]
+    def step(self, tokens: Tensor) -> Tensor:
+        """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
+        output = find_output(self.run(self.make_arguments(tokens)))
+        if output is None:
+            raise NotTriedError("the model returned no tensor of numbers")
+        return output[:, -1]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Reorder the cache and the arguments that have one entry for each row."""
+        self.rows = [self.rows[row] for row in rows.tolist()]
+        self.reorder_cache(rows)
+
+    def run(self, arguments: dict[str, Any]) -> Any:
+        """Run a step of the model with the cache."""
+        raise NotImplementedError
+
+    def reorder_cache(self, rows: Tensor) -> None:
+        """Reorder the cache."""
+        raise NotImplementedError
 
 
 class PastKeyValuesSteps(_Steps):
@@ -128,22 +151,17 @@ class PastKeyValuesSteps(_Steps):
         super().__init__(subject)
         self.cache: Any = None
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
-        given = self.arguments(tokens)
-        given |= {"past_key_values": self.cache, "use_cache": True}
-        result = self.subject.model(**given)
+    def run(self, arguments: dict[str, Any]) -> Any:
+        """Run a step of the model with the cache, and keep the cache that it returns."""
+        arguments = arguments | {"past_key_values": self.cache, "use_cache": True}
+        result = self.subject.model(**arguments)
         self.cache = getattr(result, "past_key_values", None)
         if self.cache is None:
             raise NotTriedError("the model returned no past_key_values")
-        output = find_output(result)
-        if output is None:
-            raise NotTriedError("the model returned no tensor of numbers")
-        return output[:, -1]
+        return result
 
-    def reorder(self, rows: Tensor) -> None:
-        """Reorder the cache and the arguments that have one entry for each row."""
-        self.rows = [self.rows[row] for row in rows.tolist()]
+    def reorder_cache(self, rows: Tensor) -> None:
+        """Reorder the cache, if there is one."""
         if self.cache is not None:
             self.cache.reorder_cache(rows)
 
@@ -161,16 +179,11 @@ class NewCacheSteps(_Steps):
         )
         self.cached = set(known)
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
-        given = self.arguments(tokens)
-        given = {name: value for name, value in given.items() if name not in self.cached}
-        output = find_output(self.subject.model(**given, cache=self.cache))
-        if output is None:
-            raise NotTriedError("the model returned no tensor of numbers")
-        return output[:, -1]
+    def run(self, arguments: dict[str, Any]) -> Any:
+        """Run a step of the model with the cache."""
+        new = {name: value for name, value in arguments.items() if name not in self.cached}
+        return self.subject.model(**new, cache=self.cache)
 
-    def reorder(self, rows: Tensor) -> None:
-        """Reorder the cache and the arguments that have one entry for each row."""
-        self.rows = [self.rows[row] for row in rows.tolist()]
+    def reorder_cache(self, rows: Tensor) -> None:
+        """Reorder the cache."""
         self.cache.reorder(rows)

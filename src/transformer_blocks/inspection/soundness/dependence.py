@@ -1,7 +1,7 @@
 """Dependence: which outputs of a model change with which of its inputs, and causality.
 
 A check of a property returns the violations as sentences, or raises :class:`NotTriedError` with the
-reason why the property cannot be checked. This holds for the files beside this one too.
+reason why the property cannot be checked. This holds for the other files of this package too.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from transformer_blocks.inspection.comparison import describe
 from transformer_blocks.inspection.soundness.example import (
     Argument,
     NotTriedError,
-    change,
+    change_position,
     is_toeplitz,
 )
 from transformer_blocks.inspection.soundness.subject import Subject
@@ -55,7 +55,7 @@ def find_dependence(subject: Subject) -> Dependence:
     rows, length = real.shape
     expected = subject(layout)
     sizes = torch.zeros(rows, length, length)
-    probed = torch.tensor(probe(length))
+    probed = torch.tensor(choose_positions(length))
     for position in probed.tolist():
         changed = real[:, position]
         if not bool(changed.any()):
@@ -64,11 +64,11 @@ def find_dependence(subject: Subject) -> Dependence:
         own = [subject.select(each, layout) for each in (expected, output)]
         for row, (a, b) in enumerate(zip(*own, strict=True)):
             if bool(changed[row]):
-                sizes[row, real[row], position] = subject.changes(a, b, exact=True).float()
+                sizes[row, real[row], position] = subject.measure(a, b, exact=True).float()
     return Dependence(sizes, torch.zeros(length).bool().index_fill(0, probed, True), real)
 
 
-def probe(length: int) -> list[int]:
+def choose_positions(length: int) -> list[int]:
     """Choose the positions to change: all of a short sequence, or some of a long one."""
     return torch.linspace(0, length - 1, min(length, PROBED)).round().long().tolist()
 
@@ -82,13 +82,11 @@ def change_tokens(
     chosen = real[:, position] if rows is None else rows & real[:, position]
     values: dict[int, Tensor] = {}
     done: list[tuple[Tensor, Tensor]] = []
-    for number in example.contents(group):
-        value = example.arguments[number].value
+    for number, value in example.contents(group).items():
         same = [changed for original, changed in done if original is value]
         where = chosen.to(value.device)
-        values[number] = (
-            same[0] if same else change(value, where, position, value[real.to(value.device)])
-        )
+        known = value[real.to(value.device)]
+        values[number] = same[0] if same else change_position(value, where, position, known)
         done.append((value, values[number]))
     return values
 
@@ -122,16 +120,14 @@ def check_prefix(subject: Subject) -> list[str]:
     if group is None or group in subject.fixed:
         return []
     example = subject.example
-    row = int(example.groups[group].real.sum(1).argmax())
+    row = example.groups[group].longest
     whole, prefix = (
         subject.real(example.alone(row, without=without))[0] for without in (None, group)
     )
-    sizes = subject.changes(whole[:-1], prefix)
-    if not bool(sizes.any()):
-        return []
     return [
-        f"the output{subject.at(int(sizes.argmax()))} of row {row} changes if its last token is "
-        f"left out, {describe(float(sizes.max()))}"
+        f"the output{subject.at(position)} of row {row} changes if its last token is left out, "
+        f"{describe(size)}"
+        for _, position, size in subject.find_changes([(whole[:-1], prefix)])
     ]
 
 
@@ -143,44 +139,46 @@ def check_order(subject: Subject) -> list[str]:
     """
     if subject.group is None:
         raise NotTriedError("there is one output for each row, which may be meant to have no order")
-    example, layout, tried, problems = subject.example, subject.example.given(), False, []
-    expected = subject.real(layout)
-    for number, group in enumerate(example.groups):
-        contents = example.contents(number)
-        if any(example.arguments[each].value.is_floating_point() for each in contents):
-            continue  # vectors, to which positions may have been added
-
-        def changes(where: Tensor, number: int = number, contents: list[int] = contents) -> bool:
-            """Whether outputs change if the token of each position is that of another one."""
-            values = {each: example.arguments[each].value for each in contents}
-            values = {each: value.gather(1, where.to(value)) for each, value in values.items()}
-            after = subject.real(layout, values=values)
-            last = slice(-1 if number == subject.group else 0, None)
-            return any(
-                bool(subject.changes(a, b)[last].any())
-                for a, b in zip(expected, after, strict=True)
-            )
-
-        given = torch.arange(group.length).repeat(example.batch_size, 1)
-        orders, others = [given.clone() for _ in range(3)], given.clone()
-        for row, real in enumerate(group.real):
-            before = real.nonzero().flatten()[:-1]
-            moved = before.flip(0), before.roll(1), before.roll(2)
-            for order, places in zip(orders, moved, strict=True):
-                order[row, before] = places
-            others[row, before] = real.nonzero().flatten()[-1]  # all are the last token
-        if changes(others):
-            tried = True
-            if not any(map(changes, orders)):
-                problems.append(
-                    f"outputs depend on the tokens of {group.name}, and not on their order: "
-                    "the model may have no positions"
-                )
-    if not tried:
+    groups, expected = subject.example.groups, subject.real(subject.example.given())
+    answers = [_depends_on_order(subject, number, expected) for number in range(len(groups))]
+    if all(answer is None for answer in answers):
         raise NotTriedError(
             "no output depends on the ids of other tokens; vectors may have positions already"
         )
-    return problems
+    return [
+        f"outputs depend on the tokens of {group.name}, and not on their order: the model may have "
+        "no positions"
+        for group, answer in zip(groups, answers, strict=True)
+        if answer is False
+    ]
+
+
+def _depends_on_order(subject: Subject, number: int, expected: list[Tensor]) -> bool | None:
+    """Return whether outputs depend on the order of the ids of a group; None if on none of them."""
+    example = subject.example
+    group, contents = example.groups[number], example.contents(number)
+    if any(value.is_floating_point() for value in contents.values()):
+        return None  # vectors, to which positions may have been added
+    compared = slice(-1 if number == subject.group else 0, None)
+
+    def changes_outputs(places: Tensor) -> bool:
+        """Return whether outputs change if each position holds the token of another one."""
+        values = {each: value.gather(1, places.to(value)) for each, value in contents.items()}
+        outputs = subject.real(example.given(), values=values)
+        return any(
+            bool(subject.measure(a, b)[compared].any())
+            for a, b in zip(expected, outputs, strict=True)
+        )
+
+    given = torch.arange(group.length).repeat(example.batch_size, 1)
+    orders, repeated = [given.clone() for _ in range(3)], given.clone()
+    for row, real in enumerate(group.real):
+        before, last = real.nonzero().flatten().tensor_split([-1])
+        moved = before.flip(0), before.roll(1), before.roll(2)
+        for order, places in zip(orders, moved, strict=True):
+            order[row, before] = places
+        repeated[row, before] = last
+    return any(map(changes_outputs, orders)) if changes_outputs(repeated) else None
 
 
 def is_causal(subject: Subject, dependence: Dependence) -> bool:

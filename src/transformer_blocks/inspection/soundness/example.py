@@ -30,7 +30,7 @@ class Argument:
     Attributes:
         name: Its name in the signature, or its number.
         value: What the example passes.
-        kind: ``"content"``: ids (B, L) or vectors (B, L, D). ``"beside"``: another number for each
+        kind: ``"content"``: ids (B, L) or vectors (B, L, D). ``"indices"``: another number for each
             token, such as its position. ``"mask"``: the padding mask (B, L). ``"lengths"``: the
             number of real tokens (B,). ``"pairs"``: a mask of queries and keys. ``"rows"``: a
             tensor with one entry for each row. ``"fixed"``: anything else.
@@ -71,7 +71,12 @@ class Group:
         return self.real.shape[1]
 
     @property
-    def is_told(self) -> bool:
+    def longest(self) -> int:
+        """The row of the longest sequence."""
+        return int(self.real.sum(1).argmax())
+
+    @property
+    def has_known_padding(self) -> bool:
         """Whether the model can know which positions are padded."""
         return self.has_mask or self.has_padding_id
 
@@ -145,13 +150,13 @@ class Example:
         rows = torch.tensor(layout.rows)[:, None]
         return (index != PADDING) & self.groups[group].real[rows, index.clamp(min=0)]
 
-    def contents(self, group: int) -> list[int]:
-        """The numbers of the arguments that hold the tokens of a group."""
-        return [
-            number
+    def contents(self, group: int) -> dict[int, Tensor]:
+        """The ids and vectors of a group, by the number of the argument."""
+        return {
+            number: argument.value
             for number, argument in enumerate(self.arguments)
             if argument.kind == "content" and argument.groups == (group,)
-        ]
+        }
 
     def build(
         self,
@@ -210,15 +215,15 @@ class Example:
         return taken
 
     def _add_noise(self, value: Tensor, argument: Argument, layout: Layout) -> Tensor:
-        """Replace what stands at padded positions."""
+        """Replace the content of padded positions by other tokens or vectors."""
         padded = (~self.is_real(layout, argument.groups[0])).to(value.device)
         real = argument.value[self.groups[argument.groups[0]].real.to(value.device)]
-        other = draw(real, value.shape)
+        other = draw_tokens(real, value.shape)
         shape = (*padded.shape, *(1,) * (value.dim() - 2))
         return torch.where(padded.reshape(shape), other, value)
 
 
-def draw(real: Tensor, shape: Sequence[int]) -> Tensor:
+def draw_tokens(real: Tensor, shape: Sequence[int]) -> Tensor:
     """Draw ids, or vectors of the same size, as those of the real tokens."""
     generator = torch.Generator().manual_seed(1)
     if real.is_floating_point():
@@ -228,7 +233,7 @@ def draw(real: Tensor, shape: Sequence[int]) -> Tensor:
     return ids[torch.randint(len(ids), tuple(shape), generator=generator).to(ids.device)]
 
 
-def change(value: Tensor, rows: Tensor, position: int, real: Tensor) -> Tensor:
+def change_position(value: Tensor, rows: Tensor, position: int, real: Tensor) -> Tensor:
     """Change the token or the vector at one position of some rows (a boolean tensor)."""
     changed = value.clone()
     try:

@@ -11,16 +11,26 @@ EXTRA = 3  # positions of padding that are added
 RESAMPLED = "the outputs have positions that are not those of the inputs"
 
 
-def told(subject: Subject) -> list[int]:
-    """The groups whose padding the model is told of."""
+def find_masked_groups(subject: Subject) -> list[int]:
+    """Return the groups whose padding the model can know, from a mask, lengths or an id."""
     if subject.group is None and subject.resampled:
         raise NotTriedError(RESAMPLED)
-    found = [n for n, group in enumerate(subject.example.groups) if group.is_told]
+    found = [n for n, group in enumerate(subject.example.groups) if group.has_known_padding]
     if not found:
         raise NotTriedError(
             "the example has neither a padding mask nor lengths; pass them or a padding_id"
         )
     return found
+
+
+def find_side(subject: Subject, group: int) -> str:
+    """Return the side at which a group is padded, or can be padded: left or right."""
+    if group in subject.fixed:
+        raise NotTriedError("the length of the inputs cannot be changed")
+    side = subject.example.groups[group].side
+    if side == "mixed":
+        raise NotTriedError("the example has padding on both sides of a sequence or within it")
+    return "left" if side == "left" else "right"
 
 
 def padded_layout(subject: Subject, group: int) -> Layout:
@@ -34,9 +44,9 @@ def padded_layout(subject: Subject, group: int) -> Layout:
 
 
 def check_padding_content(subject: Subject) -> list[str]:
-    """Check that what stands at padded positions does not change the outputs of real tokens."""
+    """Check that the content of padded positions does not change the outputs of real tokens."""
     problems = []
-    for number in told(subject):
+    for number in find_masked_groups(subject):
         group = subject.example.groups[number]
         found = []
         if group.has_mask:
@@ -56,7 +66,7 @@ def check_padding_content(subject: Subject) -> list[str]:
 def has_ids(subject: Subject, number: int) -> bool:
     """Whether a group holds ids, and the model knows one of padding."""
     example = subject.example
-    values = [example.arguments[content].value for content in example.contents(number)]
+    values = example.contents(number).values()
     known = getattr(getattr(subject.model, "config", None), "pad_token_id", None) is not None
     has_id = known or example.groups[number].has_padding_id
     return has_id and not any(value.is_floating_point() for value in values)
@@ -83,38 +93,31 @@ def compare_without(subject: Subject, number: int) -> list[tuple[Tensor, Tensor]
 def check_padding_amount(subject: Subject) -> list[str]:
     """Check that more padding on the same side changes nothing."""
     problems = []
-    for number in told(subject):
-        group = subject.example.groups[number]
-        if number in subject.fixed:
-            raise NotTriedError("the length of the inputs cannot be changed")
-        if group.side == "mixed":
-            raise NotTriedError("the example has padding on both sides of a sequence or within it")
-        side = "left" if group.side == "left" else "right"
+    for number in find_masked_groups(subject):
+        name, side = subject.example.groups[number].name, find_side(subject, number)
         less = subject.real(subject.example.padded(number, 0, side))
         more = subject.real(subject.example.padded(number, EXTRA, side))
         problems += compare(
             subject,
             zip(less, more, strict=True),
-            f"with {EXTRA} more positions of padding at the {side} ({group.name})",
+            f"with {EXTRA} more positions of padding at the {side} ({name})",
         )
     return problems
 
 
 def check_padding_side(subject: Subject) -> list[str]:
-    """Check that padding on the other side changes nothing, where the model can be told of it.
+    """Check that padding on the other side changes nothing, if the model knows the positions.
 
     A model that counts its positions from the first column needs ``position_ids`` for padding at
     the left. If it has no such argument, nothing can be said about its outputs.
     """
     problems = []
-    for number in told(subject):
-        group = subject.example.groups[number]
-        if number in subject.fixed:
-            raise NotTriedError("the length of the inputs cannot be changed")
-        if group.side == "mixed":
-            raise NotTriedError("the example has padding on both sides of a sequence or within it")
-        side, other = ("left", "right") if group.side == "left" else ("right", "left")
-        expected = subject.real(subject.example.padded(number, 0, side))
+    for number in find_masked_groups(subject):
+        side = find_side(subject, number)
+        other = "right" if side == "left" else "left"
+        what = f"with padding at the {other} ({subject.example.groups[number].name})"
+        given = subject.example.padded(number, 0, side)
+        expected = subject.real(given)
         layout = subject.example.padded(number, EXTRA, other)
         outputs = subject.real(layout)
         if not all(bool(each.isfinite().all()) for each in outputs):
@@ -122,37 +125,29 @@ def check_padding_side(subject: Subject) -> list[str]:
                 f"with padding at the {other}, outputs are not finite: a row whose keys are all "
                 "masked may give NaN"
             )
-        found = compare_sides(subject, expected, outputs, other, group.name)
+        found = compare(subject, zip(expected, outputs, strict=True), what)
         if found and subject.group is None:
             raise NotTriedError("outputs differ; the model may read the output of one column")
         if found and not has_positions(subject, number):
-            positions = positions_of(subject, number, layout)
-            told_so = subject.example.padded(number, 0, side)
-            again = subject.real(told_so, more=positions_of(subject, number, told_so))
-            if compare_sides(subject, expected, again, other, group.name):
+            positions = count_positions(subject, number, layout)
+            again = subject.real(given, more=count_positions(subject, number, given))
+            if any(subject.find_changes(zip(expected, again, strict=True))):
                 raise NotTriedError("position_ids do not count from 0, so that they are not known")
             after = subject.real(layout, more=positions)
-            found = compare_sides(subject, expected, after, other, group.name)
+            found = compare(subject, zip(expected, after, strict=True), what)
         problems += found
     return problems
-
-
-def compare_sides(
-    subject: Subject, before: list[Tensor], after: list[Tensor], side: str, name: str
-) -> list[str]:
-    """Describe the changes by padding on another side."""
-    return compare(subject, zip(before, after, strict=True), f"with padding at the {side} ({name})")
 
 
 def has_positions(subject: Subject, group: int) -> bool:
     """Whether the example passes the positions of the tokens of a group."""
     return any(
-        argument.kind == "beside" and argument.groups == (group,) and "pos" in argument.name
+        argument.kind == "indices" and argument.groups == (group,) and "pos" in argument.name
         for argument in subject.example.arguments
     )
 
 
-def positions_of(subject: Subject, group: int, layout: Layout) -> dict[str, Tensor]:
+def count_positions(subject: Subject, group: int, layout: Layout) -> dict[str, Tensor]:
     """Count the positions of the real tokens, if the model has an argument for them."""
     model = subject.model
     function = model.forward if isinstance(model, nn.Module) else model
@@ -161,5 +156,5 @@ def positions_of(subject: Subject, group: int, layout: Layout) -> dict[str, Tens
             "outputs differ, and the model has no argument position_ids, by which it could be told"
         )
     count = subject.example.is_real(layout, group).long().cumsum(1) - 1
-    content = subject.example.arguments[subject.example.contents(group)[0]].value
+    content = next(iter(subject.example.contents(group).values()))
     return {"position_ids": count.clamp(min=0).to(content.device)}

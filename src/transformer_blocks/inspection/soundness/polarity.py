@@ -1,6 +1,6 @@
 """Polarity of masks: whether a mask hides padding, and not the real tokens."""
 
-from transformer_blocks.inspection.soundness.dependence import change_tokens, probe
+from transformer_blocks.inspection.soundness.dependence import change_tokens, choose_positions
 from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
 from transformer_blocks.inspection.soundness.padding import EXTRA, RESAMPLED, padded_layout
 from transformer_blocks.inspection.soundness.subject import Subject
@@ -16,7 +16,7 @@ def check_polarity(subject: Subject) -> list[str]:
         raise NotTriedError(RESAMPLED)
     problems, reasons = [], []
     for number in by_id:
-        if number not in groups and not _visible_by_id(subject, number):
+        if number not in groups and not _sees_real_tokens(subject, number):
             problems.append(
                 f"the mask that the model makes from {subject.example.groups[number].name} is "
                 "inverted: outputs depend on padding and on no other real token"
@@ -24,11 +24,11 @@ def check_polarity(subject: Subject) -> list[str]:
     for number in groups:
         name = subject.example.groups[number].name
         try:
-            given, flipped = _both_visible(subject, number, padded_layout(subject, number))
+            given, flipped = _compare_masks(subject, number, padded_layout(subject, number))
             if given == flipped and number not in subject.fixed:
                 # In a causal model, padding at the right comes later, and no mask is needed.
                 left = subject.example.padded(number, EXTRA, "left")
-                given, flipped = _both_visible(subject, number, left)
+                given, flipped = _compare_masks(subject, number, left)
         except NotTriedError as reason:
             reasons.append(str(reason))
             continue
@@ -50,30 +50,34 @@ def _has_mask(subject: Subject, group: int) -> bool:
     )
 
 
-def _both_visible(
+def _compare_masks(
     subject: Subject, group: int, layout: Layout
 ) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
-    """Return what is visible with the mask as it is, and with its opposite."""
-    return _visible(subject, group, layout, None), _visible(subject, group, layout, group)
+    """Return which tokens are visible with the mask as it is, and with the inverted mask."""
+    return _find_visible_tokens(subject, group, layout, None), _find_visible_tokens(
+        subject, group, layout, group
+    )
 
 
-def _visible(subject: Subject, group: int, layout: Layout, flip: int | None) -> tuple[bool, bool]:
+def _find_visible_tokens(
+    subject: Subject, group: int, layout: Layout, flip: int | None
+) -> tuple[bool, bool]:
     """Return whether outputs depend on padding, and whether they depend on other real tokens."""
     example = subject.example
-    plain = subject.real(layout, flip=flip)
-    finite = [bool(each.isfinite().all()) for each in plain]
+    expected = subject.real(layout, flip=flip)
+    finite = [bool(each.isfinite().all()) for each in expected]
     noisy = subject.real(layout, flip=flip, noise=group)
     real = example.is_real(layout, group)
     rows = [row for row in range(len(real)) if not bool(real[row].all()) and finite[row]]
     sees_padding = any(
-        bool(subject.changes(plain[row], noisy[row], exact=True).any()) for row in rows
+        bool(subject.measure(expected[row], noisy[row], exact=True).any()) for row in rows
     )
     sees_real = False
-    for position in probe(example.groups[group].length):
+    for position in choose_positions(example.groups[group].length):
         values = change_tokens(subject, group, position)
         after = subject.real(layout, flip=flip, values=values)
         for row in rows:
-            sizes = subject.changes(plain[row], after[row], exact=True)
+            sizes = subject.measure(expected[row], after[row], exact=True)
             if group == subject.group:
                 kept = example.groups[group].real[row].nonzero().flatten() != position
                 sizes = sizes[kept]
@@ -83,23 +87,23 @@ def _visible(subject: Subject, group: int, layout: Layout, flip: int | None) -> 
     return sees_padding, sees_real
 
 
-def _visible_by_id(subject: Subject, number: int) -> bool:
-    """Whether outputs depend on other real tokens, if they depend on what stands beside their own.
+def _sees_real_tokens(subject: Subject, number: int) -> bool:
+    """Return whether outputs depend on other real tokens, or not on the content of padding either.
 
     The model finds padding by its id, so that its mask cannot be changed, but padding can.
     """
     if number in subject.fixed:
         raise NotTriedError("the length of the inputs cannot be changed")
     example = subject.example
-    longest = int(example.groups[number].real.sum(1).argmax())
+    longest = example.groups[number].longest
     changes = []
     for side in ("left", "right"):
         layout = example.padded(number, EXTRA, side, [longest])
         before, filled = subject.real(layout)[0], subject.real(layout, noise=number)[0]
-        changes.append(bool(subject.changes(before, filled, exact=True).any()))
+        changes.append(bool(subject.measure(before, filled, exact=True).any()))
         for position in example.groups[number].real[longest].nonzero().flatten().tolist():
             values = change_tokens(subject, number, position)
-            sizes = subject.changes(before, subject.real(layout, values=values)[0], exact=True)
+            sizes = subject.measure(before, subject.real(layout, values=values)[0], exact=True)
             if subject.group == number:
                 real = example.groups[number].real[longest].nonzero().flatten()
                 sizes = sizes[real != position]

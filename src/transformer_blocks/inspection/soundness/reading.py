@@ -17,7 +17,7 @@ from transformer_blocks.inspection.soundness.example import Argument, Example, G
 
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}
-BESIDE = {"position", "positions", "segment", "segments", "token_type", "type"}
+INDICES = {"position", "positions", "segment", "segments", "token_type", "type"}
 
 
 def read_example(
@@ -36,12 +36,12 @@ def read_example(
         TypeError: If the example is not a tensor, a tuple or list, or a mapping.
         ValueError: If it holds no batch.
     """
-    named, is_mapping = _name(model, example)
-    batch_size = _batch_size([value for _, value in named])
+    named, is_mapping = _name_arguments(model, example)
+    batch_size = _find_batch_size([value for _, value in named])
     contents: list[tuple[list[Argument], set[str]]] = []  # the arguments and roles of each group
     arguments: list[Argument] = []
     for name, value in named:
-        kind = _kind(name, value, batch_size)
+        kind = _classify(name, value, batch_size)
         argument = Argument(name, value, kind)
         if kind == "content":
             number = _find_group(argument, contents, together)
@@ -49,7 +49,7 @@ def read_example(
                 contents.append(([], set()))
                 number = len(contents) - 1
             contents[number][0].append(argument)
-            contents[number][1].update(roles(name))
+            contents[number][1].update(find_roles(name))
             argument = Argument(name, value, kind, (number,))
         arguments.append(argument)
     sequences = [(members[0].value.shape[1], own_roles) for members, own_roles in contents]
@@ -57,18 +57,18 @@ def read_example(
     assigned: list[Argument] = []
     for argument in arguments:
         taken = {each.groups for each in assigned if each.kind == argument.kind.split()[0]}
-        order = _order(argument.name, names, taken)
-        assigned.append(_assign(argument, sequences, batch_size, order))
+        order = _sort_sequences(argument.name, names, taken)
+        assigned.append(_assign_sequences(argument, sequences, batch_size, order))
     arguments = assigned
     groups = []
     for number, (members, own_roles) in enumerate(contents):
         real, has_mask, has_id = _find_padding(number, arguments, batch_size, padding_id)
         groups.append(Group(members[0].name, frozenset(own_roles), real, has_mask, has_id))
-    arguments = [_with_filler(argument, groups, padding_id, model) for argument in arguments]
+    arguments = [_add_filler(argument, groups, padding_id, model) for argument in arguments]
     return Example(tuple(arguments), tuple(groups), batch_size, is_mapping)
 
 
-def roles(name: str) -> set[str]:
+def find_roles(name: str) -> set[str]:
     """Return which sequence a name belongs to: the source, the target, or unknown."""
     words = set(re.split(r"[\W_\d]+", name.lower()))
     for source, target in ((SOURCE, TARGET), ({"key", "value"}, {"query"})):
@@ -77,7 +77,7 @@ def roles(name: str) -> set[str]:
     return set()
 
 
-def _name(model: Callable[..., Any], example: Any) -> tuple[list[tuple[str, Any]], bool]:
+def _name_arguments(model: Callable[..., Any], example: Any) -> tuple[list[tuple[str, Any]], bool]:
     """List names and values of the arguments."""
     if isinstance(example, Mapping):
         return [(str(name), value) for name, value in example.items()], True
@@ -100,7 +100,7 @@ def _name(model: Callable[..., Any], example: Any) -> tuple[list[tuple[str, Any]
     return list(zip(known, values, strict=False)), False
 
 
-def _batch_size(values: list[Any]) -> int:
+def _find_batch_size(values: list[Any]) -> int:
     for value in values:
         if isinstance(value, Tensor) and value.dim() >= 2:
             if not value.numel():
@@ -109,7 +109,7 @@ def _batch_size(values: list[Any]) -> int:
     raise ValueError("example must hold a tensor of shape (B, L) or (B, L, ...), it has none")
 
 
-def _kind(name: str, value: Any, batch_size: int) -> str:
+def _classify(name: str, value: Any, batch_size: int) -> str:
     """Classify an argument by its shape and dtype, and by its name where these are ambiguous."""
     if not isinstance(value, Tensor) or value.dim() == 0:
         return "fixed"
@@ -117,8 +117,8 @@ def _kind(name: str, value: Any, batch_size: int) -> str:
     words = set(re.split(r"[\W_\d]+", name.lower())) | {name.lower().removesuffix("_ids")}
     if is_mask:
         return "mask or pairs"
-    if words & BESIDE and value.dim() == 2 and value.shape[0] in (1, batch_size):
-        return "beside"
+    if words & INDICES and value.dim() == 2 and value.shape[0] in (1, batch_size):
+        return "indices"
     if value.shape[0] != batch_size:
         return "fixed"
     if value.dim() == 1:
@@ -135,13 +135,13 @@ def _find_group(
     for number, (members, own_roles) in enumerate(contents):
         if any(argument.value is member.value for member in members):
             return number
-        is_same = together or (bool(own_roles) and roles(argument.name) == own_roles)
+        is_same = together or (bool(own_roles) and find_roles(argument.name) == own_roles)
         if is_same and argument.value.shape[1] == members[0].value.shape[1]:
             return number
     return None
 
 
-def _order(name: str, names: list[str], taken: set[tuple[int, ...]]) -> list[int]:
+def _sort_sequences(name: str, names: list[str], taken: set[tuple[int, ...]]) -> list[int]:
     """Sort the sequences: first those named in an argument, then those without one of its kind."""
     words = set(re.split(r"[\W_]+", name.lower()))
     others = [set(re.split(r"[\W_]+", each.lower())) for each in names]
@@ -152,28 +152,28 @@ def _order(name: str, names: list[str], taken: set[tuple[int, ...]]) -> list[int
     )
 
 
-def _assign(
+def _assign_sequences(
     argument: Argument, sequences: list[tuple[int, set[str]]], batch_size: int, order: list[int]
 ) -> Argument:
     """Find the sequences to which a mask, positions or lengths belong."""
     name, value, kind = argument.name, argument.value, argument.kind
     if kind == "lengths":
-        number = _match(name, sequences, None, order)
+        number = _find_sequence(name, sequences, None, order)
         if number is None or not 0 < int(value.min()) <= int(value.max()) <= sequences[number][0]:
             return Argument(name, value, "rows")
         return Argument(name, value, "lengths", (number,))
-    if kind == "beside":
-        number = _match(name, sequences, value.shape[1], order)
+    if kind == "indices":
+        number = _find_sequence(name, sequences, value.shape[1], order)
         if number is None:
             return Argument(name, value)
         return Argument(name, value.expand(batch_size, -1), kind, (number,))
     if kind != "mask or pairs":
         return argument
-    key = _match(name, sequences, value.shape[-1], order)
+    key = _find_sequence(name, sequences, value.shape[-1], order)
     is_padding = value.dim() == 2 or (value.dim() == 4 and value.shape[1:3] == (1, 1))
     if is_padding and value.shape[0] == batch_size and key is not None:
         could_be_pairs = value.dim() == 2 and value.shape[0] == value.shape[1]
-        if not (could_be_pairs and _is_square(name, value)):
+        if not (could_be_pairs and _is_mask_of_pairs(name, value)):
             return Argument(name, value, "mask", (key,))
     queries = [number for number, (length, _) in enumerate(sequences) if length == value.shape[-2]]
     if key is None or not queries or value.dim() < 2:
@@ -184,19 +184,19 @@ def _assign(
     return Argument(name, value, "pairs", (query, key))
 
 
-def _is_square(name: str, mask: Tensor) -> bool:
+def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
     """Whether a mask of shape (B, B) is one of queries and keys, and not of padding."""
     if re.search("padding|attention_mask", name.lower()):
         return False
     return is_toeplitz(mask)
 
 
-def _match(
+def _find_sequence(
     name: str, sequences: list[tuple[int, set[str]]], length: int | None, order: list[int]
 ) -> int | None:
     """Find the sequence of a length to which a name belongs; the first if it does not say."""
     fitting = [number for number in order if length is None or sequences[number][0] == length]
-    own = roles(name)
+    own = find_roles(name)
     of_role = [number for number in fitting if own & sequences[number][1]]
     without = [number for number in fitting if not sequences[number][1]]
     for found in (of_role, without, fitting) if own else (without, fitting):
@@ -276,7 +276,7 @@ def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
     return marks[more]
 
 
-def _with_filler(
+def _add_filler(
     argument: Argument, groups: list[Group], padding_id: int | None, model: Callable[..., Any]
 ) -> Argument:
     """Find out what an argument holds at padded positions."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -54,11 +54,7 @@ class Subject:
         """Call the model with a batch; return its main output, of shape (rows, ...)."""
         args, kwargs = self.example.build(layout, **options)
         torch.manual_seed(SEED)
-        return self.run(args, kwargs, len(layout.rows))
-
-    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], rows: int) -> Tensor:
-        """Call the model with given arguments; return its main output, of shape (rows, ...)."""
-        return call(self.model, args, kwargs, rows)
+        return call(self.model, args, kwargs, len(layout.rows))
 
     def at(self, position: int) -> str:
         """Name a position of the real tokens, if outputs have positions."""
@@ -83,7 +79,7 @@ class Subject:
         output = output.reshape(*output.shape[:2], -1)
         return [row[chosen] for row, chosen in zip(output, real, strict=True)]
 
-    def changes(self, first: Tensor, second: Tensor, *, exact: bool = False) -> Tensor:
+    def measure(self, first: Tensor, second: Tensor, *, exact: bool = False) -> Tensor:
         """Measure changes in standard deviations, (S,) of (S, size); those of rounding are zero.
 
         With ``exact``, both come from batches of the same shape, whose rounding is the same.
@@ -97,6 +93,16 @@ class Subject:
             tolerance = max(1e-5, 16 * epsilon(first))
         sizes = measure_changes(first, second, tolerance, deviation=self.deviation)
         return sizes.amax(dim=1).cpu() if sizes.shape[1] else torch.zeros(len(sizes))
+
+    def find_changes(
+        self, pairs: Iterable[tuple[Tensor, Tensor]]
+    ) -> Iterator[tuple[int, int, float]]:
+        """Yield the row, position and size of the largest change of each row that has one."""
+        for row, (before, after) in enumerate(pairs):
+            sizes = self.measure(before, after)
+            if bool(sizes.any()):
+                position = int(sizes.argmax())
+                yield row, position, float(sizes[position])
 
 
 def call(
@@ -149,18 +155,12 @@ def find_output(result: Any) -> Tensor | None:
     return next((each for each in found if each is not None), None)
 
 
-def compare(subject: Subject, pairs: Any, what: str) -> list[str]:
+def compare(subject: Subject, pairs: Iterable[tuple[Tensor, Tensor]], what: str) -> list[str]:
     """Describe the largest change in each row, given pairs of outputs of real tokens."""
-    problems = []
-    for row, (before, after) in enumerate(pairs):
-        sizes = subject.changes(before, after)
-        if bool(sizes.any()):
-            position = int(sizes.argmax())
-            problems.append(
-                f"the output{subject.at(position)} of row {row} changes {what}, "
-                f"{describe(float(sizes[position]))}"
-            )
-    return problems
+    return [
+        f"the output{subject.at(position)} of row {row} changes {what}, {describe(size)}"
+        for row, position, size in subject.find_changes(pairs)
+    ]
 
 
 def first_line(error: Exception) -> str:

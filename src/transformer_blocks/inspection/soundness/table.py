@@ -11,13 +11,13 @@ from torch import nn
 from transformer_blocks._contracts import Flag, Function, Integer, check
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import SHOWN, Report, check_tolerance
+from transformer_blocks.inspection.comparison import find_tensors
 from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
 from transformer_blocks.inspection.soundness.copies import (
     check_device,
     check_dtype,
     check_initialisation,
     check_loading,
-    tensors,
 )
 from transformer_blocks.inspection.soundness.decoding import check_steps
 from transformer_blocks.inspection.soundness.dependence import (
@@ -40,21 +40,6 @@ from transformer_blocks.inspection.soundness.subject import Subject, evaluation,
 HINT = "outputs depend on later positions; pass causal=True if they must not"
 FAR = 128  # positions of padding that are added to see whether there are more outputs
 WIDTH = 100  # columns of a printed table
-TITLES = (
-    "determinism",
-    "causality",
-    "order",
-    "mask polarity",
-    "padding",
-    "padding amount",
-    "padding side",
-    "batch",
-    "cache",
-    "dtype",
-    "device",
-    "initialisation",
-    "loading",
-)
 
 
 @dataclass(frozen=True)
@@ -213,13 +198,13 @@ def check_soundness(
         check(Function, new_step_model=new_step_model)
     check_tolerance(tolerance)
     parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-    for name, held in (("model", parts), ("example", tensors(example))):
+    for name, held in (("model", parts), ("example", find_tensors(example))):
         if any(each.is_meta for each in held):
             raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
     for number, group in enumerate(subject.example.groups):
-        value = subject.example.arguments[subject.example.contents(number)[0]].value
-        guess = None if group.is_told else guess_padding(value)
+        value = next(iter(subject.example.contents(number).values()))
+        guess = None if group.has_known_padding else guess_padding(value)
         if guess is not None:
             warnings.warn(
                 f"{group.name} seems to be padded with id {guess}, and nothing tells the model or "
@@ -244,42 +229,41 @@ def check_soundness(
 def _examine(
     subject: Subject, causal: bool | None, new_step_model: Callable[[], StepModel] | None
 ) -> Soundness:
-    determinism = run("determinism", check_determinism, subject)
-    reports = [determinism]
+    checks: dict[str, Callable[[Subject], list[str]]] = {
+        "order": check_order,
+        "mask polarity": check_polarity,
+        "padding": check_padding_content,
+        "padding amount": check_padding_amount,
+        "padding side": check_padding_side,
+        "batch": check_batch,
+        "cache": lambda subject: check_steps(subject, not causality.not_tried, new_step_model),
+        "dtype": check_dtype,
+        "device": check_device,
+        "initialisation": check_initialisation,
+        "loading": check_loading,
+    }
+    determinism = run_check("determinism", check_determinism, subject)
     if not determinism or determinism.not_tried:
         reason = "the outputs of equal calls must be equal and finite first"
-        polarity = run("mask polarity", check_polarity, subject)
-        for title in TITLES[1:]:
-            is_polarity = title == polarity.title and polarity.problems
-            reports.append(polarity if is_polarity else Report(title, (), reason))
-        return Soundness("unknown", tuple(reports))
-    kind, report = find_kind(subject, causal)
-    is_causal_kind = not report.not_tried
-    reports += [
-        report,
-        run("order", check_order, subject),
-        run("mask polarity", check_polarity, subject),
-        run("padding", check_padding_content, subject),
-        run("padding amount", check_padding_amount, subject),
-        run("padding side", check_padding_side, subject),
-        run("batch", check_batch, subject),
-        run("cache", lambda subject: check_steps(subject, is_causal_kind, new_step_model), subject),
-        run("dtype", check_dtype, subject),
-        run("device", check_device, subject),
-        run("initialisation", check_initialisation, subject),
-        run("loading", check_loading, subject),
-    ]
-    return Soundness(kind, tuple(reports), HINT if kind == "encoder" and causal is None else "")
+        reports = {title: Report(title, (), reason) for title in ("causality", *checks)}
+        polarity = run_check("mask polarity", check_polarity, subject)
+        if polarity.problems:
+            reports["mask polarity"] = polarity
+        return Soundness("unknown", (determinism, *reports.values()))
+    kind, causality = find_kind(subject, causal)
+    others = [run_check(title, function, subject) for title, function in checks.items()]
+    note = HINT if kind == "encoder" and causal is None else ""
+    return Soundness(kind, (determinism, causality, *others), note)
 
 
 def find_positions(subject: Subject) -> None:
     """Find the sequence to whose positions the outputs belong, and those of a fixed length."""
     example = subject.example
-    rows = [int(group.real.sum(1).argmax()) for group in example.groups]
     fixed, found = set(), None
-    for number, row in enumerate(rows):
-        group = example.groups[number]
-        if int(group.real[row].sum()) < 2:
+    for number, group in enumerate(example.groups):
+        row = group.longest
+        tokens = int(group.real[row].sum())
+        if tokens < 2:
             continue
         try:
             shapes = [
@@ -289,7 +273,6 @@ def find_positions(subject: Subject) -> None:
         except Exception:
             fixed.add(number)
             continue
-        tokens = int(group.real[row].sum())
         if [shape[1:2] for shape in shapes] == [(tokens,), (tokens - 1,)]:
             found = number
         else:
@@ -303,7 +286,7 @@ def find_positions(subject: Subject) -> None:
 
 
 def is_resampled(subject: Subject, number: int, row: int) -> bool:
-    """Whether the number of outputs depends on the length, and is another one."""
+    """Return whether the number of outputs depends on the length, and is another one."""
     example = subject.example
     length = subject(example.alone(row)).shape[1]
     for extra in (FAR, int(example.groups[number].real[row].sum()), 1, -1):
@@ -341,10 +324,10 @@ def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
     kind = "encoder-decoder" if has_source else "causal" if causal else "encoder"
     if not causal:
         return kind, Report(title, (), "the model is an encoder")
-    return kind, run(title, lambda subject: check_causality(subject, dependence), subject)
+    return kind, run_check(title, lambda subject: check_causality(subject, dependence), subject)
 
 
-def run(title: str, function: Callable[[Subject], list[str]], subject: Subject) -> Report:
+def run_check(title: str, function: Callable[[Subject], list[str]], subject: Subject) -> Report:
     """Run a check; if it cannot be run, report the reason."""
     try:
         return Report(title, tuple(function(subject)))
