@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from common.errors import UserError
 from common.files import read_text, write_atomically
-from common.ranges import RULES, describe_rule
+from common.options import RULES, describe_rule
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -59,7 +59,7 @@ def check_fields(
     Args:
         kind: The dataclass.
         content: The values of its fields, by name.
-        ranges: A rule of :data:`common.ranges.RULES` for each field that is a number.
+        ranges: A rule of :data:`common.options.RULES` for each field that is a number.
 
     Raises:
         KeyError: If a field is missing.

@@ -15,7 +15,6 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 import torch
 from tqdm import tqdm
 
-from common.choosing import choose_run
 from common.commands import input_lines
 from common.configuration import checked
 from common.distributed import choose_device
@@ -23,7 +22,7 @@ from common.errors import UserError
 from common.files import FolderLock, check_output, write_atomically
 from common.options import chosen_fields
 from common.program import finishing_unread
-from common.run import Run
+from common.run import Run, choose_run
 from common.searches import Beam, Sample, Search
 from common.terminal import colour, counted, fit, limit
 from common.text_files import decode_line
