@@ -22,8 +22,8 @@ def check_packages(purpose: str, *packages: str, extra: str) -> None:
         >>> from transformer_blocks.explorer.packages import check_packages
         >>> check_packages("a figure", "no_such_package", extra="plot")
         Traceback (most recent call last):
-        transformer_blocks.explorer.packages.MissingPackageError: a figure needs no_such_package, which is not installed: pip install
-            "transformer-blocks[plot]"
+        transformer_blocks.explorer.packages.MissingPackageError: a figure needs no_such_package,
+            which is not installed: pip install "transformer-blocks[plot]"
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
