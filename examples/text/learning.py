@@ -35,15 +35,6 @@ class Config(TrainingConfig):
     d_ff: int = 384
     dropout: float = 0.0
 
-    def upgrade_weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Rename the weights of versions in which the decoder was called encoder."""
-        return {
-            f"decoder.{name.removeprefix('encoder.')}"
-            if name.startswith("encoder.")
-            else name: each
-            for name, each in weights.items()
-        }
-
     def build(self, vocabulary: int) -> LanguageModel:
         """Build the model with fresh weights.
 

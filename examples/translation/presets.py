@@ -68,7 +68,6 @@ class Config(TrainingConfig):
 
     CHANGEABLE: ClassVar[tuple[str, ...]] = ("epochs", "minutes", "data_dir")
     TOKENIZERS: ClassVar[tuple[str, ...]] = ("source", "target")
-    SEALED_SINCE: ClassVar[int] = 4
 
     @property
     def languages(self) -> str:
@@ -79,13 +78,6 @@ class Config(TrainingConfig):
     def tokenizer_names(self) -> tuple[str, ...]:
         """The name of the file of each tokenizer; with a shared vocabulary, both are one file."""
         return ("shared", "shared") if self.shared_vocabulary else self.TOKENIZERS
-
-    @classmethod
-    def upgrade(cls, content: dict[str, Any]) -> dict[str, Any]:
-        """Convert the content of an earlier format, in which some fields were in ``settings``."""
-        settings: dict[str, Any] = content.pop("settings", {})
-        content.setdefault("data_hash", content.pop("corpus_hash", ""))
-        return super().upgrade({**settings, **content})
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> Translator:
         """Build the model with fresh weights.

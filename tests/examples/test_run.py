@@ -1,15 +1,12 @@
-import hashlib
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-import translate
-from common.checkpoint import load_checkpoint, save_checkpoint
+from common.checkpoint import load_checkpoint
 from common.errors import UserError
 from common.run import Run
 from translation.presets import Config
@@ -41,7 +38,7 @@ def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: R
         assert saved[0][name].equal(saved[1][name]) == (not tensor.is_floating_point())
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"format_version": 1}', "{", "\x00"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"format_version": 7}', "{", "\x00"])
 def test_a_damaged_configuration_is_named(run: Run[Config], text: str) -> None:
     run.config_file.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"config\.json is damaged"):
@@ -68,126 +65,12 @@ def test_a_value_that_makes_no_sense_is_named(run: Run[Config], name: str, value
         load_translator(run, torch.device("cpu"))
 
 
-SETTINGS_OF_OLD = (
-    *("model", "num_layers", "d_model", "num_heads", "d_ff", "dropout", "max_length", "pre_norm"),
-    *("tie_embeddings", "vocabulary", "batch_tokens", "accumulate", "peak_rate", "warmup_steps"),
-    *("label_smoothing", "average", "epochs", "patience"),
-)
-"""The fields that formats 1 to 4 held in ``settings``."""
-
-
-def old_content(run: Run[Config], version: int) -> dict[str, Any]:
-    """Make the content of ``config.json`` as a program of an earlier version wrote it."""
-    content: dict[str, Any] = json.loads(run.config_file.read_text(encoding="utf-8"))
-    for name in ("sha256", "shared_vocabulary"):  # unknown then
-        del content[name]
+@pytest.mark.parametrize(("version", "age"), [(6, "older"), (8, "newer")])
+def test_another_format_is_refused(run: Run[Config], version: int, age: str) -> None:
+    content = json.loads(run.config_file.read_text(encoding="utf-8"))
     content["format_version"] = version
-    if version == 5:
-        return sealed(content)
-    for name in ("steps", "report_steps"):
-        del content[name]
-    content["settings"] = {name: content.pop(name) for name in SETTINGS_OF_OLD}
-    content["corpus_hash"] = content.pop("data_hash")
-    if version < 4:
-        for name in ("valid_source", "valid_target", "test_source", "test_target"):
-            del content[name]  # all splits were held out
-    if version < 3:
-        del content["settings"]["accumulate"]  # one batch an update
-    if version < 2:
-        del content["settings"]["model"]  # there was only the Transformer
-    return sealed(content) if version >= 4 else content
-
-
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """Add the SHA-256 of a configuration's content."""
-    text = json.dumps(content, sort_keys=True)
-    return content | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
-
-
-def make_old(run: Run[Config], version: int, names: dict[str, str]) -> None:
-    """Turn a run into one of an earlier version, with other names of parameters."""
-    content = old_content(run, version)
-    definition = {
-        name: value
-        for name, value in content.items()
-        if name not in ("minutes", "data_dir", "format_version", "sha256")
-    }
-    if version < 5:
-        definition["settings"] = {k: v for k, v in content["settings"].items() if k != "epochs"}
-    else:
-        del definition["epochs"]
-    for folder in (run.best, run.checkpoints):
-        path = max(folder.iterdir())
-        checkpoint = load_checkpoint(path)
-        tensors = {
-            group: {
-                ".".join(names.get(part, part) for part in name.split(".")): tensor
-                for name, tensor in weights.items()
-            }
-            for group, weights in checkpoint.tensors.items()
-        }
-        shutil.rmtree(folder)
-        state = checkpoint.state | ({"config": definition} if version >= 4 else {"config": None})
-        save_checkpoint(folder, step=checkpoint.step, tensors=tensors, state=state)
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
-
-
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
-def test_a_configuration_of_an_earlier_format_is_converted(run: Run[Config], version: int) -> None:
-    config = run.read_config()
-    make_old(run, version, {})
-    assert run.read_config() == config
-    assert run.read_config().is_old
-
-
-OLD_NAMES = {"up_projection": "widen", "down_projection": "narrow", "gate_projection": "gate"}
-
-
-@pytest.mark.parametrize("version", [1, 4, 5])
-@pytest.mark.parametrize("names", [{}, OLD_NAMES], ids=["same names", "old names"])
-def test_the_weights_of_an_earlier_format_load_or_are_refused_in_one_sentence(
-    run: Run[Config], version: int, names: dict[str, str]
-) -> None:
-    device = torch.device("cpu")
-    expected = load_translator(run, device).model.state_dict()
-    make_old(run, version, names)
-    try:
-        found = load_translator(run, device).model.state_dict()
-    except UserError as error:  # a library that does not know the old names
-        assert names
-        assert "weights of an earlier version of this program" in str(error)  # noqa: PT017
-        assert "train the model again" in str(error)  # noqa: PT017
-    else:
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
-
-
-@pytest.mark.parametrize("version", [1, 4, 5])
-def test_a_run_of_an_earlier_format_is_not_resumed(
-    run: Run[Config], version: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_old(run, version, {})
-    assert translate.main(["train", "--run", str(run.folder), "--resume"]) == 2
-    error = capsys.readouterr().err
-    assert "was trained by an earlier version of this program; it can be used" in error
-    assert "begin another --run" in error
-
-
-def test_weights_of_another_configuration_are_refused_in_an_earlier_format(
-    run: Run[Config],
-) -> None:
-    make_old(run, 4, {})
-    content = json.loads(run.config_file.read_text(encoding="utf-8"))
-    content["settings"]["d_ff"] += 1
-    run.config_file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="d_ff is 65 instead of 64"):
-        load_translator(run, torch.device("cpu"))
-
-
-def test_a_newer_format_is_refused(run: Run[Config]) -> None:
-    content = json.loads(run.config_file.read_text(encoding="utf-8"))
-    content["format_version"] = 8
-    run.config_file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="format version 8, newer than this program's 7"):
+    with pytest.raises(UserError, match=f"format version {version}, {age} than this program's 7"):
         run.read_config()
 
 
