@@ -18,7 +18,7 @@ from tests.test_language import LEFT_OUT
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from common.optimiser import make_adam
+from common.learner import make_adam
 from paper import table1, table3
 from transformer_blocks import (
     FeedForward,

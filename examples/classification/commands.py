@@ -24,14 +24,13 @@ from classification.learning import (
 )
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_confusion, plot_encoder_attention
-from common.choosing import choose_run
 from common.commands import input_lines
 from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
 from common.options import chosen_fields
-from common.run import Run
+from common.run import Run, choose_run
 from common.tables import format_table
 from common.terminal import counted, fit, limit
 from common.tokenizer import Tokenizer

@@ -44,7 +44,6 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from common.configuration import difference
 from common.distributed import Processes
 from common.errors import UserError
 from common.files import disk_errors
@@ -337,40 +336,6 @@ def merge_checkpoints(folder: Path) -> list[Path]:
     for path in superseded:
         _remove(path)
     return merged
-
-
-def check_definition(
-    checkpoint: Checkpoint,
-    definition: Mapping[str, Any],
-    saved: object,
-    *,
-    file: Path,
-    is_old: bool = False,
-) -> None:
-    """Check that a checkpoint was trained with a configuration.
-
-    Args:
-        checkpoint: The checkpoint, for the error message.
-        definition: The part of the run's configuration that may not change.
-        saved: The same part of the configuration that the checkpoint was trained with.
-        file: The file that the configuration was read from, for the error message.
-        is_old: Whether the run is of an earlier version, whose checkpoints hold no configuration.
-
-    Raises:
-        UserError: If they differ; the message names the first field that does.
-    """
-    if saved is None and is_old:
-        return
-    if not isinstance(saved, dict):
-        raise UserError(
-            f"{checkpoint.path} holds no configuration: it was saved by an earlier version of "
-            f"this program, and does not belong to the run of {file}"
-        )
-    if found := difference(definition, saved):
-        raise UserError(
-            f"{file} has changed since {checkpoint.path} was saved, or one of them belongs to "
-            f"another run: {found}; restore the original value"
-        )
 
 
 def average_last(

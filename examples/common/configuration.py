@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from common.errors import UserError
 from common.files import read_text, write_atomically
-from common.ranges import RULES, describe_rule
+from common.options import RULES, describe_rule
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -59,7 +59,7 @@ def check_fields(
     Args:
         kind: The dataclass.
         content: The values of its fields, by name.
-        ranges: A rule of :data:`common.ranges.RULES` for each field that is a number.
+        ranges: A rule of :data:`common.options.RULES` for each field that is a number.
 
     Raises:
         KeyError: If a field is missing.
@@ -121,19 +121,18 @@ def write_config(
     write(path, (json.dumps(sealed, indent=2) + "\n").encode())
 
 
-def read_content(path: Path, *, version: int, sealed_since: int) -> tuple[dict[str, Any], bool]:
+def read_content(path: Path, *, version: int) -> tuple[dict[str, Any], bool]:
     """Read the content of a configuration.
 
     Args:
         path: The file, ``config.json`` of a run.
-        version: The newest format version that the program reads.
-        sealed_since: The first format version whose files hold their own SHA-256.
+        version: The format version that the program reads.
 
     Returns:
         The content without its hash, and whether the hash matches.
 
     Raises:
-        UserError: If the file is missing, damaged or of a newer version.
+        UserError: If the file is missing, damaged or of another version.
     """
     if not path.is_file():
         raise UserError(f"{path.parent} holds no run (no config.json); train one first")
@@ -153,8 +152,11 @@ def read_content(path: Path, *, version: int, sealed_since: int) -> tuple[dict[s
             f"{path} has format version {found}, newer than this program's {version}; "
             "update the program"
         )
-    if found < sealed_since:
-        return content, True
+    if found < version:
+        raise UserError(
+            f"{path} has format version {found}, older than this program's {version}; "
+            "train again in another --run"
+        )
     expected = content.pop("sha256", None)
     return content, _content_hash(content) == expected
 

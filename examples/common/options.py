@@ -1,4 +1,4 @@
-"""Options: argparse helpers and options that several programs share."""
+"""Options: argparse helpers, options that several programs share, and the ranges of numbers."""
 
 import argparse
 import sys
@@ -9,11 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from common.errors import UserError
-from common.ranges import RULES, describe_rule
 from common.terminal import width, wrap
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+RULES: dict[str, Callable[[float], bool]] = {
+    "above 0": lambda x: 0 < x < 2**63,
+    "at least 0": lambda x: 0 <= x < 2**63,
+    "in [0, 1)": lambda x: 0 <= x < 1,
+    "in (0, 1]": lambda x: 0 < x <= 1,
+    "in [0, 10]": lambda x: 0 <= x <= 10,
+    "from 1 to 1000": lambda x: 1 <= x <= 1000,
+    "from 1 to 100000": lambda x: 1 <= x <= 100_000,
+    "from 1 to 1000000": lambda x: 1 <= x <= 1_000_000,
+    "not NaN": lambda x: x == x,
+}
+"""The test of each rule, by the words in which error messages state it. NaN passes none."""
 
 
 class Help(argparse.HelpFormatter):
@@ -117,7 +129,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Number:
-    """A ``type`` for argparse: numbers that obey one of :data:`common.ranges.RULES`.
+    """A ``type`` for argparse: numbers that obey one of :data:`RULES`.
 
     Attributes:
         kind: ``int`` or ``float``.
@@ -142,6 +154,11 @@ class Number:
             limit = describe_rule(self.rule, value)
             raise argparse.ArgumentTypeError(f"must be a {noun} {limit}, got {text!r}")
         return value
+
+
+def describe_rule(rule: str, value: float) -> str:
+    """Return the words of the rule that a value breaks, with the upper bound if it is too large."""
+    return f"{rule} and below 2**63" if value >= 2**63 and "to" not in rule else rule
 
 
 def chosen_fields(options: argparse.Namespace, kind: type["DataclassInstance"]) -> dict[str, Any]:

@@ -39,31 +39,13 @@ def run_program(work: Callable[[], None]) -> int:
         with redirect_stdout(_Output(sys.stdout)):
             work()
             sys.stdout.flush()
-    except UserError as error:
-        _report(" ".join(str(error).split()))
-        return 2
-    except ModuleNotFoundError as error:
-        if "pip install" not in str(error):  # no error of check_packages
-            raise
-        _report(str(error))
-        return 2
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        _report(f"{error.strerror}{where}")
-        return 2
-    except ValueError as error:
-        if "logits must be finite" not in str(error):  # of a search, if weights are too large
+    except Exception as error:
+        message = _explain(error)
+        if message is None:
             raise
-        _report(str(error))
-        return 2
-    except (MemoryError, RuntimeError) as error:
-        # torch.OutOfMemoryError by its name: torch is not imported before it is needed
-        is_known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-        if not is_known and "can't allocate memory" not in str(error):
-            raise
-        _report(f"out of memory: {' '.join(str(error).split())}")
+        _report(message)
         return 2
     except KeyboardInterrupt as stop:
         _print_error("\nstopped", *stop.args)
@@ -71,6 +53,28 @@ def run_program(work: Callable[[], None]) -> int:
     finally:
         _print_error(end="")  # an unflushed log would change the exit status
     return 0
+
+
+def _explain(error: Exception) -> str | None:
+    """Return the message of an error that the user can correct; None if it is a fault of ours."""
+    text = " ".join(str(error).split())
+    if isinstance(error, UserError):
+        return text
+    if isinstance(error, OSError):
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
+    if isinstance(error, MemoryError):
+        return f"out of memory: {text}"
+    if sys.modules.get("torch") is None:  # not imported yet: it has raised no error
+        return None
+    from torch import OutOfMemoryError
+
+    from transformer_blocks.explorer.packages import MissingPackageError
+    from transformer_blocks.generation import NonFiniteLogitsError
+
+    if isinstance(error, MissingPackageError | NonFiniteLogitsError):
+        return text
+    is_on_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in text
+    return f"out of memory: {text}" if is_on_cpu or isinstance(error, OutOfMemoryError) else None
 
 
 def _report(error: str) -> None:

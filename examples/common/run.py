@@ -11,24 +11,33 @@ The folder holds everything that a training needs or produces, except the data::
         tensorboard/      the same for TensorBoard, if that is installed
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from common.checkpoint import (
     Checkpoint,
     average_last,
-    check_definition,
     latest_checkpoint,
     load_weights,
 )
-from common.configuration import check_fields, is_row, load_json, read_content, write_config
+from common.configuration import (
+    check_fields,
+    difference,
+    is_row,
+    load_json,
+    read_content,
+    write_config,
+)
 from common.errors import UserError
-from common.files import FolderLock, file_hash, read_text, write_atomically
+from common.files import FolderLock, file_hash, is_locked, read_text, write_atomically
+from common.folders import RUNS, no_run
+from common.terminal import fit
 from common.tokenizer import Tokenizer
 
 FORMAT_VERSION = 7
@@ -66,7 +75,7 @@ class Config:
         average: Decay of the moving average of the weights; 0 switches averaging off.
         data_hash: SHA-256 of the training, validation and test data.
         tokenizers: SHA-256 of each tokenizer file, by its name without suffix.
-        format_version: Version of the format in which the configuration was read.
+        format_version: Version of the format of ``config.json``.
     """
 
     num_layers: int
@@ -93,8 +102,6 @@ class Config:
     """Fields that may change when a run is resumed."""
     TOKENIZERS: ClassVar[tuple[str, ...]] = ("tokenizer",)
     """Names of the tokenizers of a run."""
-    SEALED_SINCE: ClassVar[int] = 2
-    """The first format version whose ``config.json`` holds its own SHA-256."""
 
     @property
     def tokenizer_names(self) -> tuple[str, ...]:
@@ -109,23 +116,6 @@ class Config:
             del content[name]
         return content
 
-    @property
-    def is_old(self) -> bool:
-        """Whether an earlier version of this program wrote it."""
-        return self.format_version < FORMAT_VERSION
-
-    @classmethod
-    def upgrade(cls, content: dict[str, Any]) -> dict[str, Any]:
-        """Convert the content of an earlier format to this one; missing fields get defaults."""
-        if "tokenizer_hash" in content:
-            content["tokenizers"] = {"tokenizer": content.pop("tokenizer_hash")}
-        defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
-        return defaults | content
-
-    def upgrade_weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Rename the weights of an earlier version as this one names them."""
-        return weights
-
     def check_trained(self, checkpoint: Checkpoint, *, file: Path) -> None:
         """Check that a checkpoint was trained with this configuration.
 
@@ -136,12 +126,17 @@ class Config:
         Raises:
             UserError: If it was trained with another one; the message names the first difference.
         """
-        definition, saved = self.definition, checkpoint.state.get("config")
-        if self.is_old and isinstance(saved, dict):
-            saved = self.upgrade({**saved, "format_version": self.format_version})
-            definition = {name: value for name, value in definition.items() if name in saved}
-            saved = {name: value for name, value in saved.items() if name in definition}
-        check_definition(checkpoint, definition, saved, file=file, is_old=self.is_old)
+        saved = checkpoint.state.get("config")
+        if not isinstance(saved, dict):
+            raise UserError(
+                f"{checkpoint.path} holds no configuration, and does not belong to the run of "
+                f"{file}"
+            )
+        if found := difference(self.definition, saved):
+            raise UserError(
+                f"{file} has changed since {checkpoint.path} was saved, or one of them belongs to "
+                f"another run: {found}; restore the original value"
+            )
 
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -183,14 +178,10 @@ class Run(Generic[AnyConfig]):
         """Read ``config.json``.
 
         Raises:
-            UserError: If it is missing, damaged, changed or of a newer version.
+            UserError: If it is missing, damaged, changed or of another version.
         """
-        content, intact = read_content(
-            self.config_file, version=FORMAT_VERSION, sealed_since=self.kind.SEALED_SINCE
-        )
+        content, intact = read_content(self.config_file, version=FORMAT_VERSION)
         try:
-            if content["format_version"] < FORMAT_VERSION:
-                content = self.kind.upgrade(content)
             check_fields(self.kind, content)
             config = self.kind(**content)
         except KeyError as error:
@@ -253,11 +244,6 @@ class Run(Generic[AnyConfig]):
 
     def _resume(self, chosen: Mapping[str, Any]) -> AnyConfig:
         config = self.read_config()
-        if config.is_old:
-            raise UserError(
-                f"{self.folder} was trained by an earlier version of this program; it can be used, "
-                "but not resumed; begin another --run"
-            )
         begun = asdict(config)
         changes = {}
         for name, value in chosen.items():
@@ -338,15 +324,7 @@ class Run(Generic[AnyConfig]):
                 )
             config.check_trained(checkpoint, file=self.config_file)
             weights, path = checkpoint.tensors["model"], checkpoint.path
-        try:
-            load_weights(model, config.upgrade_weights(weights), path=path)
-        except UserError as error:
-            if not config.is_old:
-                raise
-            raise UserError(
-                f"{path} holds weights of an earlier version of this program, which this one "
-                "cannot read; train the model again in another --run"
-            ) from error
+        load_weights(model, weights, path=path)
         return model.eval()
 
     def read_metrics(self, figures: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
@@ -380,3 +358,60 @@ class Run(Generic[AnyConfig]):
         except ValueError as error:
             raise UserError(f"{self.metrics} is damaged: {error}") from error
         return rows
+
+
+def choose_run(
+    folder: Path | None, kind: type[AnyConfig], *, train: str, parts: Sequence[str] = ()
+) -> Run[AnyConfig]:
+    """Return the run that ``--run`` names, or else the latest trained one, and print its name.
+
+    A run is skipped if it is of another program, damaged, not trained yet, or being trained.
+
+    Args:
+        folder: The folder that the command line names; None to choose one.
+        kind: The configuration of the program's runs.
+        train: The command that trains a run, for the error message.
+        parts: The folders within a run that have weights of their own, besides the run itself.
+
+    Raises:
+        UserError: If ``folder`` is None and there is no trained run.
+    """
+    if folder is not None:
+        return Run(folder, kind)
+    found = [Run(file.parent, kind) for file in sorted(RUNS.glob("*/config.json"))]
+    trained = [(time, run) for run in found if (time := _trained_at(run)) is not None]
+    trained.sort(key=lambda each: each[0])
+    while trained:
+        _, run = trained[-1]
+        if _has_weights(run, parts):
+            others = f" (latest of {len(trained)}; choose with --run)" if len(trained) > 1 else ""
+            print(fit(f"run: {run.folder}{others}", sys.stderr), file=sys.stderr, flush=True)
+            return run
+        trained.pop()
+    raise UserError(no_run(train))
+
+
+def _trained_at(run: Run[AnyConfig]) -> float | None:
+    """Return when a run was trained; None if it is of another program, or is being trained."""
+    try:
+        run.read_config()
+        if is_locked(run.folder):
+            return None
+        return max(each.stat().st_mtime for each in run.best.glob("step-*"))
+    except (OSError, UserError, ValueError):  # ValueError: there are no weights yet
+        return None
+
+
+def _has_weights(run: Run[AnyConfig], parts: Sequence[str]) -> bool:
+    """Return whether the tokenizers and the best weights of a run are undamaged."""
+    try:
+        config = run.read_config()
+        run.load_tokenizers(config)
+        for best in (run.best, *(run.folder / part / "best" for part in parts)):
+            checkpoint = latest_checkpoint(best)
+            if checkpoint is None:
+                return False
+            config.check_trained(checkpoint, file=run.config_file)
+    except (OSError, UserError):
+        return False
+    return True

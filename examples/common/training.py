@@ -37,8 +37,7 @@ from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.events import EventWriter
 from common.files import FolderLock, write_atomically
-from common.learner import Batch, Learner, Model
-from common.optimiser import learning_rate, load_moments
+from common.learner import Batch, Learner, Model, learning_rate, load_moments
 from common.program import finishing_unread
 from common.run import REPORTED, AnyConfig, Config, Run
 from common.sharding import build_sharded, copy_parts, empty_like, gather

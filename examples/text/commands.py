@@ -12,7 +12,6 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 
 import torch
 
-from common.choosing import choose_run
 from common.commands import continue_prompts, read_prompts
 from common.configuration import checked
 from common.display import OUTPUT, Sample
@@ -20,7 +19,7 @@ from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
 from common.options import chosen_fields
-from common.run import Run
+from common.run import Run, choose_run
 from common.tables import format_table
 from common.terminal import counted, fit, limit
 from common.tokenizer import Tokenizer

@@ -1,33 +1,27 @@
-"""Commands: what each command of ``translate.py`` does."""
+"""Commands: what each command of ``translate.py`` but ``train`` does."""
 
 import argparse
 import json
 import os
-import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
 import torch
 from tqdm import tqdm
 
-from common.choosing import choose_run
 from common.commands import input_lines
-from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
-from common.files import FolderLock, check_output, write_atomically
-from common.options import chosen_fields
+from common.files import check_output, write_atomically
 from common.program import finishing_unread
-from common.run import Run
+from common.run import Run, choose_run
 from common.searches import Beam, Sample, Search
 from common.terminal import colour, counted, fit, limit
 from common.text_files import decode_line
-from common.training import join_training, train
 from transformer_blocks.inference import prepare
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
 from translation.comparison import (
@@ -39,155 +33,22 @@ from translation.comparison import (
     names_of,
 )
 from translation.corpus import Corpus, load_test_pairs, seen_targets
-from translation.decoding import translate, translate_n_best, translate_with_attention
-from translation.encoding import corpus_of, encode_files, ensure_encoded
+from translation.decoding import translate, translate_n_best
+from translation.encoding import corpus_of
 from translation.exploring import explore
 from translation.exporting import check_new, export
 from translation.familiarity import warn_of_unfamiliar
-from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
-from translation.pictures import plot_comparison, plot_cross_attention, plot_side_by_side
-from translation.presets import Config, fit_to_corpus, preset_config
-from translation.run import FIGURES, TrainedTranslator, load_translator
+from translation.pairs import SMALL_PARALLEL_ENJA, clean
+from translation.pictures import draw_attention, plot_comparison, plot_side_by_side
+from translation.presets import Config
+from translation.run import FIGURES, TrainedTranslator, load_translator, page_of
 from translation.scoring import Scores, score
 from translation.summary import (
     example_sentence,
     file_address,
     open_in_browser,
-    shown_pairs,
     translating_command,
 )
-from translation.training import TranslationTraining
-
-TOKENIZER_PAIRS = 500_000
-"""Number of training pairs of which tokenizers are trained, if there are more."""
-
-
-def new_config(chosen: Mapping[str, Any]) -> Config:
-    """Make the configuration of a new run from the fields that the command line sets."""
-    files = [name in chosen for name in ("source_file", "target_file")]
-    corpus = chosen.get("corpus", "files" if any(files) else "toy")
-    if (corpus == "files") != all(files) or (corpus != "files" and any(files)):
-        raise UserError("--corpus files, --source-file and --target-file must be given together")
-    for split in ("valid", "test"):
-        source, target = (f"{split}_{side}" in chosen for side in ("source", "target"))
-        if source != target:
-            raise UserError(f"--{split}-source and --{split}-target must be given together")
-        if corpus != "files" and source:
-            raise UserError(f"--{split}-source requires --corpus files")
-    preset = preset_config(chosen.get("preset", "tiny"), chosen.get("model", "transformer"))
-    languages = languages_of(chosen) if corpus == "files" else {}
-    return checked(replace(preset, **{**languages, **chosen, "corpus": corpus}))
-
-
-def languages_of(chosen: Mapping[str, Any]) -> dict[str, str]:
-    """Return the languages that the names of the files end with: "de" of ``train.de``.
-
-    A name without such an end has the code "und" (undetermined, ISO 639-2).
-    """
-    ends = {side: Path(chosen[f"{side}_file"]).suffix[1:] for side in ("source", "target")}
-    return {
-        f"{side}_language": end if re.fullmatch("[a-z]{2}", end) else "und"
-        for side, end in ends.items()
-    }
-
-
-def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:
-    """Load the corpus, train the tokenizers and encode the corpus of a new run."""
-    corpus = corpus_of(run, config)
-    pairs = corpus.sample(TOKENIZER_PAIRS)
-    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
-    config = fit_to_corpus(config, chosen, sides, len(corpus.train))
-    texts: dict[str, list[str]] = {}
-    for name, side in zip(config.tokenizer_names, sides, strict=True):
-        texts.setdefault(name, []).extend(side)
-    hashes = run.train_tokenizers(texts, config.vocabulary, lock)
-    config = replace(config, tokenizers=hashes)
-    if isinstance(corpus.train, FilePairs):
-        return replace(config, data_hash=encode_files(run, config, corpus, write=lock.write_folder))
-    return replace(config, data_hash=corpus.fingerprint)
-
-
-def train_command(options: argparse.Namespace) -> None:
-    """Train a model, by itself or as one of several processes, and show the results."""
-    device = choose_device(options.device)
-    chosen = chosen_fields(options, Config)
-    new = new_config(chosen)
-    run = Run(options.run or Path("runs") / new.corpus, Config)
-    with join_training(run.folder, device) as (processes, lock):
-        if options.shard and (processes.world_size == 1 or options.compile):
-            raise UserError(
-                "--shard requires several processes (torchrun), and cannot be combined with "
-                "--compile"
-            )
-        config = processes.broadcast(
-            lambda: run.begin_or_resume(
-                chosen, lambda: begin(run, new, chosen, lock), resume=options.resume, lock=lock
-            )
-        )
-        corpus = processes.broadcast(lambda: corpus_of(run, config))
-        processes.broadcast(lambda: ensure_encoded(run, config, corpus, write=lock.write_folder))
-        training = TranslationTraining(
-            run,
-            config,
-            corpus,
-            device=device,
-            processes=processes,
-            save_steps=options.save_steps,
-            keep=options.keep,
-            compiled=options.compile,
-            sharded=options.shard,
-        )
-        if processes.is_first:
-            parameters = sum(p.numel() for p in training.model.parameters())
-            source, target = training.task.tokenizers
-            several = f", in {processes.world_size} processes" if processes.world_size > 1 else ""
-            summary = (
-                f"{corpus.sizes}, preset {config.preset}, {parameters:,} parameters, "
-                f"vocabularies of {source.vocab_size} and {target.vocab_size}, on {device}{several}"
-            )
-            print(fit(summary, sys.stdout), flush=True)
-        train([training], run, config, lock)
-        if processes.is_first:
-            show_results(run, corpus, device)
-
-
-def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:
-    """Translate five test sentences, and show the attention weights of the first and the last."""
-    trained = load_translator(run, device)
-    _, model, source, target = trained
-    pairs = shown_pairs(corpus)
-    search = Beam(BEAM_SIZE, LENGTH_PENALTY)
-    outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
-    print(fit("\nTest sentences, none of which is in the training data:", sys.stdout))
-    for pair, output in zip(pairs, outputs, strict=True):
-        print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
-    written = [run.folder / "loss.png"]
-    if model.cross_attentions:
-        written.append(run.folder / "attention.png")
-        draw_attention(trained, pairs[0].source, written[-1], search=search)
-        written.append(page_of(run))
-        explore(model, source, target, example_sentence(corpus), written[-1], search=search)
-    print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))
-
-
-def page_of(run: Run[Config]) -> Path:
-    """Return the page of a run with its attention weights."""
-    return run.folder / "explorer.html"
-
-
-def draw_attention(
-    trained: TrainedTranslator, sentence: str, path: Path, *, search: Search
-) -> None:
-    """Translate a sentence and draw the attention weights of the last cross-attention layer."""
-    _, model, source, target = trained
-    record = translate_with_attention(model, source, target, sentence, search=search)
-    plot_cross_attention(
-        record.weights[model.cross_attentions[-1]],
-        source=record.source,
-        target=record.target,
-        path=path,
-        title=f"{sentence} → {record.translation}",
-    )
 
 
 def check_folder(file: Path) -> None:
@@ -448,7 +309,6 @@ def report(title: str, outputs: Sequence[str], references: Sequence[str], tokeni
 
 
 COMMANDS = {
-    "train": train_command,
     "translate": translate_command,
     "evaluate": evaluate_command,
     "compare": compare_command,

@@ -10,13 +10,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from common.plots import MUTED, plot_line, save, style
+from common.searches import Search
 from transformer_blocks.explorer import plot_heads
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.panels import Panel, draw_panels
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES
 from translation.comparison import Result
-from translation.decoding import AttentionRecord
+from translation.decoding import AttentionRecord, translate_with_attention
+from translation.run import TrainedTranslator
 
 
 def plot_loss(metrics: Path, path: Path) -> None:
@@ -48,6 +50,21 @@ def loss_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         axes.set_xlim(left=0.0)
     bleu.set_ylim(bottom=0.0)
     return figure
+
+
+def draw_attention(
+    trained: TrainedTranslator, sentence: str, path: Path, *, search: Search
+) -> None:
+    """Translate a sentence and draw the attention weights of the last cross-attention layer."""
+    _, model, source, target = trained
+    record = translate_with_attention(model, source, target, sentence, search=search)
+    plot_cross_attention(
+        record.weights[model.cross_attentions[-1]],
+        source=record.source,
+        target=record.target,
+        path=path,
+        title=f"{sentence} → {record.translation}",
+    )
 
 
 def plot_cross_attention(

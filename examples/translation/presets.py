@@ -1,10 +1,13 @@
 """Presets: configurations of translators, whose sizes and plans belong together."""
 
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
-from common.configuration import build_model
+from common.configuration import build_model, checked
+from common.errors import UserError
 from common.run import Config as TrainingConfig
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
 from translation.rnn_attention import RecurrentTranslator
@@ -203,6 +206,35 @@ source and 25,000 target tokens.
 """
 
 PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
+
+
+def new_config(chosen: Mapping[str, Any]) -> Config:
+    """Make the configuration of a new run from the fields that the command line sets."""
+    files = [name in chosen for name in ("source_file", "target_file")]
+    corpus = chosen.get("corpus", "files" if any(files) else "toy")
+    if (corpus == "files") != all(files) or (corpus != "files" and any(files)):
+        raise UserError("--corpus files, --source-file and --target-file must be given together")
+    for split in ("valid", "test"):
+        source, target = (f"{split}_{side}" in chosen for side in ("source", "target"))
+        if source != target:
+            raise UserError(f"--{split}-source and --{split}-target must be given together")
+        if corpus != "files" and source:
+            raise UserError(f"--{split}-source requires --corpus files")
+    preset = preset_config(chosen.get("preset", "tiny"), chosen.get("model", "transformer"))
+    languages = languages_of(chosen) if corpus == "files" else {}
+    return checked(replace(preset, **{**languages, **chosen, "corpus": corpus}))
+
+
+def languages_of(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Return the languages that the names of the files end with: "de" of ``train.de``.
+
+    A name without such an end has the code "und" (undetermined, ISO 639-2).
+    """
+    ends = {side: Path(chosen[f"{side}_file"]).suffix[1:] for side in ("source", "target")}
+    return {
+        f"{side}_language": end if re.fullmatch("[a-z]{2}", end) else "und"
+        for side, end in ends.items()
+    }
 
 
 def preset_config(preset: str, model: str) -> Config:

@@ -1,5 +1,6 @@
 """A translator's run: loading the model with its tokenizers."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -47,3 +48,8 @@ def load_translator(
     model = config.build(source.vocab_size, target.vocab_size)
     model = run.load_best(model, config, last=last)
     return TrainedTranslator(config, model.to(device), source, target)
+
+
+def page_of(run: Run[Config]) -> Path:
+    """Return the page of a run with its attention weights."""
+    return run.folder / "explorer.html"

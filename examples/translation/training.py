@@ -10,29 +10,47 @@ by BLEU of the first 500 of them, translated by greedy decoding. Those with the 
 kept. In a terminal, the translation of one validation sentence is shown, too.
 """
 
+import argparse
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
 import torch
 from torch import Tensor
 
 from common.display import OUTPUT, Sample
-from common.distributed import Processes
+from common.distributed import Processes, choose_device
+from common.errors import UserError
+from common.files import FolderLock
+from common.options import chosen_fields
 from common.run import Run
-from common.searches import Greedy
+from common.searches import Beam, Greedy
+from common.terminal import fit
 from common.tokenizer import Tokenizer
-from common.training import Training
+from common.training import Training, join_training, train
 from transformer_blocks import linear_cross_entropy
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
 from translation.batches import Batch, Batches, batches_of, collate, make_batches
 from translation.corpus import Corpus
 from translation.decoding import translate
-from translation.encoding import training_examples
+from translation.encoding import corpus_of, encode_files, ensure_encoded, training_examples
 from translation.examples import Example, Examples, encode_pairs
-from translation.pictures import plot_loss
-from translation.presets import Config
+from translation.exploring import explore
+from translation.pairs import FilePairs
+from translation.pictures import draw_attention, plot_loss
+from translation.presets import Config, fit_to_corpus, new_config
+from translation.run import load_translator, page_of
 from translation.scoring import score
+from translation.summary import example_sentence, shown_pairs
 from translation.translator import Translator
 
+TOKENIZER_PAIRS = 500_000
+"""Number of training pairs of which tokenizers are trained, if there are more."""
 SAMPLE = 500  # validation sentences that are translated after each epoch
 
 
@@ -217,3 +235,98 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
             on_report=lambda: plot_loss(run.metrics, run.folder / "loss.png"),
             sample=task.sample,
         )
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """Train a model, by itself or as one of several processes, and show the results."""
+    device = choose_device(options.device)
+    chosen = chosen_fields(options, Config)
+    begun = new_config(chosen)
+    run = Run(options.run or Path("runs") / begun.corpus, Config)
+    with join_training(run.folder, device) as (processes, lock):
+        if options.shard and (processes.world_size == 1 or options.compile):
+            raise UserError(
+                "--shard requires several processes (torchrun), and cannot be combined with "
+                "--compile"
+            )
+        config, corpus = processes.broadcast(
+            lambda: prepare_run(run, begun, chosen, lock, resume=options.resume)
+        )
+        training = TranslationTraining(
+            run,
+            config,
+            corpus,
+            device=device,
+            processes=processes,
+            save_steps=options.save_steps,
+            keep=options.keep,
+            compiled=options.compile,
+            sharded=options.shard,
+        )
+        if processes.is_first:
+            parameters = sum(p.numel() for p in training.model.parameters())
+            source, target = training.task.tokenizers
+            several = f", in {processes.world_size} processes" if processes.world_size > 1 else ""
+            summary = (
+                f"{corpus.sizes}, preset {config.preset}, {parameters:,} parameters, "
+                f"vocabularies of {source.vocab_size} and {target.vocab_size}, on {device}{several}"
+            )
+            print(fit(summary, sys.stdout), flush=True)
+        train([training], run, config, lock)
+        if processes.is_first:
+            show_results(run, corpus, device)
+
+
+def prepare_run(
+    run: Run[Config], config: Config, chosen: Mapping[str, Any], lock: FolderLock, *, resume: bool
+) -> tuple[Config, Corpus]:
+    """Begin a run, or find the one to resume; return its configuration and its corpus.
+
+    Args:
+        run: The run.
+        config: The configuration of a new run.
+        chosen: The fields that the command line sets.
+        lock: The lock of the run's folder.
+        resume: Whether a run that exists is to be resumed.
+    """
+    trained = run.begin_or_resume(
+        chosen, lambda: begin(run, config, chosen, lock), resume=resume, lock=lock
+    )
+    corpus = corpus_of(run, trained)
+    ensure_encoded(run, trained, corpus, write=lock.write_folder)
+    return trained, corpus
+
+
+def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:
+    """Load the corpus, train the tokenizers and encode the corpus of a new run."""
+    corpus = corpus_of(run, config)
+    pairs = corpus.sample(TOKENIZER_PAIRS)
+    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+    config = fit_to_corpus(config, chosen, sides, len(corpus.train))
+    texts: dict[str, list[str]] = {}
+    for name, side in zip(config.tokenizer_names, sides, strict=True):
+        texts.setdefault(name, []).extend(side)
+    hashes = run.train_tokenizers(texts, config.vocabulary, lock)
+    config = replace(config, tokenizers=hashes)
+    if isinstance(corpus.train, FilePairs):
+        return replace(config, data_hash=encode_files(run, config, corpus, write=lock.write_folder))
+    return replace(config, data_hash=corpus.fingerprint)
+
+
+def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:
+    """Translate five test sentences, and show the attention weights of the first and the last."""
+    trained = load_translator(run, device)
+    _, model, source, target = trained
+    pairs = shown_pairs(corpus)
+    search = Beam(BEAM_SIZE, LENGTH_PENALTY)
+    outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
+    print(fit("\nTest sentences, none of which is in the training data:", sys.stdout))
+    for pair, output in zip(pairs, outputs, strict=True):
+        print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
+    written = [run.folder / "loss.png"]
+    if model.cross_attentions:
+        written.append(run.folder / "attention.png")
+        draw_attention(trained, pairs[0].source, written[-1], search=search)
+        written.append(page_of(run))
+        explore(model, source, target, example_sentence(corpus), written[-1], search=search)
+    print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))

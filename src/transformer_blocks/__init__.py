@@ -38,7 +38,7 @@ The reading order, and the public names of each file or sub-package:
 24. :mod:`~transformer_blocks.variants.lora`: add_lora, LoraLinear, lora_weights, load_lora,
     merge_lora
 25. :mod:`~transformer_blocks.generation`: greedy_search, beam_search, sample, Generation, left_pad,
-    IncrementalDecoder, StepModel, TopKStepModel
+    IncrementalDecoder, StepModel, TopKStepModel, NonFiniteLogitsError
 26. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
     logit_lens, head_patterns, HeadPattern, explain_mask, MaskExplanation, trace_shapes, Trace,
     ablate, check_soundness, assert_sound, Soundness, check_causal, check_padding, check_cache,

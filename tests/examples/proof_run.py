@@ -22,7 +22,6 @@ from tests.examples.recording import Update, recorded_updates
 
 import translate
 from common.tokenizer import Tokenizer
-from translation import commands as translate_commands
 from translation import corpus, presets
 from translation import training as training_module
 from translation.examples import Example
@@ -175,7 +174,7 @@ def train(folder: Path, data: Path, settings: Config, seed: int) -> ProofRun:
     with pytest.MonkeyPatch.context() as patch, recorded_updates() as recorded:
         patch.setitem(presets.PRESETS, "tiny", settings)
         patch.setattr(training_module, "plot_loss", lambda *_: None)
-        patch.setattr(translate_commands, "draw_attention", lambda *_, **__: None)
+        patch.setattr(training_module, "draw_attention", lambda *_, **__: None)
         with redirect_stdout(printed):
             status = translate.main([*command, "--run", str(folder), "--seed", str(seed)])
     logging.getLogger().handlers[:] = handlers

@@ -1,11 +1,9 @@
 """The language model: its baseline, its two styles, its decoding, and the program."""
 
-import hashlib
 import itertools
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +16,6 @@ from matplotlib.image import imread
 from tests.examples.test_translate import one_error_line
 
 import generate_text
-from common.checkpoint import load_checkpoint, save_checkpoint
 from common.errors import UserError
 from common.learner import Learner
 from common.run import Run
@@ -547,33 +544,6 @@ def test_a_prompt_that_is_no_text_is_refused(
     file.write_bytes(b"good\n\xe9\n")
     assert generate_text.main(["generate", "--run", str(trained), "--file", str(file)]) == 2
     assert "latin:2 is not UTF-8: byte 0xe9" in one_error_line(capsys)
-
-
-def test_a_run_of_an_earlier_format_is_loaded(trained: Path, tmp_path: Path) -> None:
-    model, _ = load(trained)
-    shutil.copytree(trained, tmp_path / "run")
-    run = Run(tmp_path / "run", Config)
-    path = max(run.best.iterdir())
-    checkpoint = load_checkpoint(path)
-    content = json.loads(run.config_file.read_text())
-    content["tokenizer_hash"] = content.pop("tokenizers")["tokenizer"]
-    for name in ("sha256", "epochs", "minutes", "patience", "accumulate"):  # unknown then
-        del content[name]
-    content["format_version"] = 2
-    sealed = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    definition = {k: v for k, v in content.items() if k not in ("steps", "format_version")}
-    shutil.rmtree(run.best)
-    save_checkpoint(
-        run.best,
-        step=checkpoint.step,
-        tensors=checkpoint.tensors,
-        state=checkpoint.state | {"config": definition},
-    )
-    run.config_file.write_text(json.dumps(content | {"sha256": sealed}))
-    found, _ = load(run.folder)
-    for parameter, expected in zip(found.parameters(), model.parameters(), strict=True):
-        assert torch.equal(parameter, expected)
-    assert generate_text.main(["train", "--run", str(run.folder), "--resume"]) == 2
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PACKAGES = ("common", "translation", "classification", "text", "pretrained")
 LEVELS = {
     **dict.fromkeys(
-        ("__init__", "errors", "packages", "ranges", "terminal", "batching", "tables", "optimiser"),
+        ("__init__", "errors", "packages", "terminal", "batching"),
         0,
     ),
     **dict.fromkeys(
@@ -30,7 +30,7 @@ LEVELS = {
     ),
     **dict.fromkeys(("checkpoint", "commands", "display", "task"), 3),
     "run": 4,
-    **dict.fromkeys(("choosing", "training"), 5),
+    "training": 5,
 }
 """Each file of ``common`` imports from lower levels only."""
 PROGRAMS = {

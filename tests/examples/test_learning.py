@@ -11,8 +11,7 @@ from tests.examples.tiny_run import SETTINGS
 from torch import Tensor
 
 from common.distributed import Processes
-from common.learner import Learner
-from common.optimiser import learning_rate
+from common.learner import Learner, learning_rate
 from common.tokenizer import PAD
 from translation.batches import Batch, collate
 from translation.examples import Example

@@ -15,6 +15,7 @@ import pytest
     "module",
     [
         "translation.commands",
+        "translation.training",
         "classification.commands",
         "text.commands",
         "pretrained.bert_sentences",

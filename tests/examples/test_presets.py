@@ -9,9 +9,17 @@ import pytest
 
 from common.files import FolderLock
 from common.run import Run
-from translation.commands import begin, new_config
-from translation.presets import BASE, SMALL, TINY, Config, choose_preset, fit_to_corpus
+from translation.presets import (
+    BASE,
+    SMALL,
+    TINY,
+    Config,
+    choose_preset,
+    fit_to_corpus,
+    new_config,
+)
 from translation.toy import toy_corpus
+from translation.training import begin
 
 
 def sentences(words: int) -> list[str]:

@@ -35,6 +35,7 @@ from common.tokenizer import Tokenizer
 from text import commands as text_commands
 from text.learning import Config as TextConfig
 from translation import commands as translate_commands
+from translation import training as translate_training
 from translation.presets import Config
 from translation.run import FIGURES, load_translator
 from translation.training import TranslationTraining
@@ -46,8 +47,8 @@ PLANS = {
     generate_text: [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"],
 }
 KINDS = {translate: Config, classify: ClassifierConfig, generate_text: TextConfig}
-COMMANDS = {
-    translate: translate_commands,
+TRAINERS = {
+    translate: translate_training,
     classify: classify_commands,
     generate_text: text_commands,
 }
@@ -88,7 +89,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the drawing, which takes longer than a tiny training, and the waiting for disks."""
     for program, names in PICTURES.items():
         for name in names:
-            monkeypatch.setattr(COMMANDS[program], name, lambda *arguments, **options: None)
+            monkeypatch.setattr(TRAINERS[program], name, lambda *arguments, **options: None)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -130,7 +131,7 @@ def test_an_interrupted_beginning_removes_only_what_it_made(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(COMMANDS[program], LOADERS[program], interrupted)
+        patch.setattr(TRAINERS[program], LOADERS[program], interrupted)
         assert program.main(command) == 130
     assert snapshot(folder) == snapshot(runs[program])
     shutil.rmtree(folder.parent)
@@ -235,7 +236,7 @@ def test_a_refused_command_changes_no_byte(
 
     more = ["train", "--run", str(folder), "--resume", plan, "99"]
     with monkeypatch.context() as patch:
-        patch.setattr(COMMANDS[program], LOADERS[program], changed)
+        patch.setattr(TRAINERS[program], LOADERS[program], changed)
         assert program.main(more) == 2
         assert snapshot(folder) == before
     for name in ("checkpoints", "best"):  # of another run with the same sizes
@@ -605,11 +606,9 @@ def test_files_are_written_whatever_becomes_of_standard_output(
         (path,) = (each for each in arguments if isinstance(each, Path))
         path.write_bytes(b"drawn")
 
-    for program, name in (
-        *((translate, name) for name in ("draw_attention", "plot_comparison", "plot_side_by_side")),
-        (classify, "plot_confusion"),
-    ):
-        monkeypatch.setattr(COMMANDS[program], name, draw)
+    for name in ("draw_attention", "plot_comparison", "plot_side_by_side"):
+        monkeypatch.setattr(translate_commands, name, draw)
+    monkeypatch.setattr(classify_commands, "plot_confusion", draw)
     run, other = str(runs[translate]), copy(runs[classify], tmp_path / "classify")
     commands: list[tuple[ModuleType, list[str], Path]] = [
         (translate, ["evaluate", "--run", run, "--output"], tmp_path / "out.txt"),

@@ -15,9 +15,8 @@ from common.searches import Beam
 from common.tokenizer import Tokenizer
 from transformer_blocks.inference import prepare
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
-from translation.commands import new_config
 from translation.decoding import translate as translate_sentences
-from translation.presets import BASE, MODELS, Config
+from translation.presets import BASE, MODELS, Config, new_config
 from translation.run import load_translator
 from translation.transformer import Transformer
 

@@ -31,9 +31,9 @@ from common.terminal import cells, colour, counted, fit, width, wrap
 from text.commands import new_config as new_text
 from text.models import STYLES
 from translation import arguments
-from translation.commands import new_config as new_translator
 from translation.pairs import SMALL_PARALLEL_ENJA
 from translation.presets import MODELS, PRESETS
+from translation.presets import new_config as new_translator
 from translation.training import TranslationTraining
 
 PROGRAMS = (

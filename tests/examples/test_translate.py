@@ -20,6 +20,7 @@ from common.searches import Beam
 from transformer_blocks.inference import prepare
 from transformer_blocks.inference.fingerprint import fingerprint
 from translation import commands as translate_commands
+from translation import training as translate_training
 from translation.decoding import translate as decode
 from translation.presets import Config
 from translation.run import load_translator
@@ -283,7 +284,7 @@ def test_only_an_interrupted_training_names_resume(
         assert capsys.readouterr().err.endswith("\nstopped\n")  # nothing is left
     for owner, name in (  # within the training, and in the results that follow it
         (TranslationTraining, "_train_until_validation"),
-        (translate_commands, "show_results"),
+        (translate_training, "show_results"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, interrupt)

@@ -6,6 +6,10 @@ from typing import Protocol
 from torch import Tensor
 
 
+class NonFiniteLogitsError(ValueError):
+    """A model computed logits that are NaN or infinite, so that no token can be chosen."""
+
+
 class StepModel(Protocol):
     """A model that decodes a batch of N sequences step by step.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transformer_blocks._contracts import Integer, Size, check, check_tensor, raise_type_error
 from transformer_blocks.fast.top_k import top_k
-from transformer_blocks.generation.protocol import Generation, StepModel
+from transformer_blocks.generation.protocol import Generation, NonFiniteLogitsError, StepModel
 
 
 def generate(
@@ -175,10 +175,10 @@ def check_not_nan(scores: Sequence[float], step: int) -> None:
     """Raise if a log-probability is NaN: no token can be chosen by comparing NaN.
 
     Raises:
-        ValueError: If one is NaN.
+        NonFiniteLogitsError: If one is NaN.
     """
     if any(map(math.isnan, scores)):
-        raise ValueError(f"logits must be finite, got NaN or infinity at step {step + 1}")
+        raise NonFiniteLogitsError(f"logits must be finite, got NaN or infinity at step {step + 1}")
 
 
 def to_log_probabilities(logits: Tensor) -> Tensor:
