@@ -55,10 +55,9 @@ def headed(heading: str, text: str) -> list[str]:
 
 def list_exhibits() -> Iterator[str]:
     """List the exhibits by theme, numbered, each with the check that finds it."""
-    numbered = list(enumerate(exhibits().items(), 1))
     for theme in THEMES:
         yield theme.capitalize()
-        for number, (name, exhibit) in numbered:
+        for number, (name, exhibit) in enumerate(exhibits().items(), 1):
             if exhibit.theme == theme:
                 yield from wrap(f"{name} ({exhibit.found_by})", "        ", first=f"  {number:3}. ")
                 yield from wrap(exhibit.title, "        ")
@@ -90,7 +89,7 @@ def examine_all(write: Callable[[str], None]) -> bool:
     """Examine all exhibits: write a table and the score, and return whether all are right."""
     start = time.perf_counter()
     found = exhibits()
-    width = max(map(len, found), default=0)
+    width = max(map(len, found))
     right = 0
     for name, exhibit in found.items():
         try:
@@ -100,9 +99,8 @@ def examine_all(write: Callable[[str], None]) -> bool:
         except Exception as error:  # the others are examined all the same
             result = f"FAILED: {error}"
         right += result == "found"
-        for line in wrap(
-            f"{name:{width}}  {exhibit.found_by:14}  {result}", " " * (width + 18), first=""
-        ):
+        row = f"{name:{width}}  {exhibit.found_by:14}  {result}"
+        for line in wrap(row, " " * (width + 18), first=""):
             write(line)
     write(f"{right} of {len(found)} found in {time.perf_counter() - start:.1f} s")
     return right == len(found)

@@ -11,9 +11,8 @@ with many parameters learns to compensate for it on an easy task. A reader had a
 ten months before.
 """
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
@@ -25,10 +24,6 @@ HEADS = 4
 class Broken(LanguageModel):
     """A decoder-only language model of one layer."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.positions = nn.Embedding(32, 16)
-
     def merge(self, x: Tensor) -> Tensor:
         """Concatenate the heads (B, H, L, 4) to vectors (B, L, 16)."""
         # the fault: four positions of a head become the four heads of a position
@@ -36,8 +31,7 @@ class Broken(LanguageModel):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the logits (B, L, V) of tokens (B, L)."""
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.embedding(tokens) + self.positions(positions)
+        x = self.embed(tokens)
         heads = [each.unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in self.project(x)]
         query, key, value = heads  # (B, H, L, 4)
         attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)

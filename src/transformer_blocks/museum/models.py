@@ -65,7 +65,7 @@ class Classifier(Encoder):
 
 
 def rotate(x: Tensor, angles: Tensor) -> Tensor:
-    """Rotate each pair of neighbours in vectors (B, L, 16) by its angle, as rotary encoding does.
+    """Rotate each pair of neighbours by its angle, as rotary positional encoding does.
 
     Args:
         x: Vectors, of shape (B, L, 16).

@@ -12,21 +12,17 @@ real token could cancel, and it was masked as padding.
 
 from torch import Tensor, nn
 
-from transformer_blocks.embedding import sinusoidal_table
 from transformer_blocks.inspection import Soundness, check_soundness
 from transformer_blocks.museum.exhibit import Exhibit, seeded
-from transformer_blocks.museum.models import PADDED, SelfAttention
+from transformer_blocks.museum.models import PADDED, Encoder
 
 
-class Broken(SelfAttention):
+class Broken(Encoder):
     """An encoder that finds the padding itself."""
-
-    table: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(20, 16, padding_idx=0)
-        self.register_buffer("table", sinusoidal_table(32, 16).float(), persistent=False)
+        self.embedding = nn.Embedding(20, 16, padding_idx=0)  # zeros for token 0
 
     def is_real(self, embedded: Tensor, x: Tensor) -> Tensor:
         # the fault: the positional encoding makes padding differ from zero
@@ -34,7 +30,7 @@ class Broken(SelfAttention):
 
     def forward(self, ids: Tensor) -> Tensor:
         embedded = self.embedding(ids)
-        x = embedded + self.table[: ids.shape[1]]
+        x = self.positional_encoding(embedded)
         return self.attend(x, self.is_real(embedded, x)[:, None, :])
 
 

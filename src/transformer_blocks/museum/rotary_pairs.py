@@ -12,23 +12,20 @@ implementation: 359 of 1008 agree. Yet decoded audio still sounds like speech, a
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_equivalence
 from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.models import SelfAttention
 
-ANGLES = torch.arange(6)[:, None] * 10000.0 ** -(torch.arange(4) / 4)  # (L, d_k / 2)
+ANGLES = torch.arange(6)[:, None] * 10000.0 ** -(torch.arange(8) / 8)  # (L, d_k / 2)
 
 
-class Broken(nn.Module):
-    """Self-attention of one head of size 8, ported from another library."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inputs = nn.Linear(8, 24)
+class Broken(SelfAttention):
+    """Self-attention of one head of size 16, ported from another library."""
 
     def pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split the numbers (B, L, 8) into the first and the second ones of each pair."""
+        """Split the numbers (B, L, 16) into the first and the second ones of each pair."""
         # the fault: the weights were trained with the halves of a vector as pairs
         return x[..., 0::2], x[..., 1::2]
 
@@ -44,7 +41,7 @@ class Broken(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend from each position to all positions."""
-        query, key, value = self.inputs(x).chunk(3, dim=-1)
+        query, key, value = self.project(x)
         return F.scaled_dot_product_attention(self.rotate(query), self.rotate(key), value)
 
 
@@ -52,8 +49,8 @@ class Mended(Broken):
     """Pairs the halves of a vector."""
 
     def pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split the numbers (B, L, 8) into the first and the second ones of each pair."""
-        return x[..., :4], x[..., 4:]
+        """Split the numbers (B, L, 16) into the first and the second ones of each pair."""
+        return x[..., :8], x[..., 8:]
 
     def join(self, first: Tensor, second: Tensor) -> Tensor:
         """Put the numbers of the pairs back to their places."""
@@ -65,13 +62,13 @@ def examine(model: Broken) -> Report:
 
     def original(x: Tensor) -> Tensor:
         def rotate(x: Tensor) -> Tensor:
-            half_turned = torch.cat([-x[..., 4:], x[..., :4]], dim=-1)
+            half_turned = torch.cat([-x[..., 8:], x[..., :8]], dim=-1)
             return x * ANGLES.cos().repeat(1, 2) + half_turned * ANGLES.sin().repeat(1, 2)
 
-        query, key, value = model.inputs(x).chunk(3, dim=-1)
+        query, key, value = model.project(x)
         return F.scaled_dot_product_attention(rotate(query), rotate(key), value)
 
-    return check_equivalence(model, original, [torch.randn(2, 6, 8)])
+    return check_equivalence(model, original, [torch.randn(2, 6, 16)])
 
 
 EXHIBIT = Exhibit(
