@@ -177,7 +177,7 @@ def read_tokens(result: Any) -> tuple[int, ...]:
 
 
 def strip_end(tokens: tuple[int, ...]) -> tuple[int, ...]:
-    """Leave out end tokens at the end."""
+    """Remove the end tokens at the end."""
     while tokens and tokens[-1] == END:
         tokens = tokens[:-1]
     return tokens

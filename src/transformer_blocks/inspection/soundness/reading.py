@@ -69,7 +69,7 @@ def read_example(
 
 
 def find_roles(name: str) -> set[str]:
-    """Return which sequence a name belongs to: the source, the target, or unknown."""
+    """Return the role of the sequence to which a name belongs: source, target, or none."""
     words = set(re.split(r"[\W_\d]+", name.lower()))
     for source, target in ((SOURCE, TARGET), ({"key", "value"}, {"query"})):
         if bool(words & source) != bool(words & target):
@@ -185,7 +185,7 @@ def _assign_sequences(
 
 
 def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
-    """Whether a mask of shape (B, B) is one of queries and keys, and not of padding."""
+    """Return whether a mask of shape (B, B) is one of queries and keys, and not of padding."""
     if re.search("padding|attention_mask", name.lower()):
         return False
     return is_toeplitz(mask)
@@ -194,7 +194,7 @@ def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
 def _find_sequence(
     name: str, sequences: list[tuple[int, set[str]]], length: int | None, order: list[int]
 ) -> int | None:
-    """Find the sequence of a length to which a name belongs; the first if it does not say."""
+    """Find the sequence of a length to which a name belongs; the first if the name has no role."""
     fitting = [number for number in order if length is None or sequences[number][0] == length]
     own = find_roles(name)
     of_role = [number for number in fitting if own & sequences[number][1]]
@@ -208,7 +208,7 @@ def _find_sequence(
 def _find_padding(
     number: int, arguments: list[Argument], batch_size: int, padding_id: int | None
 ) -> tuple[Tensor, bool, bool]:
-    """Find which positions hold real tokens, and whether the model can know it."""
+    """Find which positions hold real tokens, and whether masks or ids show them to the model."""
     own = [each for each in arguments if each.groups and set(each.groups) == {number}]
     content = next(each.value for each in own if each.kind == "content")
     shape = (batch_size, content.shape[1])
@@ -264,7 +264,7 @@ def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
     full = [bool(each.all(dim=1).any()) for each in marks]
     if full[0] != full[1]:
         return marks[full.index(True)]
-    if content is not None:  # what stands at padded positions is usually the same everywhere
+    if content is not None:  # the content of padded positions is usually the same
         differ = [len(content[each].unique(dim=0)) > 1 for each in marks]
         if differ[0] != differ[1]:
             return marks[differ.index(True)]
