@@ -87,35 +87,33 @@ _force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
 
 
 @contextmanager
-def _without_fast_path() -> Iterator[None]:
-    """Let the modules of torch.nn call each of their parts inside the ``with`` block."""
-    was_enabled = mha.get_fastpath_enabled()
-    mha.set_fastpath_enabled(False)
+def _set_flags(*flags: tuple[Callable[[], bool], Callable[[bool], object], bool]) -> Iterator[None]:
+    """Set flags of torch inside the ``with`` block; each has a getter, a setter and a value."""
+    before = [get() for get, _, _ in flags]
+    for _, set_flag, value in flags:
+        set_flag(value)
     try:
         yield
     finally:
-        mha.set_fastpath_enabled(was_enabled)
+        for (_, set_flag, _), value in zip(flags, before, strict=True):
+            set_flag(value)
 
 
-without_fast_path = SharedContext(_without_fast_path)
+without_fast_path = SharedContext(
+    lambda: _set_flags((mha.get_fastpath_enabled, mha.set_fastpath_enabled, False))
+)
+"""Let the modules of torch.nn call each of their parts inside the ``with`` block."""
 
-
-@contextmanager
-def _without_fused_kernels() -> Iterator[None]:
-    """Let torch compute attention by its explicit implementation inside the ``with`` block."""
+without_fused_kernels = SharedContext(
     # Not sdpa_kernel: with torch 2.15 it has to end in the thread in which it began.
-    kernels = "flash", "mem_efficient", "cudnn", "math"
-    were_enabled = [getattr(cuda, f"{kernel}_sdp_enabled")() for kernel in kernels]
-    for kernel in kernels:
-        getattr(cuda, f"enable_{kernel}_sdp")(kernel == "math")
-    try:
-        yield
-    finally:
-        for kernel, was_enabled in zip(kernels, were_enabled, strict=True):
-            getattr(cuda, f"enable_{kernel}_sdp")(was_enabled)
-
-
-without_fused_kernels = SharedContext(_without_fused_kernels)
+    lambda: _set_flags(
+        (cuda.flash_sdp_enabled, cuda.enable_flash_sdp, False),
+        (cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, False),
+        (cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, False),
+        (cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
+    )
+)
+"""Let torch compute attention by its explicit implementation inside the ``with`` block."""
 
 
 @contextmanager
@@ -125,13 +123,9 @@ def without_gradients() -> Iterator[None]:
     Torch 2.10 would use the weights that it cast without gradients in the model's own computation
     too, whose gradients would be lost.
     """
-    was_enabled = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        torch.set_autocast_cache_enabled(was_enabled)
+    cache = torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False
+    with _set_flags(cache), torch.no_grad():
+        yield
 
 
 @contextmanager

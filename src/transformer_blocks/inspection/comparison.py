@@ -11,7 +11,7 @@ from torch import Tensor
 def measure_changes(
     first: Tensor, second: Tensor, tolerance: float | None, *, deviation: float | None = None
 ) -> Tensor:
-    """Measure changes elementwise, in standard deviations: those of ``first`` unless given.
+    """Measure changes elementwise, in standard deviations of ``first``, or in a given one.
 
     Those within the tolerance for rounding are zero. Infinities are equal to themselves, and NaN
     differs from every number.
@@ -58,7 +58,7 @@ def to_float64(x: Tensor) -> Tensor:
 
 
 def epsilon(x: Tensor) -> float:
-    """The rounding error of numbers of the dtype of ``x``; that of float32 for integers."""
+    """Return the rounding error of the dtype of ``x``; that of float32 for integers."""
     return torch.finfo(x.dtype if x.is_floating_point() else torch.float32).eps
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,18 +60,16 @@ def logit_lens(
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
         for layer, calls in zip(layers, recorded, strict=True):
-            handle = layer.register_forward_hook(_recorder(calls, read))
+            handle = layer.register_forward_hook(partial(_record_prediction, calls, read))
             stack.callback(handle.remove)
         yield recorded
 
 
-def _recorder(calls: list[Tensor], read: Callable[[Tensor], Tensor]) -> Any:
-    """Build a forward hook that appends the probabilities that are read from a layer's output."""
-
-    @torch.no_grad()
-    def hook(_: nn.Module, inputs: object, output: Any) -> None:
-        logits = read(output[0] if isinstance(output, tuple) else output)
-        precise = torch.promote_types(logits.dtype, torch.float32)
-        calls.append(logits.softmax(dim=-1, dtype=precise))
-
-    return hook
+@torch.no_grad()
+def _record_prediction(
+    calls: list[Tensor], read: Callable[[Tensor], Tensor], _: nn.Module, inputs: object, output: Any
+) -> None:
+    """Append the probabilities that are read from the output of a layer."""
+    logits = read(output[0] if isinstance(output, tuple) else output)
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    calls.append(logits.softmax(dim=-1, dtype=precise))

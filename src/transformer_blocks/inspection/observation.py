@@ -19,7 +19,7 @@ NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
 
 
 class Observation:
-    """What one ``with`` block observes and changes in one model.
+    """The attention that one ``with`` block records or changes in one model.
 
     Args:
         model: The model whose attention is observed.
@@ -34,7 +34,7 @@ class Observation:
         seen: Names of the modules in which attention was observed.
         partly_seen: Names of the modules in which attention was seen that cannot be recorded.
         failed: Names of modules and the errors that prevented their weights from being computed.
-        undivided: Names of the modules in which no dimension of heads was seen.
+        undivided: Names of the modules whose attention weights had no dimension of heads.
         separate: Names of modules that compute weights of one head several times in one call.
         called: Names of modules whose class is named after attention and that were executed.
         has_run: Whether any part of the model was executed.
@@ -68,7 +68,7 @@ class Observation:
         return self._record is not None and self.only(name)
 
     def compute(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Compute what is to be recorded of a module; where it fails, note why, and return None."""
+        """Compute what is recorded of a module; if an error is raised, note it and return None."""
         try:
             return function(*args, **kwargs)
         except Exception as error:  # whatever it is: the model itself must not be disturbed
@@ -102,7 +102,7 @@ class Observation:
         return mask_heads(output.movedim(place, 1), heads).movedim(1, place) if heads else output
 
     def find(self) -> tuple[str, nn.Module] | None:
-        """Return the name of the innermost module that is being executed, and the module."""
+        """Return the name of the innermost module that is being executed, and the module itself."""
         for module, _ in _executed_modules():
             if id(module) in self.ignored:
                 return None
@@ -119,15 +119,15 @@ class Observation:
                     self.called.add(self.modules[id(module)][0])
 
     def _note_head(self, name: str) -> None:
-        """Note that the weights of one head were computed, to find a loop over the heads."""
+        """Note a call that computed weights of one head; two in one call are a loop over heads."""
         module = dict(self.modules.values())[name]
         frames = [frame for each, frame in _executed_modules() if each is module]
         if frames and frames[-1] is self.last_frame:
             self.separate.add(name)
         self.last_frame = frames[-1] if frames else None
 
-    def unseen(self) -> list[str]:
-        """List the modules named after attention that were executed without one being seen."""
+    def find_unseen(self) -> list[str]:
+        """List the executed modules named after attention in which no attention was observed."""
         seen = [_parts(name) for name in self.seen]
         return [
             name
@@ -183,7 +183,7 @@ def _executed_modules() -> Iterator[tuple[nn.Module, FrameType]]:
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_argcount:
-            first = frame.f_locals.get(frame.f_code.co_varnames[0])  # self, or a module passed on
+            first = frame.f_locals.get(frame.f_code.co_varnames[0])  # self, or a module argument
             if isinstance(first, nn.Module):
                 yield first, frame
         frame = frame.f_back  # type: ignore[assignment]

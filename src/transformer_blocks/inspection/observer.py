@@ -62,8 +62,9 @@ class AttentionMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        is_noted = func in _NOTED
         for observation in self.observations:
-            if not observation.has_run:
+            if is_noted or not observation.has_run:
                 observation.note_call()
         handler = _HANDLERS.get(func)
         if handler is None:
@@ -103,8 +104,8 @@ class AttentionMode(TorchFunctionMode):
                 of_projections = observation.of_projections
                 compute = torch_layer_projections if of_projections else torch_layer_weights
                 observation.record(name, observation.compute(name, compute, func, kwargs))
-            # The output projection multiplies the heads side by side: without some columns of its
-            # weight, the output is that of the other heads.
+            # The output projection reads the concatenated heads. If the columns of its weight that
+            # multiply a head are zero, that head does not contribute.
             if name in observation.heads:
                 weight, num_heads = kwargs["out_proj_weight"], kwargs["num_heads"]
                 columns = weight.T[None].unflatten(1, (num_heads, -1))  # (1, H, d_k, d_model)
@@ -121,7 +122,7 @@ class AttentionMode(TorchFunctionMode):
         return output
 
     def follow_change(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Apply a change of shape or dtype, or a mask, to the remembered weights too."""
+        """Apply a change of shape or dtype, or a mask, to the remembered weights as well."""
         output = func(*args, **kwargs)
         if not isinstance(output, Tensor) or output is args[0]:
             return output
@@ -150,18 +151,16 @@ class AttentionMode(TorchFunctionMode):
 
     def observe_product(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe a matrix product whose left factor is the result of a softmax."""
-        self._note_call()
         output = func(*args, **kwargs)
         remembered = self._find_remembered(args[:1])
         if remembered is None or any(
             isinstance(factor, nn.Parameter) for factor in (*args[1:], *kwargs.values())
         ):
-            return output  # what is multiplied by parameters is, for example, a mean of embeddings
+            return output  # a product with parameters is, for example, a mean of embeddings
         return self._observe_weights(remembered, output)
 
     def observe_einsum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe a product in Einstein's notation that sums over the keys of a softmax."""
-        self._note_call()
         output = func(*args, **kwargs)
         equation = args[0]
         operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
@@ -175,11 +174,6 @@ class AttentionMode(TorchFunctionMode):
                 place = None if "." in term + result else result.find(heads)
                 output = self._observe_weights(remembered, output, place)
         return output
-
-    def note_other_work(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note which modules compute a linear layer or a convolution."""
-        self._note_call()
-        return func(*args, **kwargs)
 
     def _observe_weights(
         self, remembered: "_Weights", output: Tensor, place: int | None = None
@@ -205,11 +199,11 @@ class AttentionMode(TorchFunctionMode):
         output: Tensor,
         place: int | None = None,
     ) -> Tensor:
-        """Record weights or projections (if not None), and replace heads of an attention's output.
+        """Record weights or projections (if not None), and replace heads of the output by zeros.
 
-        The output is a product of weights and values. ``place`` is the dimension of the heads in
-        it, or that of the batch if it has three dimensions; -1 if it is not known. By default, it
-        is where torch's functions have it.
+        The output is the product of weights and values. ``place`` is its dimension of heads, or its
+        dimension of the batch if it has only three; -1 if this is not known. The default is that of
+        torch's functions.
         """
         change_shape = observation.record(name, recorded)
         if place is None:
@@ -266,10 +260,6 @@ class AttentionMode(TorchFunctionMode):
                 observation.has_run = True
                 yield observation, *found
 
-    def _note_call(self) -> None:
-        for observation in self.observations:
-            observation.note_call()
-
     def _find_remembered(self, operands: Any) -> "_Weights | None":
         if not operands or not isinstance(operands[0], Tensor):
             return None
@@ -279,7 +269,7 @@ class AttentionMode(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class _Weights:
-    """What is remembered of the result of a softmax.
+    """The result of a softmax, which may become a factor of an observed product.
 
     Attributes:
         weights: The weights, before dropout.
@@ -296,7 +286,7 @@ class _Weights:
 
 @dataclass(frozen=True)
 class _Product:
-    """What is remembered of a product of weights and values that has three dimensions.
+    """A product of weights and values that has three dimensions: the heads may be divided later.
 
     Attributes:
         observation: The observation of the module in which it was computed.
@@ -363,7 +353,7 @@ def observe(observation: Observation) -> Iterator[None]:
 def _observed_fast_paths() -> Iterator[None]:
     """Let the modules of torch take their fast path inside the ``with`` block.
 
-    Their classes are changed, and not the modules, so that a module can be copied and saved inside
+    The classes are changed instead of the modules, so that a module can be copied and saved inside
     the block.
     """
     forwards = [(kind, kind.forward) for kind in FAST_PATHS]
@@ -399,7 +389,7 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
         ):
             return forward(module, *args, **kwargs)
         mode.is_in_fast_path = True
-        try:  # torch lets the mode call a function, and suspends the mode meanwhile
+        try:  # the mode calls the function, and torch suspends the mode during the call
             output = handle_torch_function(forward, (), module, *args, **kwargs)
             parts = {id(part) for part in module.modules()}
             observations = [each for each in mode.observations if parts & each.modules.keys()]
@@ -443,7 +433,9 @@ _FOLLOWED = (
     *(torch.flatten, torch.unflatten, torch.masked_fill, torch.nan_to_num),
 )
 _DIVISIONS = Tensor.view, Tensor.reshape, torch.reshape, Tensor.unflatten, torch.unflatten
-_WORK = F.linear, torch.addmm, torch.conv1d, torch.conv2d
+_NOTED = {F.linear, torch.addmm, torch.conv1d, torch.conv2d, torch.einsum, *_PRODUCT}
+"""Functions in which a module computes something, which may be an attention that is not seen."""
+
 _HANDLERS: dict[Any, Callable[[AttentionMode, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     F.scaled_dot_product_attention: AttentionMode.observe_scaled_dot_product,
     F.multi_head_attention_forward: AttentionMode.observe_torch_layer,
@@ -452,5 +444,4 @@ _HANDLERS: dict[Any, Callable[[AttentionMode, Any, tuple[Any, ...], dict[str, An
     **dict.fromkeys(_DROPOUT, AttentionMode.follow_dropout),
     **dict.fromkeys(_PRODUCT, AttentionMode.observe_product),
     **dict.fromkeys(_FOLLOWED, AttentionMode.follow_change),
-    **dict.fromkeys(_WORK, AttentionMode.note_other_work),
 }

@@ -85,7 +85,7 @@ def torch_layer_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Ten
     """Let torch compute the weights of all heads, before dropout, of shape (B, H, L, S)."""
     query, key = kwargs["query"], kwargs["key"]
     options = {"need_weights": True, "average_attn_weights": False, "training": False}
-    # Where torch returns weights, it applies the mask, and is_causal only says what the mask is.
+    # If torch returns weights, it ignores is_causal and applies the mask, which its modules pass.
     weights: Tensor = func(**kwargs | options | {"is_causal": False})[1]
     if query.dim() == 2:  # a single sequence
         weights = weights[None]
@@ -96,9 +96,9 @@ def torch_layer_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Ten
 def copy_projections(
     query: Tensor, key: Tensor, value: Tensor, scale: float | None, *, groups: int = 1
 ) -> Projections:
-    """Repeat keys and values for the heads that share them, and copy all of it.
+    """Repeat keys and values for the heads that share them, and copy all projections.
 
-    A copy remains as it is when a cache is reordered, or a tensor is changed in place.
+    The copies do not change if a cache is reordered, or a tensor is changed in place.
 
     Args:
         query: Query vectors, of shape (..., H, L, d_k).
@@ -136,7 +136,7 @@ def scaled_dot_product_projections(
 def torch_layer_projections(func: Callable[..., Any], kwargs: dict[str, Any]) -> Projections:
     """Compute the queries, keys and values of a call of ``F.multi_head_attention_forward``.
 
-    The function computes them inside, and calls nothing that could be observed meanwhile.
+    The function itself computes them, with calls that cannot be observed.
     """
     inputs = [kwargs[name] for name in ("query", "key", "value")]
     if inputs[0].dim() == 2:  # a single sequence
@@ -169,7 +169,7 @@ def torch_layer_projections(func: Callable[..., Any], kwargs: dict[str, Any]) ->
 def count_packed_heads(
     module: nn.Module, query: Tensor, key: Tensor, *_: Any, **options: Any
 ) -> int:
-    """Return how many heads the length of the queries holds; usually 1, as it holds positions.
+    """Return how many heads are packed into the length dimension of the queries; usually 1.
 
     For a single new token, Hugging Face's grouped-query attention reshapes queries from
     (B, H, 1, d_k) to (B, H / groups, groups, d_k), so that keys need not be repeated.
@@ -186,9 +186,9 @@ def count_packed_heads(
 
 
 def unpack_heads(recorded: Any, groups: int) -> Any:
-    """Reshape weights, outputs or the queries of projections that :func:`count_packed_heads` finds.
+    """Reshape weights, outputs or projections of packed heads to (B, H, 1, size).
 
-    They become (B, H, 1, size). The keys and values of projections are repeated for each head.
+    The keys and values of projections are repeated for each head.
     """
     if recorded is None or groups == 1:
         return recorded

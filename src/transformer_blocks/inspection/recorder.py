@@ -294,7 +294,7 @@ def _describe_missing(
     ]
     if compiled:
         yield f"no attention weights could be recorded in {compiled[0]!r}, compiled by torch.jit"
-    missing = observation.unseen()
+    missing = observation.find_unseen()
     if missing:
         yield f"no attention weights could be recorded in {describe(missing)}: {OBSERVABLE}"
     is_explained = observation.partly_seen or observation.failed or compiled or missing
@@ -305,7 +305,7 @@ def _describe_missing(
 
 
 def _has_heads(module: nn.Module) -> bool:
-    """Return whether a module has an attribute that says that it has several heads."""
+    """Return whether an attribute of a module is a number of several heads."""
     numbers = [getattr(module, name, 1) for name in ("num_heads", "num_attention_heads", "n_heads")]
     return any(isinstance(number, int) and number > 1 for number in numbers)
 

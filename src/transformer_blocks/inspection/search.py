@@ -19,8 +19,6 @@ MAX_LENGTH = 6
 IMPOSSIBLE = -30.0  # logit of a token that cannot follow
 AFTER_END = -2.0  # logit of every token after the end token, which no search should generate
 
-Distribution = Mapping[tuple[int, ...], float]  # probability of each sequence, with its end token
-
 
 class KnownModel:
     """A step model with a few possible sequences for each start token.
@@ -64,21 +62,19 @@ class KnownModel:
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
 
 
-GREEDY, BEST, SHORT, LONG, THIRD = (
-    (1, 2, END),
-    (4, 5, END),
-    (1, END),
-    (2, 3, 4, END),
-    (7, 6, 5, END),
-)
-SEQUENCES: Mapping[int, Distribution] = {
+GREEDY = (1, 2, END)
+BEST = (4, 5, END)
+SHORT = (1, END)
+LONG = (2, 3, 4, END)
+THIRD = (7, 6, 5, END)
+SEQUENCES: Mapping[int, Mapping[tuple[int, ...], float]] = {
     # The most probable first token leads to two equally probable sequences: not the best ones.
     1: {GREEDY: 0.28, (1, 3, END): 0.24, BEST: 0.38, (6, 7, END): 0.1},
     # A short sequence, and a long one that is less probable.
     2: {SHORT: 0.55, LONG: 0.45},
     3: {THIRD: 1.0},
 }
-"""The possible sequences after each start token."""
+"""The possible sequences after each start token, and their probabilities."""
 
 
 def check_search(search: Callable[..., Any]) -> Report:
@@ -177,7 +173,7 @@ def read_tokens(result: Any) -> tuple[int, ...]:
 
 
 def strip_end(tokens: tuple[int, ...]) -> tuple[int, ...]:
-    """Leave out end tokens at the end."""
+    """Remove the end tokens at the end."""
     while tokens and tokens[-1] == END:
         tokens = tokens[:-1]
     return tokens

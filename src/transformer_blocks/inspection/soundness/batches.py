@@ -39,8 +39,8 @@ def check_determinism(subject: Subject) -> list[str]:
 
 
 def _find_cause(subject: Subject) -> str:
-    """Find out whether equal calls differ by random numbers: with the same ones, they are equal."""
-    first, second = (subject.real(subject.example.given()) for _ in range(2))
+    """Describe why equal calls differ: by random numbers, if they are equal with the same ones."""
+    first, second = (subject.outputs(subject.example.given()) for _ in range(2))
     if any(subject.find_changes(zip(first, second, strict=True))):
         return "the model may keep something of earlier calls"
     is_module = isinstance(subject.model, nn.Module)
@@ -49,13 +49,13 @@ def _find_cause(subject: Subject) -> str:
 
 
 def check_batch(subject: Subject) -> list[str]:
-    """Check that each row has the outputs that it has alone, whatever the other rows hold."""
+    """Check that the outputs of each row do not depend on the other rows."""
     example, given = subject.example, subject.example.given()
-    expected = subject.real(given)
+    expected = subject.outputs(given)
     alone = []
     for row in range(example.batch_size):
         try:
-            alone.append((expected[row], subject.real(example.given([row]))[0]))
+            alone.append((expected[row], subject.outputs(example.given([row]))[0]))
         except NotTriedError:
             raise
         except Exception as error:
@@ -69,14 +69,14 @@ def check_batch(subject: Subject) -> list[str]:
     )
     if can_trim and not problems:
         trimmed = [
-            (expected[row], subject.real(example.alone(row))[0])
+            (expected[row], subject.outputs(example.alone(row))[0])
             for row in range(example.batch_size)
         ]
         problems += compare(subject, trimmed, "if its row is processed alone without padding")
     if example.batch_size < 2:
         return problems
     order = [*reversed(range(example.batch_size))]
-    reordered = subject.real(example.given(order))
+    reordered = subject.outputs(example.given(order))
     pairs = [(expected[row], reordered[order.index(row)]) for row in range(example.batch_size)]
     problems += compare(subject, pairs, "if the order of the rows is reversed")
     first = torch.zeros(example.batch_size, dtype=torch.bool).index_fill(0, torch.tensor([0]), True)
@@ -88,7 +88,7 @@ def check_batch(subject: Subject) -> list[str]:
                 before = values.get(argument, example.arguments[argument].value).clone()
                 before[0, position] = value[0, position]
                 values[argument] = before
-    after = subject.real(given, values=values)
+    after = subject.outputs(given, values=values)
     others = list(zip(expected, after, strict=True))
     others[0] = (expected[0], expected[0])
     return problems + compare(subject, others, "if row 0 holds another sequence")

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from transformer_blocks.inspection.changes import without_fast_path
 from transformer_blocks.inspection.comparison import describe, find_tensors
 from transformer_blocks.inspection.soundness.example import NotTriedError
 from transformer_blocks.inspection.soundness.subject import Subject, call, first_line
@@ -49,7 +50,7 @@ def copy_model(subject: Subject) -> nn.Module:
         try:
             with torch.enable_grad():
                 reaches = _depends_on(copied(*args, **kwargs), own)
-        except Exception:  # a model without gradients, of which nothing can be said
+        except Exception:  # a model without gradients, for which this is not known
             reaches = False
         if reaches:
             raise NotTriedError("a copy of the model still computes with its own parameters")
@@ -84,7 +85,7 @@ def convert(value: Any, **target: Any) -> Any:
 def check_dtype(subject: Subject) -> list[str]:
     """Check that float64 gives the same outputs, and half precision close and finite ones."""
     layout = subject.example.given()
-    expected = subject.real(layout)
+    expected = subject.outputs(layout)
     model = copy_model(subject)
     dtypes = {each.dtype for each in model.parameters() if each.is_floating_point()}
     if len(dtypes) > 1:
@@ -128,7 +129,7 @@ def _compare_dtypes(
 
 
 class _Values(TorchFunctionMode):
-    """Record the numbers that a model reads from tensors; return them where there are none.
+    """Record the numbers that a model reads from tensors, and return them in a second run.
 
     Tensors on the meta device have no values. A model that tests whether a mask masks anything
     takes the same branch there as on the CPU.
@@ -139,7 +140,7 @@ class _Values(TorchFunctionMode):
         | {Tensor.__index__, Tensor.is_nonzero, torch.is_nonzero, torch.equal, Tensor.equal}
     )
 
-    # Functions that accept CPU tensors beside those on the meta device, but not on CUDA.
+    # Functions that accept CPU and meta tensors together, but not CPU and CUDA tensors.
     LENIENT = frozenset(
         {F.embedding, F.embedding_bag, F.linear, torch.gather, Tensor.gather}
         | {torch.index_select, Tensor.index_select}
@@ -180,11 +181,12 @@ def check_device(subject: Subject) -> list[str]:
         devices.append("cuda")
     for device in devices:
         args, kwargs = convert(subject.example.build(layout), device=device)
-        fast_path = torch.backends.mha.get_fastpath_enabled()
         try:
-            torch.backends.mha.set_fastpath_enabled(fast_path and device != "meta")
             moved = copy.deepcopy(model).to(device).eval()
-            with values if device == "meta" else contextlib.nullcontext():
+            with contextlib.ExitStack() as stack:
+                if device == "meta":
+                    stack.enter_context(without_fast_path)
+                    stack.enter_context(values)
                 output = call(moved, args, kwargs, len(layout.rows))
         except NotTriedError:
             raise
@@ -195,13 +197,11 @@ def check_device(subject: Subject) -> list[str]:
             else:
                 reasons.append(f"on {device}, the model raised {type(error).__name__}: {message}")
             continue
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast_path)
         if output.device.type != device:
             problems.append(f"on {device}, the output is on {output.device}")
         elif device == "cuda":
             near = replace(subject, tolerance=subject.tolerance or 1e-2)
-            pairs = zip(subject.real(layout), subject.select(output, layout), strict=True)
+            pairs = zip(subject.outputs(layout), subject.select(output, layout), strict=True)
             problems += [
                 f"on {device}, the outputs of row {row} differ"
                 for row, _, _ in near.find_changes(pairs)
@@ -249,7 +249,7 @@ def check_initialisation(subject: Subject) -> list[str]:
 
 
 def is_random(parameter: Tensor) -> bool:
-    """Whether a parameter is a matrix of random numbers: most of them differ, and no sinusoids."""
+    """Return whether a matrix holds random numbers: most of them differ, and none are sinusoids."""
     if parameter.is_meta or sum(size > 1 for size in parameter.shape) < 2:
         return False
     matrix = parameter.detach().float().flatten(1)
@@ -281,8 +281,8 @@ def check_loading(subject: Subject) -> list[str]:
         if not any(tied <= other for other in after):
             problems.append(f"{', '.join(sorted(tied))} are one parameter, and two after loading")
     layout = subject.example.given()
-    before = subject.real(layout)
-    loaded = replace(subject, model=model).real(layout)
+    before = subject.outputs(layout)
+    loaded = replace(subject, model=model).outputs(layout)
     return problems + [
         f"the outputs of row {row} change after loading, {describe(size)}"
         for row, _, size in subject.find_changes(zip(before, loaded, strict=True))

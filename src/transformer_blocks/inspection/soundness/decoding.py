@@ -78,7 +78,7 @@ def _embed(value: Tensor, tokens: Tensor) -> Tensor:
 def find_steps(
     subject: Subject, new_step_model: Callable[[], StepModel] | None
 ) -> Callable[[Subject], StepModel]:
-    """Find how decoding begins: as given, or with the cache of Hugging Face or of these blocks."""
+    """Find a function that begins decoding: the given one, or one for the cache of the model."""
     if new_step_model is not None:
         return lambda _: new_step_model()
     model = subject.model
@@ -94,7 +94,7 @@ def find_steps(
 
 
 class _Steps:
-    """The position and the rows of the decoding so far, and the arguments of each step."""
+    """Decoding steps of the rows of an example; each subclass is for one kind of cache."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject

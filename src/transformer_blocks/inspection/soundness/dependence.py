@@ -122,7 +122,7 @@ def check_prefix(subject: Subject) -> list[str]:
     example = subject.example
     row = example.groups[group].longest
     whole, prefix = (
-        subject.real(example.alone(row, without=without))[0] for without in (None, group)
+        subject.outputs(example.alone(row, without=without))[0] for without in (None, group)
     )
     return [
         f"the output{subject.at(position)} of row {row} changes if its last token is left out, "
@@ -139,7 +139,7 @@ def check_order(subject: Subject) -> list[str]:
     """
     if subject.group is None:
         raise NotTriedError("there is one output for each row, which may be meant to have no order")
-    groups, expected = subject.example.groups, subject.real(subject.example.given())
+    groups, expected = subject.example.groups, subject.outputs(subject.example.given())
     answers = [_depends_on_order(subject, number, expected) for number in range(len(groups))]
     if all(answer is None for answer in answers):
         raise NotTriedError(
@@ -164,7 +164,7 @@ def _depends_on_order(subject: Subject, number: int, expected: list[Tensor]) -> 
     def changes_outputs(places: Tensor) -> bool:
         """Return whether outputs change if each position holds the token of another one."""
         values = {each: value.gather(1, places.to(value)) for each, value in contents.items()}
-        outputs = subject.real(example.given(), values=values)
+        outputs = subject.outputs(example.given(), values=values)
         return any(
             bool(subject.measure(a, b)[compared].any())
             for a, b in zip(expected, outputs, strict=True)
@@ -200,7 +200,7 @@ def is_causal(subject: Subject, dependence: Dependence) -> bool:
 
 
 def declares_causal(subject: Subject) -> bool:
-    """Whether the model or one of its arguments says that it is causal."""
+    """Return whether the model or one of its arguments says that it is causal."""
     model = subject.model
     for argument in subject.example.arguments:
         if "causal" in argument.name.lower() and argument.value is True:
@@ -222,7 +222,7 @@ def declares_causal(subject: Subject) -> bool:
 
 
 def _is_triangular(argument: Argument) -> bool:
-    """Whether a mask of queries and keys hides all later keys and no earlier ones."""
+    """Return whether a mask of queries and keys hides all later keys and no earlier ones."""
     mask: Tensor = argument.value
     if mask.dim() != 2 or mask.shape[0] != mask.shape[1] or len(mask) < 2 or not is_toeplitz(mask):
         return False

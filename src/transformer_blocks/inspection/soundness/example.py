@@ -122,7 +122,7 @@ class Example:
         )
 
     def alone(self, *rows: int, without: int | None = None) -> Layout:
-        """One row without its padding, once or repeated; of one group without its last token."""
+        """One row without its padding, once or repeated; one group may lose its last token."""
         index = [
             group.real[rows[0]].nonzero().flatten().repeat(len(rows), 1) for group in self.groups
         ]
@@ -133,7 +133,7 @@ class Example:
     def padded(
         self, group: int, extra: int, side: str, rows: Sequence[int] | None = None
     ) -> Layout:
-        """Some rows with one of the groups padded anew; the others as given."""
+        """Some rows, with other padding in one of the groups."""
         given = self.given(rows)
         real = self.groups[group].real
         length = int(real.sum(1).max()) + extra
@@ -274,5 +274,5 @@ def build_pairs(argument: Argument, rows: Tensor, queries: Tensor, keys: Tensor)
 
 
 def is_toeplitz(mask: Tensor) -> bool:
-    """Whether a mask depends only on the distance between query and key, as a causal one does."""
+    """Return whether a mask depends only on the distance of query and key, as a causal one does."""
     return bool((mask[1:, 1:] == mask[:-1, :-1]).all())

@@ -51,7 +51,7 @@ def check_padding_content(subject: Subject) -> list[str]:
         found = []
         if group.has_mask:
             layout = padded_layout(subject, number)
-            noisy = zip(subject.real(layout), subject.real(layout, noise=number), strict=True)
+            noisy = zip(subject.outputs(layout), subject.outputs(layout, noise=number), strict=True)
             found = compare(subject, noisy, f"with the content of its padding ({group.name})")
         if not group.has_mask or (found and has_ids(subject, number)):
             # A model that finds padding by its id must find that id, so leave out the padding.
@@ -64,7 +64,7 @@ def check_padding_content(subject: Subject) -> list[str]:
 
 
 def has_ids(subject: Subject, number: int) -> bool:
-    """Whether a group holds ids, and the model knows one of padding."""
+    """Return whether a group holds ids, and the model knows the id of padding."""
     example = subject.example
     values = example.contents(number).values()
     known = getattr(getattr(subject.model, "config", None), "pad_token_id", None) is not None
@@ -84,7 +84,7 @@ def compare_without(subject: Subject, number: int) -> list[tuple[Tensor, Tensor]
     for row in range(example.batch_size):
         extra = int(counts.max() - counts[row]) or EXTRA
         without, padded = (
-            subject.real(example.padded(number, size, side, [row]))[0] for size in (0, extra)
+            subject.outputs(example.padded(number, size, side, [row]))[0] for size in (0, extra)
         )
         pairs.append((without, padded))
     return pairs
@@ -95,8 +95,8 @@ def check_padding_amount(subject: Subject) -> list[str]:
     problems = []
     for number in find_masked_groups(subject):
         name, side = subject.example.groups[number].name, find_side(subject, number)
-        less = subject.real(subject.example.padded(number, 0, side))
-        more = subject.real(subject.example.padded(number, EXTRA, side))
+        less = subject.outputs(subject.example.padded(number, 0, side))
+        more = subject.outputs(subject.example.padded(number, EXTRA, side))
         problems += compare(
             subject,
             zip(less, more, strict=True),
@@ -117,9 +117,9 @@ def check_padding_side(subject: Subject) -> list[str]:
         other = "right" if side == "left" else "left"
         what = f"with padding at the {other} ({subject.example.groups[number].name})"
         given = subject.example.padded(number, 0, side)
-        expected = subject.real(given)
+        expected = subject.outputs(given)
         layout = subject.example.padded(number, EXTRA, other)
-        outputs = subject.real(layout)
+        outputs = subject.outputs(layout)
         if not all(bool(each.isfinite().all()) for each in outputs):
             raise NotTriedError(
                 f"with padding at the {other}, outputs are not finite: a row whose keys are all "
@@ -130,17 +130,17 @@ def check_padding_side(subject: Subject) -> list[str]:
             raise NotTriedError("outputs differ; the model may read the output of one column")
         if found and not has_positions(subject, number):
             positions = count_positions(subject, number, layout)
-            again = subject.real(given, more=count_positions(subject, number, given))
+            again = subject.outputs(given, more=count_positions(subject, number, given))
             if any(subject.find_changes(zip(expected, again, strict=True))):
                 raise NotTriedError("position_ids do not count from 0, so that they are not known")
-            after = subject.real(layout, more=positions)
+            after = subject.outputs(layout, more=positions)
             found = compare(subject, zip(expected, after, strict=True), what)
         problems += found
     return problems
 
 
 def has_positions(subject: Subject, group: int) -> bool:
-    """Whether the example passes the positions of the tokens of a group."""
+    """Return whether the example passes the positions of the tokens of a group."""
     return any(
         argument.kind == "indices" and argument.groups == (group,) and "pos" in argument.name
         for argument in subject.example.arguments

@@ -16,7 +16,7 @@ def check_polarity(subject: Subject) -> list[str]:
         raise NotTriedError(RESAMPLED)
     problems, reasons = [], []
     for number in by_id:
-        if number not in groups and not _sees_real_tokens(subject, number):
+        if number not in groups and _depends_only_on_padding(subject, number):
             problems.append(
                 f"the mask that the model makes from {subject.example.groups[number].name} is "
                 "inverted: outputs depend on padding and on no other real token"
@@ -53,10 +53,9 @@ def _has_mask(subject: Subject, group: int) -> bool:
 def _compare_masks(
     subject: Subject, group: int, layout: Layout
 ) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
-    """Return which tokens are visible with the mask as it is, and with the inverted mask."""
-    return _find_visible_tokens(subject, group, layout, None), _find_visible_tokens(
-        subject, group, layout, group
-    )
+    """Return which tokens are visible with the given mask, and with the inverted mask."""
+    given, inverted = (_find_visible_tokens(subject, group, layout, flip) for flip in (None, group))
+    return given, inverted
 
 
 def _find_visible_tokens(
@@ -64,49 +63,56 @@ def _find_visible_tokens(
 ) -> tuple[bool, bool]:
     """Return whether outputs depend on padding, and whether they depend on other real tokens."""
     example = subject.example
-    expected = subject.real(layout, flip=flip)
+    expected = subject.outputs(layout, flip=flip)
     finite = [bool(each.isfinite().all()) for each in expected]
-    noisy = subject.real(layout, flip=flip, noise=group)
+    noisy = subject.outputs(layout, flip=flip, noise=group)
     real = example.is_real(layout, group)
     rows = [row for row in range(len(real)) if not bool(real[row].all()) and finite[row]]
     sees_padding = any(
         bool(subject.measure(expected[row], noisy[row], exact=True).any()) for row in rows
     )
-    sees_real = False
-    for position in choose_positions(example.groups[group].length):
+    positions = choose_positions(example.groups[group].length)
+    return sees_padding, _sees_real_tokens(subject, group, layout, positions, rows, flip)
+
+
+def _sees_real_tokens(
+    subject: Subject,
+    group: int,
+    layout: Layout,
+    positions: list[int],
+    rows: list[int],
+    flip: int | None = None,
+) -> bool:
+    """Return whether outputs of some rows depend on real tokens at other positions."""
+    expected, real = subject.outputs(layout, flip=flip), subject.example.groups[group].real
+    for position in positions:
         values = change_tokens(subject, group, position)
-        after = subject.real(layout, flip=flip, values=values)
+        outputs = subject.outputs(layout, flip=flip, values=values)
         for row in rows:
-            sizes = subject.measure(expected[row], after[row], exact=True)
+            sizes = subject.measure(expected[row], outputs[row], exact=True)
             if group == subject.group:
-                kept = example.groups[group].real[row].nonzero().flatten() != position
-                sizes = sizes[kept]
-            sees_real |= bool(sizes.any())
-        if sees_real:
-            break
-    return sees_padding, sees_real
+                sizes = sizes[real[layout.rows[row]].nonzero().flatten() != position]
+            if bool(sizes.any()):
+                return True
+    return False
 
 
-def _sees_real_tokens(subject: Subject, number: int) -> bool:
-    """Return whether outputs depend on other real tokens, or not on the content of padding either.
+def _depends_only_on_padding(subject: Subject, number: int) -> bool:
+    """Return whether outputs depend on padding, and on no other real token.
 
-    The model finds padding by its id, so that its mask cannot be changed, but padding can.
+    The model finds padding by its id. So its mask cannot be inverted, but padding can be replaced
+    by other ids.
     """
     if number in subject.fixed:
         raise NotTriedError("the length of the inputs cannot be changed")
     example = subject.example
     longest = example.groups[number].longest
+    positions = example.groups[number].real[longest].nonzero().flatten().tolist()
     changes = []
     for side in ("left", "right"):
         layout = example.padded(number, EXTRA, side, [longest])
-        before, filled = subject.real(layout)[0], subject.real(layout, noise=number)[0]
+        before, filled = subject.outputs(layout)[0], subject.outputs(layout, noise=number)[0]
         changes.append(bool(subject.measure(before, filled, exact=True).any()))
-        for position in example.groups[number].real[longest].nonzero().flatten().tolist():
-            values = change_tokens(subject, number, position)
-            sizes = subject.measure(before, subject.real(layout, values=values)[0], exact=True)
-            if subject.group == number:
-                real = example.groups[number].real[longest].nonzero().flatten()
-                sizes = sizes[real != position]
-            if bool(sizes.any()):
-                return True
-    return not any(changes)
+        if _sees_real_tokens(subject, number, layout, positions, [0]):
+            return False
+    return any(changes)

@@ -8,6 +8,7 @@ fills the row of the longest sequence marks real tokens.
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +19,18 @@ from transformer_blocks.inspection.soundness.example import Argument, Example, G
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}
 INDICES = {"position", "positions", "segment", "segments", "token_type", "type"}
+
+
+@dataclass
+class _Sequence:
+    """A sequence among the arguments: its parts, such as ids and token types, and their roles."""
+
+    parts: list[Argument]
+    roles: set[str]
+
+    @property
+    def length(self) -> int:
+        return self.parts[0].value.shape[1]
 
 
 def read_example(
@@ -38,22 +51,20 @@ def read_example(
     """
     named, is_mapping = _name_arguments(model, example)
     batch_size = _find_batch_size([value for _, value in named])
-    contents: list[tuple[list[Argument], set[str]]] = []  # the arguments and roles of each group
+    sequences: list[_Sequence] = []
     arguments: list[Argument] = []
     for name, value in named:
         kind = _classify(name, value, batch_size)
         argument = Argument(name, value, kind)
         if kind == "content":
-            number = _find_group(argument, contents, together)
-            if number is None:
-                contents.append(([], set()))
-                number = len(contents) - 1
-            contents[number][0].append(argument)
-            contents[number][1].update(find_roles(name))
-            argument = Argument(name, value, kind, (number,))
+            number = _find_group(argument, sequences, together)
+            if number == len(sequences):
+                sequences.append(_Sequence([], set()))
+            sequences[number].parts.append(argument)
+            sequences[number].roles |= find_roles(name)
+            argument = replace(argument, groups=(number,))
         arguments.append(argument)
-    sequences = [(members[0].value.shape[1], own_roles) for members, own_roles in contents]
-    names = [members[0].name for members, _ in contents]
+    names = [sequence.parts[0].name for sequence in sequences]
     assigned: list[Argument] = []
     for argument in arguments:
         taken = {each.groups for each in assigned if each.kind == argument.kind.split()[0]}
@@ -61,15 +72,15 @@ def read_example(
         assigned.append(_assign_sequences(argument, sequences, batch_size, order))
     arguments = assigned
     groups = []
-    for number, (members, own_roles) in enumerate(contents):
+    for number, (name, sequence) in enumerate(zip(names, sequences, strict=True)):
         real, has_mask, has_id = _find_padding(number, arguments, batch_size, padding_id)
-        groups.append(Group(members[0].name, frozenset(own_roles), real, has_mask, has_id))
+        groups.append(Group(name, frozenset(sequence.roles), real, has_mask, has_id))
     arguments = [_add_filler(argument, groups, padding_id, model) for argument in arguments]
     return Example(tuple(arguments), tuple(groups), batch_size, is_mapping)
 
 
 def find_roles(name: str) -> set[str]:
-    """Return which sequence a name belongs to: the source, the target, or unknown."""
+    """Return the role of the sequence to which a name belongs: source, target, or none."""
     words = set(re.split(r"[\W_\d]+", name.lower()))
     for source, target in ((SOURCE, TARGET), ({"key", "value"}, {"query"})):
         if bool(words & source) != bool(words & target):
@@ -128,17 +139,15 @@ def _classify(name: str, value: Any, batch_size: int) -> str:
     return "rows"
 
 
-def _find_group(
-    argument: Argument, contents: list[tuple[list[Argument], set[str]]], together: bool
-) -> int | None:
-    """Find the group of a sequence: the same tensor, or another part of the same role."""
-    for number, (members, own_roles) in enumerate(contents):
-        if any(argument.value is member.value for member in members):
+def _find_group(argument: Argument, sequences: list[_Sequence], together: bool) -> int:
+    """Find the sequence of an argument: of the same tensor, or of the same role; or a new one."""
+    for number, sequence in enumerate(sequences):
+        if any(argument.value is part.value for part in sequence.parts):
             return number
-        is_same = together or (bool(own_roles) and find_roles(argument.name) == own_roles)
-        if is_same and argument.value.shape[1] == members[0].value.shape[1]:
+        has_role = bool(sequence.roles) and find_roles(argument.name) == sequence.roles
+        if (together or has_role) and argument.value.shape[1] == sequence.length:
             return number
-    return None
+    return len(sequences)
 
 
 def _sort_sequences(name: str, names: list[str], taken: set[tuple[int, ...]]) -> list[int]:
@@ -153,13 +162,16 @@ def _sort_sequences(name: str, names: list[str], taken: set[tuple[int, ...]]) ->
 
 
 def _assign_sequences(
-    argument: Argument, sequences: list[tuple[int, set[str]]], batch_size: int, order: list[int]
+    argument: Argument, sequences: list[_Sequence], batch_size: int, order: list[int]
 ) -> Argument:
     """Find the sequences to which a mask, positions or lengths belong."""
     name, value, kind = argument.name, argument.value, argument.kind
     if kind == "lengths":
         number = _find_sequence(name, sequences, None, order)
-        if number is None or not 0 < int(value.min()) <= int(value.max()) <= sequences[number][0]:
+        if (
+            number is None
+            or not 0 < int(value.min()) <= int(value.max()) <= sequences[number].length
+        ):
             return Argument(name, value, "rows")
         return Argument(name, value, "lengths", (number,))
     if kind == "indices":
@@ -175,7 +187,7 @@ def _assign_sequences(
         could_be_pairs = value.dim() == 2 and value.shape[0] == value.shape[1]
         if not (could_be_pairs and _is_mask_of_pairs(name, value)):
             return Argument(name, value, "mask", (key,))
-    queries = [number for number, (length, _) in enumerate(sequences) if length == value.shape[-2]]
+    queries = [n for n, sequence in enumerate(sequences) if sequence.length == value.shape[-2]]
     if key is None or not queries or value.dim() < 2:
         return Argument(name, value)
     query = key if key in queries else queries[0]
@@ -185,30 +197,28 @@ def _assign_sequences(
 
 
 def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
-    """Whether a mask of shape (B, B) is one of queries and keys, and not of padding."""
-    if re.search("padding|attention_mask", name.lower()):
-        return False
-    return is_toeplitz(mask)
+    """Return whether a mask of shape (B, B) is one of queries and keys, and not of padding."""
+    return not re.search("padding|attention_mask", name.lower()) and is_toeplitz(mask)
 
 
 def _find_sequence(
-    name: str, sequences: list[tuple[int, set[str]]], length: int | None, order: list[int]
+    name: str, sequences: list[_Sequence], length: int | None, order: list[int]
 ) -> int | None:
-    """Find the sequence of a length to which a name belongs; the first if it does not say."""
-    fitting = [number for number in order if length is None or sequences[number][0] == length]
+    """Find the sequence of a length to which a name belongs: of its role, or else of no role."""
     own = find_roles(name)
-    of_role = [number for number in fitting if own & sequences[number][1]]
-    without = [number for number in fitting if not sequences[number][1]]
-    for found in (of_role, without, fitting) if own else (without, fitting):
-        if found:
-            return found[0]
-    return None
+
+    def rank(number: int) -> int:
+        roles = sequences[number].roles
+        return 0 if own & roles else 1 if not roles else 2
+
+    fitting = [number for number in order if length is None or sequences[number].length == length]
+    return min(fitting, key=rank, default=None)
 
 
 def _find_padding(
     number: int, arguments: list[Argument], batch_size: int, padding_id: int | None
 ) -> tuple[Tensor, bool, bool]:
-    """Find which positions hold real tokens, and whether the model can know it."""
+    """Find which positions hold real tokens, and whether masks or ids show them to the model."""
     own = [each for each in arguments if each.groups and set(each.groups) == {number}]
     content = next(each.value for each in own if each.kind == "content")
     shape = (batch_size, content.shape[1])
@@ -264,7 +274,7 @@ def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
     full = [bool(each.all(dim=1).any()) for each in marks]
     if full[0] != full[1]:
         return marks[full.index(True)]
-    if content is not None:  # what stands at padded positions is usually the same everywhere
+    if content is not None:  # the content of padded positions is usually the same
         differ = [len(content[each].unique(dim=0)) > 1 for each in marks]
         if differ[0] != differ[1]:
             return marks[differ.index(True)]

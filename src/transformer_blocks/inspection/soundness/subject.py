@@ -60,7 +60,7 @@ class Subject:
         """Name a position of the real tokens, if outputs have positions."""
         return "" if self.group is None else f" at token {position}"
 
-    def real(self, layout: Layout, **options: Any) -> list[Tensor]:
+    def outputs(self, layout: Layout, **options: Any) -> list[Tensor]:
         """Call the model, and return for each row the outputs of its real tokens, (S, size)."""
         return self.select(self(layout, **options), layout)
 
@@ -164,7 +164,7 @@ def compare(subject: Subject, pairs: Iterable[tuple[Tensor, Tensor]], what: str)
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
+    """Return the first line of an error's message."""
     return (str(error).strip() or "no message").splitlines()[0][:160]
 
 

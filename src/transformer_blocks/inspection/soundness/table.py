@@ -286,7 +286,7 @@ def find_positions(subject: Subject) -> None:
 
 
 def is_resampled(subject: Subject, number: int, row: int) -> bool:
-    """Return whether the number of outputs depends on the length, and is another one."""
+    """Return whether the number of outputs depends on the length of the row."""
     example = subject.example
     length = subject(example.alone(row)).shape[1]
     for extra in (FAR, int(example.groups[number].real[row].sum()), 1, -1):
