@@ -22,7 +22,7 @@ LARGEST = 2**26
 """Maximum number of bytes of a text file of a run."""
 PATIENCE = 0.2
 """Seconds in which a lock is taken again whose file another process removed meanwhile."""
-OF_A_RUN = (
+RUN_FILES = (
     *("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag", "tensorboard"),
     *("programs", "corpus"),
 )
@@ -101,7 +101,7 @@ def check_output(path: Path) -> None:
     place = path.parent.resolve() / path.name
     for folder in place.parents:
         first = place.relative_to(folder).parts[0]
-        if (first in OF_A_RUN or first.endswith(".model")) and (folder / "config.json").exists():
+        if (first in RUN_FILES or first.endswith(".model")) and (folder / "config.json").exists():
             raise UserError(f"cannot write {path}: it belongs to the run in {folder}")
 
 
