@@ -63,8 +63,8 @@ _LOOKS_LIKE = {
     b"pk\x03\x04": "a zip or .pt archive, which may carry code and is never opened here",
 }
 
-Claim = dict[str, Any]
-"""What a manifest says of a file: its length, and its SHA-256."""
+Entry = dict[str, Any]
+"""The entry of a file in a manifest: its length and its SHA-256."""
 SHARED = "all processes must use one file system, which all machines share"
 
 _log = logging.getLogger(__name__)
@@ -150,10 +150,10 @@ def save_checkpoint(
         if not processes.is_first:
             return None
         with disk_errors(saving):
-            partial = _begin(folder, step)
+            partial = _make_partial_folder(folder, step)
         return partial.name, {group: _tied(members) for group, members in groups.items()}
 
-    def write() -> dict[str, Claim]:
+    def write() -> dict[str, Entry]:
         untied = {
             group: {name: tensor for name, tensor in members.items() if name not in tied[group]}
             for group, members in groups.items()
@@ -166,7 +166,7 @@ def save_checkpoint(
                 files = {group: partial / part_file(group, rank, count) for group in groups}
                 for group, file in files.items():
                     save_part(file, untied[group])  # in all processes or in none
-                return {file.name: _claim(file) for file in files.values()}
+                return {file.name: _entry_of_file(file) for file in files.values()}
             names = {group: f"{group}.safetensors" for group in groups if processes.is_first}
             return {
                 name: _write(partial / name, _encode(untied[group]))
@@ -177,12 +177,12 @@ def save_checkpoint(
         if not processes.is_first:
             return
         with disk_errors(saving):
-            _check_visible(partial, claims)
+            _check_visible(partial, entries)
             meta = {"step": step, "tied": tied, "state": tree}
             data = json.dumps(meta, indent=1, allow_nan=False).encode()
-            claims["state.json"] = _write(partial / "state.json", data)
-            path = _commit(partial, claims)
-            found = _saved(folder)
+            entries["state.json"] = _write(partial / "state.json", data)
+            path = _commit(partial, entries)
+            found = _list_checkpoints(folder)
         older = [old for of, _, old in found if of < step]
         stay = [path, *older[max(0, len(older) - (keep - 1)) :]]
         for _, _, old in found:
@@ -193,14 +193,14 @@ def save_checkpoint(
         begun = processes.agree(begin)
         name, tied = processes.broadcast(lambda: begun) or ("", {})
         partial = folder / name
-        claims = _union(processes.gather(processes.agree(write)))
+        entries = _union(processes.gather(processes.agree(write)))
         processes.agree(commit)
     finally:
         if processes.is_first:
-            _sweep(folder)
+            _remove_partial_folders(folder)
             with suppress(OSError):
                 folder.rmdir()  # only if it is empty: the first save has failed
-    return _final(partial)
+    return _committed_path(partial)
 
 
 def load_checkpoint(
@@ -266,7 +266,7 @@ def latest_checkpoint(
 
     def find() -> list[Path]:
         with disk_errors(f"cannot list the checkpoints in {folder}"):
-            return [path for _, _, path in _saved(folder)]
+            return [path for _, _, path in _list_checkpoints(folder)]
 
     damages: list[UserError] = []
     found = processes.agree(find)
@@ -308,8 +308,9 @@ def merge_checkpoints(folder: Path) -> list[Path]:
     merging = f"cannot convert the checkpoints in {folder}"
     merged = []
     with disk_errors(merging):
-        newest = {step: path for step, _, path in _saved(folder)}
-        superseded = [path for _, _, path in _saved(folder) if path not in newest.values()]
+        found = _list_checkpoints(folder)
+        newest = {step: path for step, _, path in found}
+        superseded = [path for _, _, path in found if path not in newest.values()]
     for step, path in newest.items():
         files = _read_checked(path, Processes(), whole=False)
         if not any(is_part(file.name) for file in path.iterdir()):
@@ -320,18 +321,18 @@ def merge_checkpoints(folder: Path) -> list[Path]:
             groups = list(json.loads(files["state.json"])["tied"])
         try:
             with disk_errors(merging):
-                partial = _begin(folder, step)
-                claims = {"state.json": _write(partial / "state.json", files["state.json"])}
+                partial = _make_partial_folder(folder, step)
+                entries = {"state.json": _write(partial / "state.json", files["state.json"])}
             for group in groups:
                 with _parsing(path):
                     tensors = load_parts(path, group)
                 with disk_errors(merging):
                     file = partial / f"{group}.safetensors"
-                    claims[file.name] = _write(file, save(tensors))
+                    entries[file.name] = _write(file, save(tensors))
             with disk_errors(merging):
-                merged.append(_commit(partial, claims))
+                merged.append(_commit(partial, entries))
         finally:
-            _sweep(folder)
+            _remove_partial_folders(folder)
         _remove(path)
     for path in superseded:
         _remove(path)
@@ -360,7 +361,7 @@ def average_last(
         UserError: If there are fewer, or one of them cannot be read.
     """
     with disk_errors(f"cannot list the checkpoints in {folder}"):
-        paths = [path for _, _, path in _saved(folder)][-count:]
+        paths = [path for _, _, path in _list_checkpoints(folder)][-count:]
     if len(paths) < count:
         raise UserError(
             f"{folder} holds {counted(len(paths), 'checkpoint')}, but --average-last {count} "
@@ -478,24 +479,24 @@ def _refuse_constant(constant: str) -> NoReturn:
 # The manifest
 
 
-def _manifest(claims: Mapping[str, Claim]) -> bytes:
-    listed = dict(sorted(claims.items()))
+def _manifest(entries: Mapping[str, Entry]) -> bytes:
+    listed = dict(sorted(entries.items()))
     return json.dumps({"format_version": FORMAT_VERSION, "files": listed}, indent=1).encode()
 
 
-def _claim_of(data: bytes) -> Claim:
+def _entry_of(data: bytes) -> Entry:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _claim(path: Path) -> Claim:
-    """Compute what :func:`_claim_of` computes, without reading the file into the memory."""
+def _entry_of_file(path: Path) -> Entry:
+    """Compute what :func:`_entry_of` computes, without reading the file into the memory."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": digest}
 
 
-def _union(parts: Iterable[Mapping[str, Claim]]) -> dict[str, Claim]:
-    return {name: claim for part in parts for name, claim in part.items()}
+def _union(parts: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
+    return {name: entry for part in parts for name, entry in part.items()}
 
 
 def _read_checked(path: Path, processes: Processes, *, whole: bool) -> dict[str, bytes]:
@@ -508,8 +509,8 @@ def _read_checked(path: Path, processes: Processes, *, whole: bool) -> dict[str,
     """
     contents: dict[str, bytes] = {}
 
-    def check() -> dict[str, Claim]:
-        claims = {}
+    def check() -> dict[str, Entry]:
+        entries = {}
         with disk_errors(f"cannot read the checkpoint {path}"):
             for number, file in enumerate(sorted(path.iterdir())):
                 if file.is_symlink() or not file.is_file():
@@ -517,25 +518,25 @@ def _read_checked(path: Path, processes: Processes, *, whole: bool) -> dict[str,
                 is_small = file.suffix != ".safetensors"
                 if is_small or (whole and not is_part(file.name)):
                     contents[file.name] = file.read_bytes()
-                    claims[file.name] = _claim_of(contents[file.name])
+                    entries[file.name] = _entry_of(contents[file.name])
                 elif number % processes.world_size == processes.rank:
-                    claims[file.name] = _claim(file)
-        return claims
+                    entries[file.name] = _entry_of_file(file)
+        return entries
 
-    claims = _union(processes.gather(processes.agree(check)))
-    if claims.pop(_MANIFEST, None) is None:
+    entries = _union(processes.gather(processes.agree(check)))
+    if entries.pop(_MANIFEST, None) is None:
         raise DamagedCheckpointError(f"{path}: {_MANIFEST!r} is missing")
     manifest = contents.pop(_MANIFEST)
-    if manifest != _manifest(claims):
-        raise _what_is_wrong(path, manifest, claims)
+    if manifest != _manifest(entries):
+        raise _explain_mismatch(path, manifest, entries)
     return contents
 
 
-def _what_is_wrong(path: Path, manifest: bytes, found: Mapping[str, Claim]) -> UserError:
+def _explain_mismatch(path: Path, manifest: bytes, found: Mapping[str, Entry]) -> UserError:
     """Explain a manifest that does not describe the files: name the first that differs."""
     try:
-        claims = json.loads(manifest, parse_constant=_refuse_constant)
-        version, listed = int(claims["format_version"]), claims["files"]
+        content = json.loads(manifest, parse_constant=_refuse_constant)
+        version, listed = int(content["format_version"]), content["files"]
         if version > FORMAT_VERSION:
             return UserError(
                 f"{path} has format version {version}, newer than the {FORMAT_VERSION} that this "
@@ -550,17 +551,17 @@ def _what_is_wrong(path: Path, manifest: bytes, found: Mapping[str, Claim]) -> U
     return DamagedCheckpointError(f"{path}: {_MANIFEST!r} {problem}")
 
 
-def _difference(file: Path, found: Claim | None, claim: Any) -> str | None:
+def _difference(file: Path, found: Entry | None, entry: Any) -> str | None:
     if found is None:
         return "is missing"
-    if claim is None:
+    if entry is None:
         return "is not in the manifest"
-    if found["sha256"] == claim["sha256"]:
+    if found["sha256"] == entry["sha256"]:
         return None
-    if found["bytes"] < claim["bytes"]:
-        problem = f"is truncated: {found['bytes']} bytes of {claim['bytes']}"
-    elif found["bytes"] > claim["bytes"]:
-        problem = f"is too long: {found['bytes']} bytes instead of {claim['bytes']}"
+    if found["bytes"] < entry["bytes"]:
+        problem = f"is truncated: {found['bytes']} bytes of {entry['bytes']}"
+    elif found["bytes"] > entry["bytes"]:
+        problem = f"is too long: {found['bytes']} bytes instead of {entry['bytes']}"
     else:
         problem = "fails its SHA-256 checksum"
     with file.open("rb") as opened:
@@ -592,7 +593,7 @@ def _parsing(path: Path) -> Iterator[None]:
 # The disk
 
 
-def _saved(folder: Path) -> list[tuple[int, int, Path]]:
+def _list_checkpoints(folder: Path) -> list[tuple[int, int, Path]]:
     """List (step, which save of that step, path) of every checkpoint, oldest first."""
     if not folder.exists():
         return []
@@ -604,48 +605,48 @@ def _saved(folder: Path) -> list[tuple[int, int, Path]]:
         )
 
 
-def _begin(folder: Path, step: int) -> Path:
+def _make_partial_folder(folder: Path, step: int) -> Path:
     """Make the hidden directory into which a checkpoint is written."""
     folder.mkdir(exist_ok=True)
-    _sweep(folder)
-    repeats = max((repeat for of, repeat, _ in _saved(folder) if of == step), default=0)
+    _remove_partial_folders(folder)
+    repeats = max((repeat for of, repeat, _ in _list_checkpoints(folder) if of == step), default=0)
     name = f"step-{step:08d}" + (f".{repeats + 1}" if repeats else "")
     partial = folder / f"{_PARTIAL}{name}"
     partial.mkdir()
     return partial
 
 
-def _write(path: Path, data: bytes) -> Claim:
+def _write(path: Path, data: bytes) -> Entry:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    return _claim_of(data)
+    return _entry_of(data)
 
 
-def _check_visible(partial: Path, claims: Mapping[str, Claim]) -> None:
+def _check_visible(partial: Path, entries: Mapping[str, Entry]) -> None:
     """Check that the files of all processes have arrived in this directory."""
-    for name, claim in claims.items():
+    for name, entry in entries.items():
         file = partial / name
-        if not file.is_file() or file.stat().st_size != claim["bytes"]:
+        if not file.is_file() or file.stat().st_size != entry["bytes"]:
             raise UserError(f"{file} was written by another process and is not here; {SHARED}")
 
 
-def _commit(partial: Path, claims: Mapping[str, Claim]) -> Path:
+def _commit(partial: Path, entries: Mapping[str, Entry]) -> Path:
     """Write the manifest, and give the directory its name."""
-    _write(partial / _MANIFEST, _manifest(claims))
+    _write(partial / _MANIFEST, _manifest(entries))
     _sync_directory(partial)
-    path = partial.rename(_final(partial))
+    path = partial.rename(_committed_path(partial))
     _sync_directory(path.parent)
     _sync_directory(path.parent.parent)
     return path
 
 
-def _final(partial: Path) -> Path:
+def _committed_path(partial: Path) -> Path:
     return partial.with_name(partial.name.removeprefix(_PARTIAL))
 
 
-def _sweep(folder: Path) -> None:
+def _remove_partial_folders(folder: Path) -> None:
     """Remove what killed saves have left."""
     for leftover in folder.glob(f"{_PARTIAL}*"):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -11,8 +11,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, fields
-from pathlib import Path
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
@@ -20,7 +19,6 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from common.errors import UserError
-from common.files import read_text, write_atomically
 from common.options import RULES, describe_rule
 
 if TYPE_CHECKING:
@@ -73,19 +71,19 @@ def check_fields(
         is_int_for_float = isinstance(value, int) and isinstance(1.0, allowed)
         is_bool_for_number = isinstance(value, bool) and hint is not bool
         if is_bool_for_number or not (isinstance(value, allowed) or is_int_for_float):
-            raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
+            raise TypeError(f"{name} must be {_name(hint)}, got {short(value)}")
         if isinstance(value, int | float) and hint is not bool:
             rule = ranges[name]
             if not RULES[rule](value):
                 limit = describe_rule(rule, value)
-                raise ValueError(f"{name} must be {limit}, got {_short(value)}")
+                raise ValueError(f"{name} must be {limit}, got {short(value)}")
         parts = [*value, *value.values()] if isinstance(value, dict) else value
         for part in parts if isinstance(parts, list) else [parts]:
             is_number = float in get_args(hint) and type(part) in (int, float)
             if isinstance(part, str):
                 _check_text(name, part)
             elif isinstance(parts, list) and not is_number:
-                raise TypeError(f"{name} must be {_name(hint)}, got {_short(value)}")
+                raise TypeError(f"{name} must be {_name(hint)}, got {short(value)}")
 
 
 def checked(config: Dataclass) -> Dataclass:
@@ -101,64 +99,6 @@ def checked(config: Dataclass) -> Dataclass:
     except (TypeError, ValueError) as error:
         raise UserError(str(error)) from error
     return config
-
-
-def write_config(
-    path: Path,
-    config: "DataclassInstance",
-    *,
-    write: Callable[[Path, bytes], None] = write_atomically,
-) -> None:
-    """Write a configuration and the SHA-256 of its content.
-
-    Args:
-        path: The file, ``config.json`` of a run.
-        config: The configuration.
-        write: The function that writes the file.
-    """
-    content = asdict(config)
-    sealed = content | {"sha256": _content_hash(content)}
-    write(path, (json.dumps(sealed, indent=2) + "\n").encode())
-
-
-def read_content(path: Path, *, version: int) -> tuple[dict[str, Any], bool]:
-    """Read the content of a configuration.
-
-    Args:
-        path: The file, ``config.json`` of a run.
-        version: The format version that the program reads.
-
-    Returns:
-        The content without its hash, and whether the hash matches.
-
-    Raises:
-        UserError: If the file is missing, damaged or of another version.
-    """
-    if not path.is_file():
-        raise UserError(f"{path.parent} holds no run (no config.json); train one first")
-    try:
-        content = load_json(read_text(path))
-        if not isinstance(content, dict):
-            raise TypeError("it holds no object")
-        found = content["format_version"]
-        if type(found) is not int or found < 1:
-            raise ValueError(f"format_version must be a whole number above 0, got {_short(found)}")
-    except KeyError as error:
-        raise UserError(f"{path} is damaged: it lacks {error}") from error
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    if found > version:
-        raise UserError(
-            f"{path} has format version {found}, newer than this program's {version}; "
-            "update the program"
-        )
-    if found < version:
-        raise UserError(
-            f"{path} has format version {found}, older than this program's {version}; "
-            "train again in another --run"
-        )
-    expected = content.pop("sha256", None)
-    return content, _content_hash(content) == expected
 
 
 def load_json(text: str) -> Any:
@@ -197,7 +137,7 @@ def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
         if here != there:
             if isinstance(here, Mapping) and isinstance(there, Mapping):
                 return difference(here, there)
-            return f"{name} is {_short(here)} instead of {_short(there)}"
+            return f"{name} is {short(here)} instead of {short(there)}"
     return ""
 
 
@@ -238,7 +178,8 @@ def _memory() -> float:
         return float("inf")
 
 
-def _content_hash(content: Mapping[str, object]) -> str:
+def content_hash(content: Mapping[str, object]) -> str:
+    """Compute the SHA-256 of a configuration, which its file holds."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -246,16 +187,17 @@ def _check_text(name: str, text: str) -> None:
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ValueError(f"{name} holds half of a surrogate pair: {_short(text)}") from None
+        raise ValueError(f"{name} holds half of a surrogate pair: {short(text)}") from None
     if "\0" in text:
-        raise ValueError(f"{name} holds a NUL character: {_short(text)}")
+        raise ValueError(f"{name} holds a NUL character: {short(text)}")
 
 
 def _name(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and not get_origin(hint) else str(hint)
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """Return a value as an error message shows it: at most 100 characters."""
     text = str(value) if isinstance(value, int | float) else repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
 

@@ -14,16 +14,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from common.errors import UserError
+from filelock import FileLock, Timeout
 
-try:
-    import fcntl
-except ImportError:  # Windows: folders are not locked there
-    fcntl = None  # type: ignore[assignment]
+from common.errors import UserError
 
 LARGEST = 2**26
 """Maximum number of bytes of a text file of a run."""
-OF_A_RUN = (
+PATIENCE = 0.2
+"""Seconds in which a lock is taken again whose file another process removed meanwhile."""
+RUN_FILES = (
     *("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag", "tensorboard"),
     *("programs", "corpus"),
 )
@@ -102,7 +101,7 @@ def check_output(path: Path) -> None:
     place = path.parent.resolve() / path.name
     for folder in place.parents:
         first = place.relative_to(folder).parts[0]
-        if (first in OF_A_RUN or first.endswith(".model")) and (folder / "config.json").exists():
+        if (first in RUN_FILES or first.endswith(".model")) and (folder / "config.json").exists():
             raise UserError(f"cannot write {path}: it belongs to the run in {folder}")
 
 
@@ -143,8 +142,8 @@ class FolderLock:
     """The lock of a run's folder, which is created if it is missing.
 
     The lock is held on the file ``.lock`` in the folder, from the beginning of a ``with`` block to
-    its end, or until the process dies. The file is removed while it is still locked. A process that
-    opened it meanwhile finds that the name is missing or belongs to another file, and tries again.
+    its end, or until the process dies. The file is removed while it is still locked; a process that
+    opened it meanwhile tries again.
 
     A training that fails before :meth:`commit` leaves the folder unchanged: files that were written
     with :meth:`write_new` are removed, unless they have been changed since, then the folders
@@ -172,7 +171,7 @@ class FolderLock:
         self.folder = folder
         self._file = folder / ".lock"
         self.is_committed = False
-        self._descriptor = -1
+        self._lock = FileLock(self._file, timeout=PATIENCE)
         self._created: list[Path] = []
         self._written: dict[Path, bytes | tuple[int, ...]] = {}  # content, then identity
 
@@ -183,12 +182,18 @@ class FolderLock:
             UserError: If another training holds it, or the folder cannot be written to.
         """
         try:
-            for _ in range(1000):
-                if self._acquire():
-                    return self
-            raise UserError(f"cannot lock {self.folder}: it is removed again and again")
-        except BaseException:
+            while not self._lock.is_locked:
+                self._create_folders()
+                with suppress(FileNotFoundError):  # another training has removed the folder
+                    self._lock.acquire()
+            return self
+        except BaseException as error:
             self._remove_folders()
+            if isinstance(error, Timeout):
+                raise UserError(f"another training is using {self.folder}") from error
+            if isinstance(error, OSError):
+                path = error.filename or self._file
+                raise UserError(f"cannot lock {self.folder}: {path}: {error.strerror}") from error
             raise
 
     def __exit__(
@@ -207,7 +212,7 @@ class FolderLock:
                     path.unlink()
         with suppress(OSError):
             self._file.unlink()
-        os.close(self._descriptor)
+        self._lock.release()
         self._remove_folders()
 
     def write_new(self, path: Path, content: bytes) -> None:
@@ -240,33 +245,6 @@ class FolderLock:
         self.is_committed = True
         self._written.clear()
 
-    def _acquire(self) -> bool:
-        """Try to take the lock; return False if another process removed the folder or file."""
-        try:
-            self._create_folders()
-            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-            descriptor = os.open(self._file, flags, 0o666)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            path = error.filename or self._file
-            raise UserError(f"cannot lock {self.folder}: {path}: {error.strerror}") from error
-        try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.lstat(self._file)):
-                    self._descriptor = descriptor
-                    return True
-        except BlockingIOError as error:
-            raise UserError(f"another training is using {self.folder}") from error
-        except OSError as error:
-            raise UserError(f"cannot lock {self.folder}: {error.strerror}") from error
-        finally:
-            if self._descriptor != descriptor:
-                os.close(descriptor)
-        return False
-
     def _create_folders(self) -> None:
         for folder in reversed([self.folder, *self.folder.parents]):
             if not folder.is_dir():
@@ -285,14 +263,15 @@ class FolderLock:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a training holds the lock of a run's folder; on Windows, never."""
+    """Return whether a training holds the lock of a run's folder."""
+    lock = FileLock(folder / ".lock", blocking=False)
     try:
-        with (folder / ".lock").open("rb") as file:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until the file is closed
-    except BlockingIOError:
+        if (folder / ".lock").exists():  # or it would be created
+            with lock:
+                return False
+    except Timeout:
         return True
-    except OSError:
+    except OSError:  # a folder of another user
         return False
     return False
 

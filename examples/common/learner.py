@@ -1,4 +1,4 @@
-"""Learner: one update of a model's parameters, for any model and loss.
+"""Learner: one update of a model's parameters by Adam, for any model and loss.
 
 An update uses one batch or several: several in turn if memory is small (gradient accumulation), or
 several at once if several processes train together. The loss of each batch is summed and divided by

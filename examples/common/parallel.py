@@ -48,7 +48,7 @@ def map_in_order(
     executor = ProcessPoolExecutor(
         workers,
         multiprocessing.get_context("spawn"),  # threads of torch do not survive a fork
-        initializer=_begin,
+        initializer=_initialise_worker,
         initargs=(function,),
     )
     waiting: deque[Future[Result]] = deque()
@@ -65,8 +65,8 @@ def map_in_order(
         executor.shutdown(cancel_futures=True)
 
 
-def _begin(function: Callable[[Any], Any]) -> None:
-    """Prepare a worker process, which ends as soon as its parent has ended."""
+def _initialise_worker(function: Callable[[Any], Any]) -> None:
+    """Initialise a worker process, which ends as soon as its parent has ended."""
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, too

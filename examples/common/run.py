@@ -11,6 +11,7 @@ The folder holds everything that a training needs or produces, except the data::
         tensorboard/      the same for TensorBoard, if that is installed
 """
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,11 +29,11 @@ from common.checkpoint import (
 )
 from common.configuration import (
     check_fields,
+    content_hash,
     difference,
     is_row,
     load_json,
-    read_content,
-    write_config,
+    short,
 )
 from common.errors import UserError
 from common.files import FolderLock, file_hash, is_locked, read_text, write_atomically
@@ -166,8 +167,10 @@ class Run(Generic[AnyConfig]):
     def write_config(
         self, config: AnyConfig, *, write: Callable[[Path, bytes], None] = write_atomically
     ) -> None:
-        """Write ``config.json`` atomically."""
-        write_config(self.config_file, config, write=write)
+        """Write ``config.json`` atomically, with the SHA-256 of its content."""
+        content = asdict(config)
+        sealed = content | {"sha256": content_hash(content)}
+        write(self.config_file, (json.dumps(sealed, indent=2) + "\n").encode())
 
     def accept(self, config: AnyConfig) -> None:
         """Write a configuration whose plan has changed, once the training has accepted it."""
@@ -180,8 +183,14 @@ class Run(Generic[AnyConfig]):
         Raises:
             UserError: If it is missing, damaged, changed or of another version.
         """
-        content, intact = read_content(self.config_file, version=FORMAT_VERSION)
+        if not self.config_file.is_file():
+            raise UserError(f"{self.folder} holds no run (no config.json); train one first")
         try:
+            content = load_json(read_text(self.config_file))
+            if not isinstance(content, dict):
+                raise TypeError("it holds no object")
+            _check_version(self.config_file, content["format_version"])
+            is_intact = content.pop("sha256", None) == content_hash(content)
             check_fields(self.kind, content)
             config = self.kind(**content)
         except KeyError as error:
@@ -190,7 +199,7 @@ class Run(Generic[AnyConfig]):
             ) from error
         except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"{self.config_file} is damaged: {error}") from error
-        if not intact:
+        if not is_intact:
             for folder in (self.best, self.checkpoints):  # their definition may name the change
                 checkpoint = latest_checkpoint(folder)
                 if checkpoint is not None:
@@ -358,6 +367,22 @@ class Run(Generic[AnyConfig]):
         except ValueError as error:
             raise UserError(f"{self.metrics} is damaged: {error}") from error
         return rows
+
+
+def _check_version(path: Path, version: object) -> None:
+    """Raise unless a configuration has the format version of this program."""
+    if type(version) is not int or version < 1:
+        raise ValueError(f"format_version must be a whole number above 0, got {short(version)}")
+    if version > FORMAT_VERSION:
+        raise UserError(
+            f"{path} has format version {version}, newer than this program's {FORMAT_VERSION}; "
+            "update the program"
+        )
+    if version < FORMAT_VERSION:
+        raise UserError(
+            f"{path} has format version {version}, older than this program's {FORMAT_VERSION}; "
+            "train again in another --run"
+        )
 
 
 def choose_run(

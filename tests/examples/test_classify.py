@@ -434,7 +434,7 @@ def test_lines_without_a_label_or_a_text_are_left_out_and_counted(
 def test_a_run_of_another_program_is_recognised(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.json").write_text('{"format_version": 1}', encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"format_version": 7}', encoding="utf-8")
     assert classify.main(["evaluate", "--run", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert "config.json is damaged, or of another program: it lacks 'vocabulary'" in error
+    assert "config.json is damaged, or of another program: it lacks 'num_layers'" in error

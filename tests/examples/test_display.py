@@ -135,12 +135,14 @@ def test_the_bar_counts_as_the_plan_does(tmp_path: Path) -> None:
 
 def test_the_validations_to_come_are_counted(tmp_path: Path) -> None:
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=3))
-    counted = [training._status(epochs, 0.0).validations for epochs in (0.5, 1.0, 1.5, 2.9, 3.0)]
+    counted = [
+        training.plan.status(epochs, 0.0).validations for epochs in (0.5, 1.0, 1.5, 2.9, 3.0)
+    ]
     assert counted == [3, 2, 2, 1, 0]
     training.config = replace(SETTINGS, epochs=None, steps=9, report_steps=5)  # after 5 and 9
     for step, validations in ((1, 2), (4, 2), (5, 1), (8, 1), (9, 0)):
         training.progress.step = step
-        assert training._status(0.0, 0.0).validations == validations
+        assert training.plan.status(0.0, 0.0).validations == validations
 
 
 def test_a_pipe_receives_one_line_for_each_epoch_and_no_sample_is_computed(

@@ -30,7 +30,9 @@ LEVELS = {
     ),
     **dict.fromkeys(("checkpoint", "commands", "display", "task"), 3),
     "run": 4,
-    "training": 5,
+    "plan": 5,
+    "state": 6,
+    "training": 7,
 }
 """Each file of ``common`` imports from lower levels only."""
 PROGRAMS = {

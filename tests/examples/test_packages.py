@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "package", ["matplotlib", "sacrebleu", "safetensors", "sentencepiece", "tqdm"]
+    "package", ["filelock", "matplotlib", "sacrebleu", "safetensors", "sentencepiece", "tqdm"]
 )
 @pytest.mark.parametrize(
     "module",

@@ -40,7 +40,10 @@ PROGRAMS = (
     *("translate", "classify", "generate_text", "ablate", "kill_training"),
     *(f"pretrained.{name}" for name in ("bert", "generate", "marian", "t5", "convert")),
 )
-HEAVY = ("torch", "numpy", "matplotlib", "sentencepiece", "sacrebleu", "safetensors", "tqdm")
+HEAVY = (
+    *("torch", "numpy", "matplotlib", "sentencepiece", "sacrebleu", "safetensors", "tqdm"),
+    "filelock",
+)
 
 
 class Terminal:

@@ -19,7 +19,8 @@ from torch import nn
 from common.checkpoint import latest_checkpoint
 from common.distributed import Processes
 from common.errors import UserError
-from common.training import Progress
+from common.plan import Progress
+from common.state import set_random_state
 from translation.batches import make_batches
 from translation.examples import Example
 from translation.run import load_translator
@@ -194,7 +195,7 @@ def test_processes_begin_with_equal_weights_and_different_dropout(tmp_path: Path
     def begun(rank: int) -> tuple[list[torch.Tensor], torch.Tensor]:
         training = begin(tmp_path / "run", processes=Rank(rank, 3))
         with torch.random.fork_rng():
-            training._set_random_state(training.random_state)
+            set_random_state(training.device, training.random_state)
             return list(training.model.state_dict().values()), torch.rand(4)
 
     (weights, drawn), *others = (begun(rank) for rank in range(3))
@@ -222,7 +223,7 @@ def test_a_plan_is_refused_only_if_the_checkpoint_is_beyond_it(
     training.config = replace(training.config, **plan)
     training.progress = Progress(**progress)
     with nullcontext() if error is None else pytest.raises(UserError, match=error):
-        training._check_plan()
+        training.plan.check_reached(training.run)
 
 
 def test_tied_embeddings_are_still_tied_after_a_resume(

@@ -1,0 +1,134 @@
+"""Plan: how long a training lasts, and how far it has come."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from common.display import Status
+from common.errors import UserError
+from common.run import Config, Run
+from common.terminal import counted
+
+
+@dataclass
+class Progress:
+    """How far a training has come; part of every checkpoint.
+
+    Attributes:
+        epoch: Number of complete passes over the data.
+        batches: Number of batches read in the current pass, by all processes.
+        step: Number of updates.
+        seconds: Time taken, in seconds.
+        loss: Training loss since the last validation, summed over targets, in all processes.
+        targets: Number of targets read since the last validation.
+        best: The metrics of the best validation; empty before the first one.
+        validations_without_gain: Number of validations since the last one that was better, or had
+            a lower loss, than all before.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+    targets: int = 0
+    best: dict[str, float] = field(default_factory=dict)
+    validations_without_gain: int = 0
+
+    RANGES: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("epoch", "batches", "step", "seconds", "loss", "targets"), "at least 0"),
+        "validations_without_gain": "at least 0",
+    }
+
+    def epochs(self, batches: int) -> float:
+        """Return the number of passes over the data, the current one of ``batches`` in part."""
+        return self.epoch + self.batches / batches
+
+    def end_epoch(self) -> None:
+        """Begin the next pass over the data."""
+        self.epoch, self.batches = self.epoch + 1, 0
+
+    def __str__(self) -> str:
+        """Name the last update, with its place in the data."""
+        place = counted(self.epoch, "epoch")
+        if self.batches:
+            place += f" and {counted(self.batches, 'batch')}"
+        return f"step {self.step} ({place})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a configuration, in minutes, epochs or updates, and the progress within it.
+
+    Args:
+        config: The configuration.
+        progress: How far the training has come.
+    """
+
+    config: Config
+    progress: Progress
+
+    def part_done(self, epochs: float, seconds: float) -> float:
+        """Compute which part of the plan is done, from 0 to 1.
+
+        Args:
+            epochs: Number of passes over the data, the current one in part.
+            seconds: Time taken, in seconds.
+        """
+        config = self.config
+        if config.minutes is not None:
+            return min(1.0, seconds / (60.0 * config.minutes))
+        if config.epochs is not None:
+            return min(1.0, epochs / config.epochs)
+        return self.progress.step / (config.steps or 1)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the plan is done, or ``patience`` validations in a row brought no gain."""
+        patience, progress = self.config.patience, self.progress
+        if patience is not None and progress.validations_without_gain >= patience:
+            return True
+        return self.part_done(progress.epoch, progress.seconds) >= 1.0
+
+    def status(self, epochs: float, seconds: float) -> Status:
+        """Describe for the display how far the training has come; see :meth:`part_done`."""
+        config, progress = self.config, self.progress
+        done = self.part_done(epochs, seconds)
+        planned = None
+        if config.minutes is not None:
+            planned = max(0.0, 60.0 * config.minutes - seconds)
+            place = f"{min(seconds / 60.0, config.minutes):.1f} of {config.minutes:g} min"
+        elif config.epochs is not None:
+            place = f"epoch {min(progress.epoch + 1, config.epochs)} of {config.epochs}"
+        else:
+            place = f"step {progress.step:,} of {config.steps or 1:,}"
+        come = epochs if config.report_steps is None else progress.step / config.report_steps
+        validations = 0
+        if 0.0 < done < 1.0:  # those of the whole plan without those that are done
+            validations = math.ceil(come / done - 1e-6) - math.floor(come + 1e-6)
+        return Status(done, place, validations, planned)
+
+    def check_reached(self, run: Run[Any]) -> None:
+        """Raise if the plan was changed to one that ends before the progress.
+
+        Args:
+            run: The run, whose ``config.json`` holds the plan before the change.
+
+        Raises:
+            UserError: If it was.
+        """
+        progress, minutes = self.progress, self.progress.seconds / 60.0
+        epochs = progress.epoch + bool(progress.batches)
+        reached = {
+            "minutes": (minutes, f"{minutes:.1f} minutes"),
+            "epochs": (epochs, counted(epochs, "epoch")),
+            "steps": (progress.step, counted(progress.step, "step")),
+        }
+        for name, (number, text) in reached.items():
+            if (planned := getattr(self.config, name)) is None:
+                continue
+            is_new = name != "minutes" or planned != run.read_config().minutes
+            if planned < number and is_new:
+                trained = f"{run.folder} has trained for {text} already"
+                raise UserError(f"{trained}, got --{name} {planned:.10g}")
+            break
