@@ -86,14 +86,14 @@ def _settings() -> dict[str, object]:
     }
     for name in ("torch._dynamo.config", "torch._inductor.config"):
         if name in sys.modules:
-            settings |= {f"{name}.{key}": value for key, value in portable(name).items()}
+            settings |= {f"{name}.{key}": value for key, value in read_settings(name).items()}
     return settings
 
 
-def portable(name: str) -> dict[str, Any]:
-    """Return the settings of a part of torch's compiler, without those that name a place."""
+def read_settings(name: str) -> dict[str, Any]:
+    """Read the settings of a part of torch's compiler; it notes some metadata of its own there."""
     settings: dict[str, Any] = sys.modules[name].save_config_portable()
-    return settings
+    return {key: value for key, value in settings.items() if not key.endswith("metadata")}
 
 
 _known: dict[str, object] = {}

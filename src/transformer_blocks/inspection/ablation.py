@@ -65,6 +65,9 @@ def ablate(
         TypeError: If a module or an argument is of another type.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder
+        >>> from transformer_blocks.inspection import ablate
         >>> encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x = torch.randn(1, 5, 16)
         >>> expected = encoder(x)

@@ -83,6 +83,9 @@ def check_causal(
         ValueError: If shapes do not fit, if all ids are the same, or if the outputs are empty.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import MultiHeadAttention
+        >>> from transformer_blocks.inspection import check_causal
         >>> layer = MultiHeadAttention(16, 4).eval()
         >>> x = torch.randn(1, 3, 16)
         >>> print(check_causal(lambda x: layer(x, x, x, causal=True), x))
@@ -162,6 +165,9 @@ def check_padding(
         ValueError: If all sequences have the same length, one is empty, or the outputs are empty.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder, padding_mask, TokenEmbedding
+        >>> from transformer_blocks.inspection import check_padding
         >>> encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
         >>> embed = TokenEmbedding(10, 16)
         >>> sequences = [torch.tensor([5, 6, 7]), torch.tensor([8])]
@@ -230,6 +236,9 @@ def check_cache(
         ValueError: If shapes do not fit, or the outputs are empty.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_decoder
+        >>> from transformer_blocks.inspection import check_cache
         >>> decoder = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
         >>> memory, embeddings = torch.randn(2, 4, 16), torch.randn(10, 16)
         >>> class Steps:

@@ -116,6 +116,9 @@ def explain_mask(
         ValueError: If shapes or labels do not fit.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import causal_mask, padding_mask
+        >>> from transformer_blocks.inspection import explain_mask
         >>> tokens = torch.tensor([[7, 8, 9, 0]])
         >>> words = ["the", "cat", "sleeps", "<pad>"]
         >>> print(explain_mask(padding_mask(tokens) | causal_mask(4), queries=words, keys=words))

@@ -43,6 +43,10 @@ def logit_lens(
         gradient.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import build_encoder, PreNorm
+        >>> from transformer_blocks.inspection import logit_lens
         >>> encoder = build_encoder(
         ...     num_layers=2, d_model=16, num_heads=4, d_ff=32, residual=PreNorm
         ... )

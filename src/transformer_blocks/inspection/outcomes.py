@@ -58,6 +58,9 @@ def check_labels(
         ValueError: If shapes do not fit, or ``tokens`` holds only one id.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.inspection import check_labels
         >>> lstm, embedding = nn.LSTM(8, 8, batch_first=True), nn.Embedding(10, 8)
         >>> def shifted(tokens):
         ...     x, _ = lstm(embedding(tokens[:, :-1]))
@@ -163,6 +166,9 @@ def check_loss(
         ValueError: If shapes do not fit, or ``target`` holds no padding or only padding.
 
     Example:
+        >>> import torch
+        >>> import torch.nn.functional as F
+        >>> from transformer_blocks.inspection import check_loss
         >>> logits, target = torch.randn(3, 4, 10), torch.randint(1, 10, (3, 4))
         >>> target[1, 1:] = target[2, 2:] = 0  # padding
         >>> def mean_of_means(parts):
@@ -350,6 +356,8 @@ def check_equivalence(
         ValueError: If the outputs are empty.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks.inspection import check_equivalence
         >>> x = torch.randn(2, 5)
         >>> print(check_equivalence(torch.sin, lambda x: (torch.pi / 2 - x).cos(), [x]))
         equivalence: no violation found

@@ -117,6 +117,8 @@ def head_patterns(
         ValueError: If the shapes do not fit.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks.inspection import head_patterns
         >>> previous = torch.eye(5).roll(-1, dims=1)  # each token attends to the one before
         >>> equal = torch.full((5, 5), 1 / 5)
         >>> both = 0.4 * previous + 0.6 * torch.eye(5)

@@ -85,6 +85,9 @@ def record_attention(
         multiplied by values. An attention without heads has H = 1.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import build_encoder, record_attention
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
         >>> x = torch.randn(1, 5, 16)
         >>> with record_attention(encoder) as maps:
@@ -136,6 +139,9 @@ def record_projections(
         They are copies without gradients.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder, record_attention
+        >>> from transformer_blocks.inspection import record_projections
         >>> encoder = build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32)
         >>> with record_projections(encoder) as projections, record_attention(encoder) as maps:
         ...     _ = encoder(torch.randn(1, 5, 16))

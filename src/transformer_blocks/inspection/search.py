@@ -100,6 +100,8 @@ def check_search(search: Callable[..., Any]) -> Report:
         TypeError: If ``search`` is not a function.
 
     Example:
+        >>> from transformer_blocks import beam_search, greedy_search
+        >>> from transformer_blocks.inspection import check_search
         >>> print(check_search(beam_search))
         decoding: no violation found
         >>> print(check_search(greedy_search))

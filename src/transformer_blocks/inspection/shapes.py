@@ -179,6 +179,10 @@ def trace_shapes(
         The trace. If the forward pass failed, ``error`` is its exception.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks import FeedForward, TokenEmbedding
+        >>> from transformer_blocks.inspection import trace_shapes
         >>> model = nn.Sequential(TokenEmbedding(100, 16), FeedForward(16, 64))
         >>> print(trace_shapes(model, torch.tensor([[5, 6, 7], [8, 9, 0]])))
         B = 2, L = 3, d_model = 16, d_ff = 64, V = 100

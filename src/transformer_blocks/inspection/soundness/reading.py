@@ -243,6 +243,8 @@ def guess_padding(content: Tensor) -> int | None:
     It is found nowhere else, and some row has none of it.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks.inspection.soundness.reading import guess_padding
         >>> guess_padding(torch.tensor([[5, 3, 8, 2], [6, 9, 0, 0]]))
         0
         >>> guess_padding(torch.tensor([[5, 3, 0, 2], [6, 9, 0, 0]])) is None
@@ -263,6 +265,8 @@ def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
     """Find which positions a padding mask marks as real tokens, by its values and the ids.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks.inspection.soundness.reading import find_real
         >>> hides = torch.tensor([[False, False, False], [False, True, True]])
         >>> bool((find_real(hides) == find_real(~hides)).all())
         True

@@ -175,6 +175,9 @@ def check_soundness(
         Exception: What the model raises if it is called with the example.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.inspection import check_soundness
         >>> layer = nn.TransformerEncoderLayer(16, 4, dim_feedforward=32, batch_first=True)
         >>> padding = torch.tensor([[False, False, False], [False, False, True]])
         >>> example = {"src": torch.randn(2, 3, 16), "src_key_padding_mask": padding}
@@ -367,6 +370,9 @@ def assert_sound(
         ValueError: If the example holds no batch.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.inspection import assert_sound
         >>> assert_sound(nn.GRU(8, 8, batch_first=True), torch.randn(2, 5, 8)).kind
         'causal'
         >>> assert_sound(nn.GRU(8, 8), torch.randn(2, 5, 8))  # doctest: +ELLIPSIS
