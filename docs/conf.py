@@ -59,12 +59,15 @@ nitpick_ignore_regex = [
         r".*\bAnnotated\b.*|[A-Z]|\w+_(width|features|model)|d_k|positive|finite|Module",
     ),
     # named, not linked: other projects, whose lists of names lie on the network ...
-    ("py:.*", r"(collections|numpy|os|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*"),
+    (
+        "py:.*",
+        r"(argparse|collections|numpy|os|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*",
+    ),
     # ... and the translator's small parts, which have no page
     ("py:.*", r"translation\.(corpus|pairs|presets|run|tokenizer)\..*|UserError"),
     (
         "py:.*",
-        r"common\.(batching|checkpoint|configuration|files|optimiser|run|token_files|tokenizer)\..*",
+        r"common\.(batching|checkpoint|configuration|display|files|optimiser|run|token_files|tokenizer)\..*",
     ),
 ]
 

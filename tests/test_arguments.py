@@ -933,7 +933,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("Exhibit", "Examination", "examine", "exhibits"),
     "compile_steps",  # which takes minutes
     *("AttentionFunction", "StepModel", "TopKStepModel"),  # protocols
-    *("Generation", "ExplicitAttention"),
+    *("Generation", "ExplicitAttention", "NonFiniteLogitsError"),
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.
     *(
         f"{name}.attention_scores"
