@@ -287,6 +287,17 @@ def test_the_cache_of_a_layer_in_a_stack_is_changed_with_the_others_only() -> No
 
 
 @torch.no_grad()
+def test_a_stack_cropped_to_nothing_decodes_a_batch_of_another_size() -> None:
+    encoder = make_encoder()
+    cache = encoder.new_cache()
+    for batch in (2, 3):
+        x = torch.randn(batch, 4, 16)
+        assert torch.equal(encoder(x, causal=True, cache=cache), encoder(x, causal=True))
+        cache.crop(0)
+        assert (cache.length, cache.rows) == (0, 0)
+
+
+@torch.no_grad()
 def test_rows_of_the_target_are_never_taken_for_positions_of_another_source() -> None:
     decoder, memory, x = make_decoder(), torch.randn(2, 7, 16), torch.randn(4, 2, 16)
     for rows in (1, 3, 4):
@@ -562,6 +573,12 @@ def test_a_cache_whose_reordering_is_interrupted_refuses_to_be_used(
     monkeypatch.setattr(KeyValueCache, "_reorder", interrupted)
     with pytest.raises(KeyboardInterrupt):
         cache.reorder(rows)
-    for use in (lambda: decoder(x, cache=cache), lambda: cache.reorder(rows)):
+    uses: list[Callable[[], object]] = [
+        lambda: decoder(x, cache=cache),
+        lambda: cache.reorder(rows),
+        lambda: cache.layers[0].read(),
+        lambda: cache.layers[0].buffer,
+    ]
+    for use in uses:
         with pytest.raises(RuntimeError, match="interrupted while its rows were reordered"):
             use()

@@ -35,7 +35,7 @@ from transformer_blocks.inspection.changes import without_gradients
 from transformer_blocks.inspection.observation import ChangeShape, Observation
 from transformer_blocks.inspection.projections import (
     Projections,
-    count_packed_heads,
+    count_folded_heads,
     scaled_dot_product_projections,
     scaled_dot_product_weights,
     torch_layer_projections,
@@ -83,7 +83,7 @@ class AttentionMode(TorchFunctionMode):
             if output.dim() > 4:
                 observation.partly_seen.add(name)
                 continue
-            groups = count_packed_heads(module, *args, **kwargs)
+            groups = count_folded_heads(module, *args, **kwargs)
             recorded: Tensor | Projections | None = None
             if observation.is_recorded(name):
                 of_projections = observation.of_projections

@@ -166,10 +166,10 @@ def torch_layer_projections(func: Callable[..., Any], kwargs: dict[str, Any]) ->
     return copy_projections(query, key, value, None)
 
 
-def count_packed_heads(
+def count_folded_heads(
     module: nn.Module, query: Tensor, key: Tensor, *_: Any, **options: Any
 ) -> int:
-    """Return how many heads are packed into the length dimension of the queries; usually 1.
+    """Return how many heads are folded into the length dimension of the queries; usually 1.
 
     For a single new token, Hugging Face's grouped-query attention reshapes queries from
     (B, H, 1, d_k) to (B, H / groups, groups, d_k), so that keys need not be repeated.
@@ -186,7 +186,7 @@ def count_packed_heads(
 
 
 def unpack_heads(recorded: Any, groups: int) -> Any:
-    """Reshape weights, outputs or projections of packed heads to (B, H, 1, size).
+    """Reshape weights, outputs or projections of folded heads to (B, H, 1, size).
 
     The keys and values of projections are repeated for each head.
     """
