@@ -47,11 +47,12 @@ def checked(function: Decorated) -> Decorated:
     found = [rule_of(each.annotation) for each in signature.parameters.values()]
     rules = [(place, names[place], rule) for place, rule in enumerate(found) if rule is not None]
     is_method = names[0] == "self"
+    relative = [rule for _, _, rule in rules if rule.has_shape]
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         module = args[0] if is_method else None
-        sizes: Sizes = {}
+        sizes: Sizes | None = {} if len(relative) > 1 else None  # a single one agrees with none
         count = len(args)
         try:
             for place, name, rule in rules:
@@ -135,10 +136,12 @@ class Rule:
         test: Function of an argument's name and value, which raises an error.
     """
 
+    has_shape = False  # whether it depends on the shapes of other arguments
+
     def __init__(self, text: str, test: Callable[[str, Any], None]) -> None:
         self.text, self.test = text, test
 
-    def __call__(self, name: str, value: Any, module: object, sizes: Sizes) -> None:
+    def __call__(self, name: str, value: Any, module: object, sizes: Sizes | None) -> None:
         """Raise unless the value of an argument of a module's method obeys the rule."""
         self.test(name, value)
 
@@ -156,9 +159,9 @@ class UnionRule(Rule):
 
     def __init__(self, rule: Rule, classes: tuple[type, ...]) -> None:
         super().__init__(rule.text, rule.test)
-        self.rule, self.classes = rule, classes
+        self.rule, self.classes, self.has_shape = rule, classes, rule.has_shape
 
-    def __call__(self, name: str, value: Any, module: object, sizes: Sizes) -> None:
+    def __call__(self, name: str, value: Any, module: object, sizes: Sizes | None) -> None:
         """Raise unless a value is such an instance, or obeys the rule."""
         if not isinstance(value, self.classes):
             self.rule(name, value, module, sizes)
@@ -414,18 +417,23 @@ class Shaped(Rule):
             stands for any number of dimensions.
     """
 
+    has_shape = True
+
     def __init__(self, shape: str) -> None:
         comma = "," * (" " not in shape)
         super().__init__(f"({shape.replace(' ', ', ')}{comma})", check_tensor)
         self.is_open = shape.startswith("... ")
         self.letters = shape.removeprefix("... ").split()
+        self.outer = self.letters[:-1]
 
-    def __call__(self, name: str, x: Any, module: object, sizes: Sizes) -> None:
+    def __call__(self, name: str, x: Any, module: object, sizes: Sizes | None) -> None:
         """Raise unless the argument ``x`` of a module's method is such a tensor."""
         check_tensor(name, x)
         self.check_shape(name, x, sizes)
 
-    def check_shape(self, name: str, x: Tensor, sizes: Sizes, last: int | None = None) -> None:
+    def check_shape(
+        self, name: str, x: Tensor, sizes: Sizes | None, last: int | None = None
+    ) -> None:
         """Raise unless a shape has these dimensions, and the sizes that other arguments have.
 
         Args:
@@ -438,9 +446,11 @@ class Shaped(Rule):
         if len(shape) != len(self.letters) or (last is not None and shape[-1] != last):
             expected = self.text if last is None else f"{self.text[:-1].rpartition(' ')[0]} {last})"
             raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
+        if sizes is None:
+            return
         # A last size that the module determines says nothing about other arguments.
-        letters = self.letters if last is None else self.letters[:-1]
-        for letter, size in zip(letters, shape, strict=False):
+        letters = self.letters if last is None else self.outer
+        for letter, size in zip(letters, shape):  # noqa: B905
             known = sizes.setdefault(letter, size)
             if known is not size and known != size:
                 self._refuse(letter, name, size, sizes)
@@ -463,13 +473,13 @@ class Vectors(Shaped):
             of the module that is called, if it has one.
     """
 
-    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
+    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes | None) -> None:
         """Raise unless the argument ``x`` of a module's method is such a tensor."""
         if not isinstance(x, Tensor):
             check_tensor(name, x)
         last = None if module is None else vars(module).get(self.letters[-1])
         self.check_shape(name, x, sizes, last)
-        first, y = sizes.setdefault("", (name, x))
+        first, y = (name, x) if sizes is None else sizes.setdefault("", (name, x))
         if y is x:
             if not x.is_floating_point():
                 raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
@@ -479,6 +489,10 @@ class Vectors(Shaped):
             raise ValueError(
                 f"{first} and {name} must be on one device, got {y.device} and {x.device}"
             )
+
+
+PLAIN_LAYERS = nn.Linear, nn.LayerNorm, nn.RMSNorm
+"""Layers of torch whose inputs must have the dtype of their weights (norms accept half precision)."""
 
 
 class Input(Shaped):
@@ -496,23 +510,24 @@ class Input(Shaped):
         self.path = into.split(".") if into else []
         self.last = self.letters[-1]
 
-    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
+    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes | None) -> None:
         """Raise unless the argument ``x`` of a module's method is such a tensor."""
         if not isinstance(x, Tensor):
             check_tensor(name, x)
         part = module
         for step in self.path:
-            if step not in part._modules:
+            inner = part._modules.get(step)
+            if inner is None:
                 break
-            part = part._modules[step]
+            part = inner
         last = module.__dict__.get(self.last) or part.__dict__.get("in_features")
         if last is None:
             last = self._find_size(module)
         self.check_shape(name, x, sizes, last)
-        if "" not in sizes:
+        if sizes is not None and "" not in sizes:
             sizes[""] = name, x
         kind = type(part)  # a subclass of a layer of torch, or another layer, may convert its input
-        is_plain = kind is nn.Linear or kind in (nn.LayerNorm, nn.RMSNorm) or part is module
+        is_plain = kind in PLAIN_LAYERS or part is module
         weight = part._parameters.get("weight") if is_plain else None
         if weight is None:
             if not x.is_floating_point():
@@ -586,9 +601,11 @@ def is_autocast(x: Tensor) -> bool:
 class Heads(Vectors):
     """A rule of the vectors of all heads; the number G of key heads must divide H."""
 
-    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
+    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes | None) -> None:
         """Raise unless ``x`` is such a tensor, and its heads can be shared by query heads."""
         super().__call__(name, x, module, sizes)
+        if sizes is None:
+            return
         heads, groups = sizes.get("H"), sizes.get("G")
         if heads != groups and None not in (heads, groups) and (not groups or heads % groups):
             first = sizes[""][0]
@@ -610,7 +627,7 @@ class Ids(Shaped):
         super().__init__(shape)
         self.dtypes = dtypes
 
-    def __call__(self, name: str, x: Any, module: object, sizes: Sizes) -> None:
+    def __call__(self, name: str, x: Any, module: object, sizes: Sizes | None) -> None:
         """Raise unless the argument ``x`` holds such ids."""
         check_tensor(name, x)
         if self.dtypes and x.dtype not in self.dtypes:
@@ -643,13 +660,15 @@ class AttentionMask(Rule):
             this dimension.
     """
 
+    has_shape = True
+
     def __init__(self, *, heads: str | None = None) -> None:
         super().__init__("bool, (L, S) or (B|1, H|1, L|1, S)", check_boolean)
         self.heads = None if heads is None else attrgetter(heads)
 
-    def __call__(self, name: str, mask: Any, module: object, sizes: Sizes) -> None:
+    def __call__(self, name: str, mask: Any, module: object, sizes: Sizes | None) -> None:
         """Raise unless an argument is such a mask."""
-        if "S" not in sizes:
+        if sizes is None or "S" not in sizes:
             check_boolean(name, mask)
         else:
             heads = sizes["H"] if self.heads is None else self.heads(module)

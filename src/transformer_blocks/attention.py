@@ -30,7 +30,7 @@ Next: :mod:`transformer_blocks.multi_head`, learned projections and several head
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -272,6 +272,9 @@ def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
     return future if mask is None else mask | future
 
 
+check_arguments = AttentionFunction.__call__  # its contract is all that it has
+
+
 def call_attention(
     attention_function: AttentionFunction,
     query: Tensor,
@@ -294,21 +297,21 @@ def call_attention(
         TypeError: If an argument or the result is of the wrong type.
         ValueError: If the shape of an argument or of the result does not fit.
     """
-    options: dict[str, Any] = {"mask": mask, "causal": causal, "dropout": dropout}
-    if is_checked(attention_function):
-        bare = attention_function
-        if not isinstance(attention_function, nn.Module):
-            if not isinstance(causal, bool):
-                check(Flag, causal=causal)
-            if mask is not None:
-                check_mask("mask", mask, (*query.shape[:3], key.shape[2]), query.device)
-            if query.shape[0] == key.shape[0]:
-                bare = unchecked(attention_function)  # otherwise its check raises an error
-        output = bare(query, key, value, **options)
-        return output[0] if isinstance(output, tuple) else output
-    AttentionFunction.__call__(attention_function, query, key, value, **options)
-    output = attention_function(query, key, value, **options)
+    is_ours = is_checked(attention_function)
+    function = attention_function
+    if not is_ours:
+        check_arguments(function, query, key, value, mask=mask, causal=causal, dropout=dropout)
+    elif not isinstance(function, nn.Module):
+        if not isinstance(causal, bool):
+            check(Flag, causal=causal)
+        if mask is not None:
+            check_mask("mask", mask, (*query.shape[:3], key.shape[2]), query.device)
+        if query.shape[0] == key.shape[0]:
+            function = unchecked(function)  # otherwise its check raises an error
+    output = function(query, key, value, mask=mask, causal=causal, dropout=dropout)
     output, weights = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
+    if is_ours:
+        return output
     _check_result("an output of shape (B, H, L, d_k)", output, query, value.shape[3])
     if weights is not None:
         _check_result("attention weights of shape (B, H, L, S)", weights, query, key.shape[2])

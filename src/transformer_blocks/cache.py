@@ -128,7 +128,7 @@ class KeyValueCache:
         The capacity, the number of positions that it has room for, is at least :attr:`length`.
         """
         self._state.check()
-        return self._buffer
+        return self._storage.buffer
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values of new positions after the cached ones.
@@ -149,15 +149,14 @@ class KeyValueCache:
         """
         if keys.requires_grad or values.requires_grad:
             raise RuntimeError("a cache stores no gradients; decode inside `with torch.no_grad():`")
-        self._state.check()
-        length = self._state.length
+        buffer, length = self.buffer, self._state.length
         new = torch.stack((keys, values), dim=1)  # (N, 2, H, L, d_k)
-        if self._buffer is None or not length:
-            self._buffer = new
-        else:
-            self._check_fit(self._buffer, keys)
-            self._buffer = append(self._buffer, length, new)
-        return self._read(length + keys.shape[2])
+        if buffer is not None and length:
+            self._check_fit(buffer, keys)
+            new = append(buffer, length, new)
+        self._buffer = new
+        all_keys, all_values = new[..., : length + keys.shape[2], :].unbind(1)
+        return all_keys, all_values
 
     def advance(self, count: int) -> None:
         """Increase the length by positions that were written.
@@ -175,6 +174,8 @@ class KeyValueCache:
 
         The layer itself advances the cache, after its last sublayer.
         """
+        if self._is_held:
+            return self
         held = copy(self)
         held._is_held = True
         return held
@@ -208,13 +209,10 @@ class KeyValueCache:
         Raises:
             ValueError: If the cache is empty.
         """
-        self._state.check()
-        return self._read(self.length)
-
-    def _read(self, length: int) -> tuple[Tensor, Tensor]:
-        if self._buffer is None:
+        buffer = self.buffer
+        if buffer is None:
             raise ValueError("the cache is empty: there are no keys and values to attend to")
-        keys, values = self._buffer[..., :length, :].unbind(1)
+        keys, values = buffer[..., : self.length, :].unbind(1)
         return keys, values
 
     @checked

@@ -279,7 +279,8 @@ class _UncheckedCache(KeyValueCache):
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         new = torch.stack((keys, values), dim=1)
         self._buffer[..., self.length : self.length + 1, :] = new
-        return self._read(self.length + 1)
+        all_keys, all_values = self._buffer[..., : self.length + 1, :].unbind(1)
+        return all_keys, all_values
 
 
 def compile_ahead_of_time(
