@@ -492,7 +492,7 @@ class Vectors(Shaped):
 
 
 PLAIN_LAYERS = nn.Linear, nn.LayerNorm, nn.RMSNorm
-"""Layers of torch whose inputs must have the dtype of their weights (norms accept half precision)."""
+"""Layers that take inputs of the dtype of their weights alone, or norms also half precision."""
 
 
 class Input(Shaped):
