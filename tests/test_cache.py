@@ -309,6 +309,14 @@ def test_rows_of_the_target_are_never_taken_for_positions_of_another_source() ->
         assert cache.length == 0
 
 
+def test_a_cache_takes_neither_keys_nor_values_with_gradients() -> None:
+    plain = torch.randn(2, 4, 1, 4)
+    recorded = plain.clone().requires_grad_()
+    for keys, values in ((recorded, plain), (plain, recorded)):
+        with pytest.raises(RuntimeError, match=r"^a cache stores no gradients"):
+            KeyValueCache().append(keys, values)
+
+
 @torch.no_grad()
 def test_a_cache_as_keys_and_values_is_the_only_one() -> None:
     attention, x = MultiHeadAttention(16, 4), torch.randn(2, 3, 16)
