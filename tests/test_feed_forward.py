@@ -58,3 +58,11 @@ def test_dropout_applies_between_the_projections_in_training_only() -> None:
     assert torch.equal(count, count.round())
     assert 50 < count.min() < count.max() < 150  # 100 of 200 expected, standard deviation 7
     assert (layer.eval()(x) == 200.0).all()
+
+
+def test_initial_weights_are_xavier_s_and_biases_are_zero() -> None:
+    network = FeedForward(64, 256)
+    for projection in (network.up_projection, network.down_projection):
+        bound = (6 / (64 + 256)) ** 0.5
+        assert 0.95 * bound < projection.weight.abs().max() <= bound
+        assert not projection.bias.any()
