@@ -195,3 +195,10 @@ def test_modules_print_their_sizes() -> None:
     assert str(TokenEmbedding(10, 16)) == "TokenEmbedding(vocabulary_size=10, d_model=16)"
     for kind in (SinusoidalPositionalEncoding, LearnedPositionalEncoding):
         assert str(kind(16, max_length=9)) == f"{kind.__name__}(d_model=16, max_length=9)"
+
+
+def test_a_learned_encoding_is_added_and_has_small_initial_values() -> None:
+    positions = LearnedPositionalEncoding(64, max_length=50)
+    x = torch.randn(2, 5, 64)
+    torch.testing.assert_close(positions(x), x + positions.weight[:5])
+    assert 0.018 < positions.weight.std() < 0.022
