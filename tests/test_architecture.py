@@ -19,6 +19,7 @@ LEVELS = {
     "_contracts": 0,
     "_contexts": 0,
     "_version": 0,
+    "_tables": 0,
     "fast.caching": 0,
     "fast.dropout": 1,
     "fast.top_k": 1,
@@ -123,6 +124,7 @@ def test_every_level_has_its_file_and_every_chapter_its_tests() -> None:
         "_contracts",
         "_contexts",
         "_version",
+        "_tables",
         "explicit",
     }
     assert {f"test_{name}" for name in with_tests} <= tests
@@ -245,7 +247,7 @@ def test_public_names_are_exported_in_the_order_of_the_chapters() -> None:
 
 def test_every_file_is_a_chapter_or_a_part_of_one() -> None:
     assert len(CHAPTERS) == len(set(CHAPTERS))
-    parts = {"_contracts", "_contexts", "_version", "variants.explicit"}
+    parts = {"_contracts", "_contexts", "_version", "_tables", "variants.explicit"}
     parts |= {name for name in LEVELS if name.startswith("fast.")}
     assert set(CHAPTERS) == (LEVELS.keys() - parts) | OF_FILES
 

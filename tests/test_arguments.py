@@ -372,9 +372,7 @@ ALPHA = Argument(4, (*number(1.0).invalid, 0, -1.0, float("nan"), float("inf")))
 LORA = lora_weights(adapted())
 
 CALLS: dict[str, Call] = {
-    "TokenEmbedding": Call(
-        TokenEmbedding, {"vocabulary_size": size(9), "d_model": size(D), "check_ids": FLAG}
-    ),
+    "TokenEmbedding": Call(TokenEmbedding, {"vocabulary_size": size(9), "d_model": size(D)}),
     "TokenEmbedding.forward": Call(
         lambda tokens: TokenEmbedding(9, D)(tokens),
         {"tokens": Argument(ids(B, L).valid, (*ids(B, L).invalid, ids(B, L).valid.to("meta")))},
@@ -445,7 +443,7 @@ CALLS: dict[str, Call] = {
         lambda **given: attention()(**given), {**LAYER_ATTENTION, "cache": CACHE}
     ),
     "MultiHeadAttention.attention_weights": Call(
-        lambda **given: attention().attention_weights(**given), {**LAYER_WEIGHTS, "cache": CACHE}
+        lambda **given: attention().attention_weights(**given), LAYER_WEIGHTS
     ),
     "MultiHeadAttention.project": Call(
         lambda **given: attention().project(**given), {"key": MEMORY, "value": MEMORY}
@@ -458,7 +456,7 @@ CALLS: dict[str, Call] = {
             "queries": Argument(QUERY.valid, ()),
             **PROJECTED,
             "mask": mask(L, S).or_none(),
-            "causal": FLAG,
+            "causal": Argument(True, ()),
         },
     ),
     "Dropout": Call(Dropout, {"p": probability(0.1), "inplace": FLAG}),
@@ -609,7 +607,7 @@ CALLS: dict[str, Call] = {
             "count": size(1),
             "first": Argument(
                 torch.zeros(1, 2, 2, 4, 8),
-                (torch.zeros(1, 2, 4, 8), [0.0], torch.zeros(1, 3, 2, 4, 8)),
+                (torch.zeros(1, 2, 4, 8), [0.0]),
             ),
         },
     ),

@@ -292,7 +292,7 @@ def test_positions_with_an_offset_stay_below_max_length(kind: Any) -> None:
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             positions(zeros(1, length, 8), offset=offset)
-    with pytest.raises(ValueError, match=r"^offset must not be negative, got offset=-1$"):
+    with pytest.raises(ValueError, match=r"^offset must be at least 0, got offset=-1$"):
         positions(zeros(1, 2, 8), offset=-1)
     with pytest.raises(ValueError, match=r"^x must have shape \(B, L, 8\), got \(1, 2, 6\)$"):
         positions(zeros(1, 2, 6))

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.reference import to_numpy
 from torch import nn
 
@@ -164,26 +163,11 @@ def test_an_empty_batch_has_no_unknown_ids(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("unknown", [-1, 10, 2**40])
-@pytest.mark.parametrize("check_ids", [False, True])
-def test_an_unknown_id_is_reported_with_its_place_and_the_vocabulary_size(
-    unknown: int, check_ids: bool
-) -> None:
+def test_an_unknown_id_is_reported_with_its_place_and_the_vocabulary_size(unknown: int) -> None:
     tokens = torch.tensor([[1, 2, 9], [0, unknown, 3]])
     message = rf"0\.\.9 \(vocabulary_size=10\), got id {unknown} at position 1 of sequence 1$"
     with pytest.raises(IndexError, match=message):
-        TokenEmbedding(10, 16, check_ids=check_ids)(tokens)
-
-
-@pytest.mark.parametrize("check_ids", [False, True])
-def test_ids_are_checked_before_the_lookup_only_on_request(
-    monkeypatch: pytest.MonkeyPatch, check_ids: bool
-) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(F, "embedding", fail)
-    with pytest.raises(IndexError if check_ids else ZeroDivisionError):
-        TokenEmbedding(10, 16, check_ids=check_ids)(torch.tensor([[10]]))
+        TokenEmbedding(10, 16)(tokens)
 
 
 def test_ids_are_not_checked_on_other_devices() -> None:

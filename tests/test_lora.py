@@ -335,7 +335,7 @@ WRONG: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
         "model must not be prepared for inference",
     ),
     "alpha 0": (encoder, {"alpha": 0.0}, "alpha must be positive, got alpha=0.0"),
-    "alpha NaN": (encoder, {"alpha": float("nan")}, "alpha must be finite"),
+    "alpha NaN": (encoder, {"alpha": float("nan")}, "alpha must be positive"),
 }
 
 

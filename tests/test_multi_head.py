@@ -184,9 +184,6 @@ def test_each_key_is_transformed_once_before_it_enters_the_cache() -> None:
     calls.clear()
     layer(x[:, :2], cache, cache)
     assert calls == [("queries", 3, 5)]
-    calls.clear()
-    layer.attention_weights(x[:, :2], x[:, :2], cache=cache)
-    assert calls == [("keys", 5, 7), ("queries", 5, 7)]
 
 
 def test_transforms_are_applied_in_their_order() -> None:

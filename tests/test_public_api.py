@@ -83,6 +83,7 @@ def test_a_change_must_be_named_in_the_newest_section(newest: str, missing: list
     changelog = f"# Changelog\n\n`f`\n\n## 2\n\n{newest}\n\n## 1\n\n- `f`, `old`, `C.go` and `D`\n"
     assert public_api.undescribed(BEFORE, AFTER, changelog) == missing
     assert not public_api.undescribed(AFTER, AFTER, "")
+    assert not public_api.undescribed(BEFORE, AFTER, "# Changelog\n\n## 1\n")  # the first version
 
 
 @deprecated("use new; removed in 0.3")
@@ -108,13 +109,15 @@ def test_nothing_is_written_while_a_change_is_not_described(
     monkeypatch.setattr(public_api, "FILE", tmp_path / "api.txt")
     monkeypatch.setattr(public_api, "CHANGELOG", tmp_path / "CHANGELOG.md")
     (tmp_path / "api.txt").write_text("".join(f"{line}\n" for line in BEFORE))
-    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 2\n\n- `C.go`, `old`, `E` and `D`\n")
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## 2\n\n- `C.go`, `old`, `E` and `D`\n\n## 1\n"
+    )
     monkeypatch.setattr(public_api, "api_lines", lambda: AFTER)
     with pytest.raises(SystemExit, match=r"must name p\.f$"):
         public_api.main()
     assert (tmp_path / "api.txt").read_text().splitlines() == BEFORE
     (tmp_path / "CHANGELOG.md").write_text(
-        "# Changelog\n\n## 2\n\n- `C.go`, `old`, `f`, `E` and `D`\n"
+        "# Changelog\n\n## 2\n\n- `C.go`, `old`, `f`, `E` and `D`\n\n## 1\n"
     )
     public_api.main()
     assert (tmp_path / "api.txt").read_text().splitlines() == AFTER

@@ -115,6 +115,8 @@ def undescribed(before: list[str], after: list[str], changelog: str) -> list[str
         The names. A constructor counts as described if its class is named, and so does any member
         when the whole class is new or removed.
     """
+    if changelog.count("\n## ") < 2:
+        return []  # the first version changes nothing
     newest = "".join(changelog.split("\n## ")[1:2])
     named = set(re.findall(r"`([\w.]+)`", newest))
     classes = {_name(line) for line in {*before} ^ {*after} if ": class" in line}

@@ -89,12 +89,14 @@ class Bert(nn.Module):
         self.segment_embedding = nn.Embedding(num_segments, d_model) if num_segments else None
         self.norm = nn.LayerNorm(d_model, eps=eps)
         self.encoder = Encoder(
-            EncoderLayer(
-                MultiHeadAttention(d_model, num_heads),
-                FeedForward(d_model, d_ff, activation=activation),
-                residual=lambda: PostNorm(d_model, norm=nn.LayerNorm(d_model, eps=eps)),
-            )
-            for _ in range(num_layers)
+            [
+                EncoderLayer(
+                    MultiHeadAttention(d_model, num_heads),
+                    FeedForward(d_model, d_ff, activation=activation),
+                    residual=lambda: PostNorm(d_model, norm=nn.LayerNorm(d_model, eps=eps)),
+                )
+                for _ in range(num_layers)
+            ]
         )
 
     def embed(self, tokens: Tensor) -> Tensor:

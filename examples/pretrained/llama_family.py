@@ -181,7 +181,7 @@ class LlamaFamily(LanguageModel):
         logit_cap: float | None = None,
     ) -> None:
         super().__init__(
-            Encoder(layers, norm=sizes.norm()),
+            Encoder(list(layers), norm=sizes.norm()),
             vocabulary_size=sizes.vocabulary_size,
             d_model=sizes.d_model,
             max_length=sizes.max_length,

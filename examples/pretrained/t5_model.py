@@ -204,14 +204,14 @@ class T5(nn.Module):
         self.embedding = nn.Embedding(sizes.vocabulary_size, sizes.d_model)
         bias, decoder_bias = (sizes.bias(bidirectional=each) for each in (True, False))
         self.encoder = Encoder(
-            (
+            [
                 EncoderLayer(sizes.attention(bias), sizes.feed_forward(), residual=sizes.residual)
                 for _ in range(sizes.num_layers[0])
-            ),
+            ],
             norm=sizes.norm(),
         )
         self.decoder = Decoder(
-            (
+            [
                 DecoderLayer(
                     sizes.attention(decoder_bias),
                     sizes.attention(),
@@ -219,7 +219,7 @@ class T5(nn.Module):
                     residual=sizes.residual,
                 )
                 for _ in range(sizes.num_layers[1])
-            ),
+            ],
             norm=sizes.norm(),
         )
         self.output = nn.Linear(sizes.d_model, sizes.vocabulary_size, bias=False)

@@ -18,7 +18,7 @@ would wait for a GPU. An argument that a function only passes on is checked by t
 import inspect
 import math
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import attrgetter
 from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin
@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Kind = TypeVar("Kind")
-Sizes = dict[Any, Any]
-"""In one call: the size of each letter, the argument of each shape, and the first tensor."""
+Sizes = dict[str, tuple[Any, str]]
+"""In one call: each letter's size and the argument that has it; "" has the first tensor."""
 
 
 # Decorator ------------------------------------------------------------------------------------
@@ -150,41 +150,56 @@ class Rule:
 
 
 class UnionRule(Rule):
-    """A rule that instances of some classes obey, None among them, and others if they obey a rule.
+    """A rule of values of several types, each with a rule of its own, or with none, as None has.
 
     Args:
-        rule: The rule of all other values.
-        classes: The classes.
+        parts: Each type, and its rule.
+        rule: The rule of values of other types.
     """
 
-    def __init__(self, rule: Rule, classes: tuple[type, ...]) -> None:
+    def __init__(self, parts: Sequence[tuple[type | tuple[()], Rule | None]], rule: Rule) -> None:
         super().__init__(rule.text, rule.test)
-        self.rule, self.classes, self.has_shape = rule, classes, rule.has_shape
+        self.parts, self.rule = parts, rule
+        self.has_shape = any(part is not None and part.has_shape for _, part in parts)
 
     def __call__(self, name: str, value: Any, module: object, sizes: Sizes | None) -> None:
-        """Raise unless a value is such an instance, or obeys the rule."""
-        if not isinstance(value, self.classes):
-            self.rule(name, value, module, sizes)
+        """Raise unless a value obeys the rule of its type."""
+        for kind, rule in self.parts:
+            if isinstance(value, kind):
+                return None if rule is None else rule(name, value, module, sizes)
+        return self.rule(name, value, module, sizes)
 
 
 def rule_of(annotation: Any) -> Rule | None:
     """Return the rule of an annotation, or None if every value is accepted.
 
-    A class of a module or an optimizer, or of this package, has the rule of its instances. Of a
-    union, one part may have another rule.
+    A class of a module or an optimizer, or of this package, has the rule of its instances; bool,
+    int and float have :data:`PLAIN_RULES`. A value of a union obeys the rule of its own type.
     """
     if get_origin(annotation) is Annotated:
         return next((each for each in get_args(annotation)[1:] if isinstance(each, Rule)), None)
     if get_origin(annotation) in (Union, types.UnionType):
         parts = get_args(annotation)
-        classes = tuple(part for part in parts if isinstance(part, type) and part is not Tensor)
-        rules = [rule_of(part) for part in parts if part not in classes]
-        rules = rules or [rule for rule in map(rule_of, classes) if rule is not None]
-        return UnionRule(rules[0], classes) if rules and rules[0] is not None else None
+        ruled = sorted(filter(rule_of, parts), key=lambda part: isinstance(part, type))
+        ruled = [part for part in parts if part in PLAIN_RULES] or ruled
+        rules = [(_type_of(part), rule_of(part)) for part in parts]
+        others = rule_of(ruled[0]) if ruled else None
+        return None if others is None else UnionRule(rules, others)
+    if get_origin(annotation) is Sequence:
+        (kind,) = get_args(annotation)
+        return list_of(kind) if kind is str or rule_of(kind) else None
+    if annotation in PLAIN_RULES:
+        return PLAIN_RULES[annotation]
     home = getattr(annotation, "__module__", "")
     is_known = isinstance(annotation, type) and home.startswith(KNOWN_PACKAGES)
     is_known = is_known and not getattr(annotation, "_is_protocol", False)
     return instance_of(annotation) if is_known else None
+
+
+def _type_of(annotation: Any) -> type | tuple[()]:
+    """Return the type of an annotation's values; an empty tuple if it is no class."""
+    plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return plain if isinstance(plain, type) else ()
 
 
 KNOWN_PACKAGES = "torch.nn.", "torch.optim.", f"{__package__}."
@@ -198,6 +213,20 @@ def instance_of(kind: type) -> Rule:
             raise_type_error(name, f"an instance of {kind.__name__}", value)
 
     return Rule(kind.__name__, test)
+
+
+def list_of(kind: type) -> Rule:
+    """Return the rule that a value is a list, or another sequence, of instances of a class."""
+    text = "a list of strings" if kind is str else f"a list of {kind.__name__} instances"
+
+    def test(name: str, values: object) -> None:
+        if not isinstance(values, Sequence | nn.ModuleList):
+            raise_type_error(name, text, values)
+        for number, value in enumerate(values):
+            if not isinstance(value, kind):
+                raise_type_error(f"{name}[{number}]", f"an instance of {kind.__name__}", value)
+
+    return Rule(text, test)
 
 
 def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoReturn:
@@ -232,18 +261,6 @@ def _test_integer(name: str, number: Any) -> None:
         raise ValueError(f"{name} must have at most 64 bits, got {number.bit_length() + 1}")
 
 
-def _test_size(name: str, size: Any) -> None:
-    _test_integer(name, size)
-    if size <= 0:
-        raise ValueError(f"{name} must be positive, got {name}={size}")
-
-
-def _test_count(name: str, count: Any) -> None:
-    _test_integer(name, count)
-    if count < 0:
-        raise ValueError(f"{name} must be at least 0, got {name}={count}")
-
-
 def _test_number(name: str, number: Any) -> None:
     if not isinstance(number, int | float | torch.SymFloat) or isinstance(number, bool):
         raise_type_error(name, "a number", number)
@@ -251,50 +268,52 @@ def _test_number(name: str, number: Any) -> None:
         raise ValueError(f"{name} must be finite, got {name}={number}")
 
 
-def _test_positive_number(name: str, number: Any) -> None:
-    _test_number(name, number)
-    if number <= 0.0:
-        raise ValueError(f"{name} must be positive, got {name}={number}")
-
-
-def _test_probability(name: str, probability: Any) -> None:
-    if not isinstance(probability, float):  # the range excludes NaN and infinity
-        _test_number(name, probability)
-    if not 0.0 <= probability <= 1.0:
-        raise ValueError(f"{name} must be in [0, 1], got {name}={probability}")
-
-
-def _test_dropout(name: str, probability: Any) -> None:
-    if not isinstance(probability, float):
-        _test_number(name, probability)
-    if not 0.0 <= probability < 1.0:
-        raise ValueError(f"{name} must be in [0, 1), got {name}={probability}")
-
-
-def _test_flag(name: str, flag: Any) -> None:
+def _test_bool(name: str, flag: Any) -> None:
     if not isinstance(flag, bool):  # any string that is not empty would count as True
         raise_type_error(name, "True or False", flag)
 
 
-Integer = Annotated[int, Rule("an int", _test_integer)]
-Size = Annotated[int, Rule("positive", _test_size)]
-Count = Annotated[int, Rule("at least 0", _test_count)]
-Number = Annotated[float, Rule("finite", _test_number)]
-PositiveNumber = Annotated[float, Rule("positive", _test_positive_number)]
-Probability = Annotated[float, Rule("in [0, 1]", _test_probability)]
-DropoutProbability = Annotated[float, Rule("in [0, 1)", _test_dropout)]
-Flag = Annotated[bool, Rule("True or False", _test_flag)]
+PLAIN_RULES: dict[object, Rule] = {
+    bool: Rule("True or False", _test_bool),
+    int: Rule("an int", _test_integer),
+    float: Rule("finite", _test_number),
+}
+"""The rules of plain annotations: ``bool`` refuses a 1, ``int`` a True, and ``float`` a NaN."""
+
+
+def in_range(kind: type, text: str, holds: Callable[[Any], bool]) -> Rule:
+    """Return the rule that a value is a number of a range.
+
+    Args:
+        kind: int or float.
+        text: The range, as it follows "must be".
+        holds: Whether a number lies in it.
+    """
+
+    def test(name: str, number: Any) -> None:
+        if type(number) is not kind or holds(number):  # a NaN lies in no range
+            PLAIN_RULES[kind].test(name, number)
+        if not holds(number):
+            raise ValueError(f"{name} must be {text}, got {name}={number}")
+
+    return Rule(text, test)
 
 
 def at_least(limit: int) -> Rule:
-    """Return the rule that a value is a finite number of at least ``limit``."""
+    """Return the rule that a value is a number of at least ``limit``."""
+    return in_range(float, f"at least {limit}", lambda number: number >= limit)
 
-    def test(name: str, number: Any) -> None:
-        _test_number(name, number)
-        if number < limit:
-            raise ValueError(f"{name} must be at least {limit}, got {name}={number}")
 
-    return Rule(f"at least {limit}", test)
+Size = Annotated[int, in_range(int, "positive", lambda size: size > 0)]
+Count = Annotated[int, in_range(int, "at least 0", lambda count: count >= 0)]
+PositiveNumber = Annotated[float, in_range(float, "positive", lambda number: number > 0)]
+Probability = Annotated[float, in_range(float, "in [0, 1]", lambda number: 0 <= number <= 1)]
+DropoutProbability = Annotated[float, in_range(float, "in [0, 1)", lambda number: 0 <= number < 1)]
+
+
+Integer = int
+Number = float
+Flag = bool
 
 
 def one_of(*choices: str) -> Rule:
@@ -338,22 +357,6 @@ Factory = Annotated[Kind, Rule("returns new modules", _test_factory)]
 
 Module = Annotated[Kind, instance_of(nn.Module)]
 """``Module[MultiHeadAttention]``: such a layer, or any other module in its place."""
-
-
-def list_modules(
-    name: str, modules: Iterable[Any], *, kind: type[nn.Module] = nn.Module
-) -> list[Any]:
-    """List modules; raise unless all of them are instances of a class.
-
-    Raises:
-        TypeError: If one is a class, or not a module.
-    """
-    if not isinstance(modules, Iterable):
-        raise_type_error(name, "a list of modules", modules)
-    listed = list(modules)
-    for number, module in enumerate(listed):
-        check(kind, **{f"{name}[{number}]": module})
-    return listed
 
 
 def alteration(module: nn.Module) -> str | None:
@@ -451,18 +454,12 @@ class Shaped(Rule):
         # A last size that the module determines says nothing about other arguments.
         letters = self.letters if last is None else self.outer
         for letter, size in zip(letters, shape):  # noqa: B905
-            known = sizes.setdefault(letter, size)
+            known, first = sizes.setdefault(letter, (size, name))
             if known is not size and known != size:
-                self._refuse(letter, name, size, sizes)
-        sizes[self] = name
-
-    def _refuse(self, letter: str, name: str, size: int, sizes: Sizes) -> NoReturn:
-        """Raise the error for a size that differs from that of an argument before it."""
-        first = next(sizes[each] for each in sizes if letter in getattr(each, "letters", ()))
-        raise ValueError(
-            f"{first} and {name} must agree in {MEANINGS.get(letter, letter)}, "
-            f"got {sizes[letter]} and {size}"
-        )
+                raise ValueError(
+                    f"{first} and {name} must agree in {MEANINGS.get(letter, letter)}, "
+                    f"got {known} and {size}"
+                )
 
 
 class Vectors(Shaped):
@@ -479,7 +476,7 @@ class Vectors(Shaped):
             check_tensor(name, x)
         last = None if module is None else vars(module).get(self.letters[-1])
         self.check_shape(name, x, sizes, last)
-        first, y = (name, x) if sizes is None else sizes.setdefault("", (name, x))
+        y, first = (x, name) if sizes is None else sizes.setdefault("", (x, name))
         if y is x:
             if not x.is_floating_point():
                 raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
@@ -525,7 +522,7 @@ class Input(Shaped):
             last = self._find_size(module)
         self.check_shape(name, x, sizes, last)
         if sizes is not None and "" not in sizes:
-            sizes[""] = name, x
+            sizes[""] = x, name
         kind = type(part)  # a subclass of a layer of torch, or another layer, may convert its input
         is_plain = kind in PLAIN_LAYERS or part is module
         weight = part._parameters.get("weight") if is_plain else None
@@ -598,6 +595,9 @@ def is_autocast(x: Tensor) -> bool:
     return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
+NO_SIZE = None, ""
+
+
 class Heads(Vectors):
     """A rule of the vectors of all heads; the number G of key heads must divide H."""
 
@@ -606,9 +606,8 @@ class Heads(Vectors):
         super().__call__(name, x, module, sizes)
         if sizes is None:
             return
-        heads, groups = sizes.get("H"), sizes.get("G")
+        (heads, first), (groups, _) = sizes.get("H", NO_SIZE), sizes.get("G", NO_SIZE)
         if heads != groups and None not in (heads, groups) and (not groups or heads % groups):
-            first = sizes[""][0]
             raise ValueError(
                 f"{first} and {name} must agree in the number of heads, or that of {first} must be "
                 f"a multiple of that of {name}, got {heads} and {groups}"
@@ -621,13 +620,14 @@ class Ids(Shaped):
     Args:
         shape: The shape; see :class:`Shaped`.
         dtypes: The dtypes that are accepted; those of all integers if not given.
+        place: The device, "cpu" or that of the module's "weight"; any device if not given.
     """
 
-    def __init__(self, shape: str, *dtypes: torch.dtype) -> None:
+    def __init__(self, shape: str, *dtypes: torch.dtype, place: str = "") -> None:
         super().__init__(shape)
-        self.dtypes = dtypes
+        self.dtypes, self.place = dtypes, place
 
-    def __call__(self, name: str, x: Any, module: object, sizes: Sizes | None) -> None:
+    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes | None) -> None:
         """Raise unless the argument ``x`` holds such ids."""
         check_tensor(name, x)
         if self.dtypes and x.dtype not in self.dtypes:
@@ -636,6 +636,10 @@ class Ids(Shaped):
         if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
             raise TypeError(f"{name} must be integer ids, got dtype={x.dtype}")
         self.check_shape(name, x, sizes)
+        if self.place == "weight":
+            check_device(name, x, module.weight, module)
+        elif self.place == "cpu" and not x.is_cpu:
+            raise ValueError(f"{name} must be on the CPU, got device={x.device}")
 
 
 def check_boolean(name: str, mask: Any) -> None:
@@ -671,9 +675,9 @@ class AttentionMask(Rule):
         if sizes is None or "S" not in sizes:
             check_boolean(name, mask)
         else:
-            heads = sizes["H"] if self.heads is None else self.heads(module)
-            full = sizes["B"], heads, sizes.get("L", 1), sizes["S"]
-            check_mask(name, mask, full, sizes[""][1].device)
+            heads = sizes["H"][0] if self.heads is None else self.heads(module)
+            full = sizes["B"][0], heads, sizes.get("L", (1, ""))[0], sizes["S"][0]
+            check_mask(name, mask, full, sizes[""][0].device)
 
 
 def check_mask(name: str, mask: Tensor, full: Sequence[Any], device: torch.device) -> None:

@@ -39,10 +39,7 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import (
     AttentionMask,
     DropoutProbability,
-    Flag,
     Heads,
-    Number,
-    check,
     check_mask,
     checked,
     is_autocast,
@@ -64,8 +61,8 @@ def attention_weights(
     key: Keys,
     *,
     mask: Mask | None = None,
-    causal: Flag = False,
-    scale: Number | None = None,
+    causal: bool = False,
+    scale: float | None = None,
 ) -> Tensor:
     r"""Compute the attention weights, :math:`\mathrm{softmax}(QK^T / \sqrt{d_k})`.
 
@@ -104,9 +101,9 @@ def scaled_dot_product_attention(
     value: Values,
     *,
     mask: Mask | None = None,
-    causal: Flag = False,
+    causal: bool = False,
     dropout: DropoutProbability = 0.0,
-    scale: Number | None = None,
+    scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute scaled dot-product attention, and return its output and its attention weights.
 
@@ -167,9 +164,9 @@ class AttentionFunction(Protocol):
         value: Values,
         *,
         mask: Mask | None = None,
-        causal: Flag = False,
+        causal: bool = False,
         dropout: DropoutProbability = 0.0,
-        scale: Number | None = None,
+        scale: float | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute attention; see :func:`~transformer_blocks.scaled_dot_product_attention`."""
         ...
@@ -272,11 +269,8 @@ def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
     return future if mask is None else mask | future
 
 
-check_arguments = AttentionFunction.__call__  # its contract is all that it has
-
-
 def call_attention(
-    attention_function: AttentionFunction,
+    function: AttentionFunction,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -290,6 +284,15 @@ def call_attention(
     The layer has checked its inputs. The mask is checked here, once: functions of this package are
     called without their own checks. A function of a user is checked before and after.
 
+    Args:
+        function: The attention function.
+        query: Query vectors, of shape (B, H, L, d_k).
+        key: Key vectors, of shape (B, H, S, d_k).
+        value: Value vectors, of shape (B, H, S, d_v).
+        mask: The mask, as an :class:`AttentionFunction` takes it.
+        causal: Also mask future positions.
+        dropout: Probability of setting an attention weight to zero.
+
     Returns:
         The output, of shape (B, H, L, d_v).
 
@@ -297,24 +300,20 @@ def call_attention(
         TypeError: If an argument or the result is of the wrong type.
         ValueError: If the shape of an argument or of the result does not fit.
     """
-    is_ours = is_checked(attention_function)
-    function = attention_function
-    if not is_ours:
-        check_arguments(function, query, key, value, mask=mask, causal=causal, dropout=dropout)
-    elif not isinstance(function, nn.Module):
-        if not isinstance(causal, bool):
-            check(Flag, causal=causal)
+    is_ours = is_checked(function)
+    if not is_ours:  # a protocol's method has a contract, and does nothing else
+        check = AttentionFunction.__call__
+        check(function, query, key, value, mask=mask, causal=causal, dropout=dropout)
+    elif not isinstance(function, nn.Module) and query.shape[0] == key.shape[0]:
         if mask is not None:
             check_mask("mask", mask, (*query.shape[:3], key.shape[2]), query.device)
-        if query.shape[0] == key.shape[0]:
-            function = unchecked(function)  # otherwise its check raises an error
+        function = unchecked(function)
     output = function(query, key, value, mask=mask, causal=causal, dropout=dropout)
     output, weights = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
-    if is_ours:
-        return output
-    _check_result("an output of shape (B, H, L, d_k)", output, query, value.shape[3])
-    if weights is not None:
-        _check_result("attention weights of shape (B, H, L, S)", weights, query, key.shape[2])
+    if not is_ours:
+        _check_result("an output of shape (B, H, L, d_k)", output, query, value.shape[3])
+        if weights is not None:
+            _check_result("attention weights of shape (B, H, L, S)", weights, query, key.shape[2])
     return output
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -116,11 +116,7 @@ def build_encoder(
         >>> modern(torch.randn(1, 5, 64), causal=True).shape
         torch.Size([1, 5, 64])
     """
-    sizes = _Sizes(
-        num_layers, d_model, num_heads, d_ff, dropout, attention_dropout, activation, residual
-    )
-    factories = {"attention": attention, "feed_forward": feed_forward}
-    layers, norm = _compose(EncoderLayer, factories, sizes)
+    layers, norm = _compose(EncoderLayer, locals())
     return Encoder(layers, norm=norm)
 
 
@@ -165,74 +161,61 @@ def build_decoder(
         >>> torch.equal(first, second)  # each layer has its own initial weights
         False
     """
-    sizes = _Sizes(
-        num_layers, d_model, num_heads, d_ff, dropout, attention_dropout, activation, residual
-    )
-    attentions = {"attention": attention, "cross_attention": cross_attention}
-    layers, norm = _compose(DecoderLayer, {**attentions, "feed_forward": feed_forward}, sizes)
+    layers, norm = _compose(DecoderLayer, locals())
     return Decoder(layers, norm=norm)
 
 
-class _Sizes(NamedTuple):
-    """The arguments of :func:`build_encoder` of the same names."""
-
-    num_layers: int
-    d_model: int
-    num_heads: int
-    d_ff: int
-    dropout: float
-    attention_dropout: float
-    activation: Callable[[Tensor], Tensor]
-    residual: Callable[..., Residual]
-
-
 def _compose(
-    layer: Callable[..., Layer],
-    factories: Mapping[str, Callable[[], nn.Module] | None],
-    sizes: _Sizes,
+    layer: Callable[..., Layer], given: Mapping[str, Any]
 ) -> tuple[list[Layer], nn.Module | None]:
-    """Build the layers of a stack, and its final normalisation layer if it needs one.
+    """Compose the layers of a stack, and its final normalisation, if it needs one.
 
-    ``layer`` is the class of the layers. Its positional arguments are one part from each factory,
-    in this order; a factory of None stands for the part of the paper.
+    Args:
+        layer: Class of the layers.
+        given: The arguments of :func:`build_encoder` or :func:`build_decoder`.
     """
-    d_model, attention_dropout = sizes.d_model, sizes.attention_dropout
-    attention = partial(MultiHeadAttention, d_model, sizes.num_heads, dropout=attention_dropout)
-    feed_forward = partial(FeedForward, d_model, sizes.d_ff, activation=sizes.activation)
-    parts: dict[str, Callable[[], nn.Module]] = {
-        name: factory or (feed_forward if name == "feed_forward" else attention)
-        for name, factory in factories.items()
-    }
-    residual = partial(sizes.residual, d_model, dropout=sizes.dropout)
+    d_model = given["d_model"]
+    attention = partial(
+        MultiHeadAttention, d_model, given["num_heads"], dropout=given["attention_dropout"]
+    )
+    feed_forward = partial(FeedForward, d_model, given["d_ff"], activation=given["activation"])
+    factories = {name: given[name] for name in FACTORIES if name in given}  # as in a layer
+    parts = {name: make or attention for name, make in factories.items()}
+    parts["feed_forward"] = factories["feed_forward"] or feed_forward
+    residual = partial(given["residual"], d_model, dropout=given["dropout"])
     layers = [
         layer(*(_make(name, part, d_model) for name, part in parts.items()), residual=residual)
-        for _ in range(sizes.num_layers)
+        for _ in range(given["num_layers"])
     ]
     _check_nothing_is_shared(layers)
-    if all(factories.get(name, True) for name in ("attention", "cross_attention")):
-        names = "num_heads", "attention_dropout"
-        _check_options("attention", layers[0].self_attention, sizes, names)
-    if factories["feed_forward"]:
-        names = "d_ff", "activation"
-        _check_options("feed_forward", layers[0].feed_forward, sizes, names)
+    if given["attention"] and given.get("cross_attention", True):
+        _check_options("attention", layers[0].self_attention, given)
+    if given["feed_forward"]:
+        _check_options("feed_forward", layers[0].feed_forward, given)
     last = residual()
     return layers, last.norm if last.needs_final_norm else None
 
 
-def _check_options(factory: str, part: nn.Module, sizes: _Sizes, names: Sequence[str]) -> None:
+FACTORIES = "attention", "cross_attention", "feed_forward"
+OPTIONS = {
+    "attention": {"num_heads": "num_heads", "attention_dropout": "dropout"},
+    "feed_forward": {"d_ff": "up_projection.out_features", "activation": "activation"},
+}
+"""Of each factory, the options that it makes needless, and where its part has what they set."""
+
+
+def _check_options(factory: str, part: nn.Module, given: Mapping[str, Any]) -> None:
     """Raise if an option is given that the part which a factory made does not have."""
     defaults = signature(build_encoder).parameters
-    places = {"attention_dropout": "dropout", "d_ff": "up_projection.out_features"}
-    for name in names:
-        value = getattr(sizes, name)
+    for name, place in OPTIONS[factory].items():
         try:
-            made = attrgetter(places.get(name, name))(part)
+            made = attrgetter(place)(part)
         except AttributeError:
             made = None
-        if value not in (made, defaults[name].default):
+        if given[name] not in (made, defaults[name].default):
             raise ValueError(
                 f"{name} must be left out with {factory}, which makes layers with {name}={made}, "
-                f"got {name}={value}"
+                f"got {name}={given[name]}"
             )
 
 

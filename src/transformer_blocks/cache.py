@@ -17,8 +17,8 @@ same source.
 The modules hold no state. The caller creates a cache to decode one batch, passes it to the modules
 at each step, and discards it afterwards. A step first writes its keys and values after the cached
 positions, and increases the length only at its end: if it raises an exception or is interrupted,
-the length is what it was, and the step can be repeated. Reordering is done in place and cannot be
-undone; if it is interrupted, a later step or reordering raises an error.
+the length is what it was, and the step can be repeated. In the same way, reordering first makes all
+new buffers and then replaces the old ones.
 
 In this chapter, N is the batch size during decoding. A *row* is an index along this dimension; in
 beam search, there is one row for each hypothesis.
@@ -26,60 +26,53 @@ beam search, there is one row for each hypothesis.
 Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import copy
-from functools import partial
 from itertools import groupby
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import (
-    Count,
-    Ids,
-    Mask,
-    Size,
-    Vectors,
-    check,
-    check_tensor,
-    checked,
-    raise_type_error,
-)
-from transformer_blocks.fast.caching import append, drop_empty_mask, grow, writable
+from transformer_blocks._contracts import Count, Ids, Mask, Shaped, Size, Vectors, checked
+from transformer_blocks.fast.caching import append, drop_empty_mask, grow
 
 Keys = Annotated[Tensor, Vectors("N H L d_k")]
+Buffer = Annotated[Tensor, Shaped("N 2 H capacity d_k")]
 Rows = Annotated[Tensor, Ids("M", torch.int64)]
 
 
-class _State:
-    """What all caches of a stack share: their length, and whether the last reordering was whole."""
+class _Contents:
+    """What the caches of the layers of a stack have in common.
 
-    def __init__(self) -> None:
+    Attributes:
+        length: The number of cached positions.
+        buffers: For each layer, a tensor of keys and values, of shape (N, 2, H, capacity, d_k);
+            None if it is empty.
+    """
+
+    def __init__(self, num_layers: int) -> None:
         self.length = 0
-        self.is_consistent = True
+        self.buffers: list[Tensor | None] = [None] * num_layers
 
-    def check(self) -> None:
-        """Raise if the last reordering of the rows was interrupted."""
-        if not self.is_consistent:
-            raise RuntimeError(
-                "the cache was interrupted while its rows were reordered; decode with a new cache"
-            )
+    def select(self, rows: Tensor) -> list[Tensor | None]:
+        """Return the buffers of a reordered batch; those of these contents do not change."""
+        if rows.tolist() == list(range(len(rows))):  # the first rows, or all
+            return [None if each is None else each[: len(rows)] for each in self.buffers]
+        return [None if each is None else each[rows.to(each.device)] for each in self.buffers]
 
-    @contextmanager
-    def reordering(self) -> Iterator[None]:
-        """Mark the rows as inconsistent inside the ``with`` block; if it raises, they remain so."""
-        self.check()
-        self.is_consistent = False
-        yield
-        self.is_consistent = True
+    @property
+    def rows(self) -> int:
+        """N, the batch size; 0 if there is no buffer."""
+        buffer = self.buffers[0] if self.buffers and self.length else None
+        return 0 if buffer is None else buffer.shape[0]
 
-
-class _Storage:
-    """The buffer of keys and values, (N, 2, H, capacity, d_k), which a held cache shares."""
-
-    buffer: Tensor | None = None
+    def layers(self) -> "list[KeyValueCache]":
+        """Return a cache for each layer, which the owner of these contents advances."""
+        caches = [KeyValueCache() for _ in self.buffers]
+        for number, cache in enumerate(caches):
+            cache._contents, cache._layer, cache._is_held = self, number, True
+        return caches
 
 
 class KeyValueCache:
@@ -99,27 +92,19 @@ class KeyValueCache:
     """
 
     def __init__(self) -> None:
-        self._state = _State()
-        self._storage = _Storage()
+        self._contents = _Contents(1)
+        self._layer = 0
         self._is_held = False  # True if a stack or a layer advances it
-
-    @property
-    def _buffer(self) -> Tensor | None:
-        return self._storage.buffer
-
-    @_buffer.setter
-    def _buffer(self, buffer: Tensor | None) -> None:
-        self._storage.buffer = buffer
 
     @property
     def length(self) -> int:
         """S, the number of cached positions."""
-        return self._state.length
+        return self._contents.length
 
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
-        return 0 if self._buffer is None or not self.length else self._buffer.shape[0]
+        return self._contents.rows
 
     @property
     def buffer(self) -> Tensor | None:
@@ -127,8 +112,7 @@ class KeyValueCache:
 
         The capacity, the number of positions that it has room for, is at least :attr:`length`.
         """
-        self._state.check()
-        return self._storage.buffer
+        return self._contents.buffers[self._layer]
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values of new positions after the cached ones.
@@ -149,12 +133,12 @@ class KeyValueCache:
         """
         if keys.requires_grad or values.requires_grad:
             raise RuntimeError("a cache stores no gradients; decode inside `with torch.no_grad():`")
-        buffer, length = self.buffer, self._state.length
+        buffer, length = self.buffer, self.length
         new = torch.stack((keys, values), dim=1)  # (N, 2, H, L, d_k)
         if buffer is not None and length:
             self._check_fit(buffer, keys)
             new = append(buffer, length, new)
-        self._buffer = new
+        self._contents.buffers[self._layer] = new
         all_keys, all_values = new[..., : length + keys.shape[2], :].unbind(1)
         return all_keys, all_values
 
@@ -167,7 +151,7 @@ class KeyValueCache:
             count: The number of positions.
         """
         if not self._is_held:
-            self._state.length += count
+            self._contents.length += count
 
     def hold(self) -> "KeyValueCache":
         """Return a view of this cache for an attention within a layer; its advance has no effect.
@@ -216,7 +200,7 @@ class KeyValueCache:
         return keys, values
 
     @checked
-    def reserve(self, count: Size, *, first: Tensor | None = None) -> Tensor:
+    def reserve(self, count: Size, *, first: Buffer | None = None) -> Tensor:
         """Make room for new positions, into which the caller writes keys and values.
 
         Args:
@@ -237,14 +221,10 @@ class KeyValueCache:
         if buffer is None:
             if first is None:
                 raise ValueError("the cache is empty: its first keys and values must be appended")
-            check_tensor("first", first)
-            if first.dim() != 5 or first.shape[1] != 2:
-                raise ValueError(
-                    f"first must have shape (N, 2, H, capacity, d_k), got {tuple(first.shape)}"
-                )
             buffer = first
-        self._buffer = grow(buffer, self.length, self.length + count + 1)
-        return self._buffer
+        buffer = grow(buffer, self.length, self.length + count + 1)
+        self._contents.buffers[self._layer] = buffer
+        return buffer
 
     @checked
     def crop(self, length: Count) -> None:
@@ -258,15 +238,11 @@ class KeyValueCache:
             ValueError: If it is negative.
         """
         self._check_own()
-        self._state.length = min(length, self.length)
-        if length == 0:
-            self._buffer = None
+        self._contents.length = min(length, self.length)
 
     @checked
     def reorder(self, rows: Rows) -> None:
         """Reorder the cache along the batch dimension: row i becomes a copy of row ``rows[i]``.
-
-        A row whose index does not change is not copied, unless the batch grows.
 
         Args:
             rows: Indices into the batch, int64, of shape (M,). An index may occur several times, or
@@ -278,28 +254,13 @@ class KeyValueCache:
             ValueError: If ``rows`` has another shape.
         """
         self._check_own()
-        indices = list_rows(rows, self.rows)
-        with self._state.reordering():
-            _reorder([self], indices)
+        check_rows(rows, self.rows)
+        self._contents.buffers = self._contents.select(rows)
 
     def _check_own(self) -> None:
         """Raise if this is the cache of a layer in a stack, whose layers must change together."""
         if self._is_held:
             raise ValueError("the caches of a stack must change together; call its own cache")
-
-    def _reorder(self, rows: Tensor, moved: Tensor, origins: Tensor) -> None:
-        """Reorder the rows; those of indices ``moved`` become copies of rows ``origins``."""
-        if self._buffer is None or (len(rows) == self.rows and not len(moved)):
-            return
-        device = self._buffer.device
-        if len(rows) > self.rows:
-            self._buffer = self._buffer[rows.to(device)]
-            return
-        if len(moved):
-            self._buffer = writable(self._buffer)
-            filled = self._buffer[..., : self.length, :]
-            filled.index_copy_(0, moved.to(device), filled.index_select(0, origins.to(device)))
-        self._buffer = self._buffer[: len(rows)]
 
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
         """Raise unless new keys have the batch size, heads, size and dtype of the buffer."""
@@ -322,20 +283,18 @@ class StackCache:
     """
 
     def __init__(self, num_layers: int) -> None:
-        self._state = _State()
-        self.layers = [KeyValueCache() for _ in range(num_layers)]
-        for cache in self.layers:
-            cache._state, cache._is_held = self._state, True
+        self._contents = _Contents(num_layers)
+        self.layers = self._contents.layers()
 
     @property
     def length(self) -> int:
         """The number of cached positions, which is also the position of the next token, from 0."""
-        return self._state.length
+        return self._contents.length
 
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
-        return self.layers[0].rows
+        return self._contents.rows
 
     def layers_for(self, x: Tensor, num_layers: int) -> list[KeyValueCache]:
         """Return the cache of each layer for a step of a stack.
@@ -366,7 +325,7 @@ class StackCache:
         Args:
             count: The number of positions.
         """
-        self._state.length += count
+        self._contents.length += count
 
     @checked
     def crop(self, length: Count) -> None:
@@ -379,7 +338,7 @@ class StackCache:
             TypeError: If ``length`` is not an ``int``.
             ValueError: If it is negative.
         """
-        self._state.length = min(length, self.length)
+        self._contents.length = min(length, self.length)
 
 
 class SelfAttentionCache(StackCache):
@@ -427,9 +386,8 @@ class SelfAttentionCache(StackCache):
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        indices = list_rows(rows, self.rows)
-        with self._state.reordering():
-            _reorder(self.layers, indices)
+        check_rows(rows, self.rows)
+        self._contents.buffers = self._contents.select(rows)
 
 
 class DecoderCache(StackCache):
@@ -470,18 +428,18 @@ class DecoderCache(StackCache):
 
     @checked
     def __init__(self, memory: Sequence[KeyValueCache], *, memory_mask: Mask | None = None) -> None:
-        if not isinstance(memory, Sequence):
-            raise_type_error("memory", "a list of a KeyValueCache for each layer", memory)
-        check(KeyValueCache, **{f"memory[{i}]": each for i, each in enumerate(memory)})
         super().__init__(len(memory))
-        self.memory = list(memory)
+        self._memory = _Contents(len(memory))
+        self._memory.buffers = [each.buffer for each in memory]
+        self._memory.length = max((each.length for each in memory), default=0)
+        self.memory = self._memory.layers()
         self.memory_mask = drop_empty_mask(memory_mask)
         self._rows_per_memory = 1  # rows of the batch that share one row of the memory
 
     @property
     def rows(self) -> int:
         """N, the batch size."""
-        return self.memory[0].rows * self._rows_per_memory
+        return self._memory.rows * self._rows_per_memory
 
     @checked
     def reorder(self, rows: Rows) -> None:
@@ -498,39 +456,29 @@ class DecoderCache(StackCache):
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        indices = list_rows(rows, self.rows)
-        sources, rows_per_memory = _group([index // self._rows_per_memory for index in indices])
-        with self._state.reordering():
-            _reorder(self.layers, indices)
-            _reorder(self.memory, sources)
-            if self.memory_mask is not None and self.memory_mask.shape[0] > 1:
-                self.memory_mask = self.memory_mask[sources]
-            self._rows_per_memory = rows_per_memory
+        check_rows(rows, self.rows)
+        sources, rows_per_memory = _group([row // self._rows_per_memory for row in rows.tolist()])
+        buffers, memory = self._contents.select(rows), self._memory.select(sources)
+        mask = self.memory_mask
+        if mask is not None and mask.shape[0] > 1:
+            mask = mask[sources.to(mask.device)]
+        # An error, for example for lack of memory, changed nothing so far.
+        self._contents.buffers, self._memory.buffers = buffers, memory
+        self.memory_mask, self._rows_per_memory = mask, rows_per_memory
 
 
-def _reorder(caches: Sequence[KeyValueCache], indices: list[int]) -> None:
-    """Reorder caches along the batch dimension; a row whose index does not change is not copied."""
-    index = partial(torch.tensor, dtype=torch.int64, device="cpu")
-    places = [row for row, origin in enumerate(indices) if row != origin]
-    rows, moved, origins = index(indices), index(places), index([indices[row] for row in places])
-    for cache in caches:
-        cache._reorder(rows, moved, origins)
-
-
-def list_rows(rows: Tensor, count: int) -> list[int]:
-    """Return indices into 0..count-1 as a list; an empty cache has no rows, and accepts any.
+def check_rows(rows: Tensor, count: int) -> None:
+    """Raise unless all indices are in 0..count-1; an empty cache has no rows, and accepts any.
 
     Raises:
-        IndexError: If an index is out of range.
+        IndexError: If one is not.
     """
-    indices: list[int] = rows.tolist()
-    for index in indices if count else ():
-        if not 0 <= index < count:
-            raise IndexError(f"rows must be in 0..{count - 1}, got {index}")
-    return indices
+    for row in rows.tolist() if count else ():
+        if not 0 <= row < count:
+            raise IndexError(f"rows must be in 0..{count - 1}, got {row}")
 
 
-def _group(sources: list[int]) -> tuple[list[int], int]:
+def _group(sources: list[int]) -> tuple[Tensor, int]:
     """Group adjacent equal indices if all groups have the same size.
 
     Args:
@@ -543,5 +491,5 @@ def _group(sources: list[int]) -> tuple[list[int], int]:
     groups = [(source, len(list(rows))) for source, rows in groupby(sources)]
     sizes = {size for _, size in groups}
     if len(sizes) == 1:
-        return [source for source, _ in groups], sizes.pop()
-    return sources, 1
+        return torch.tensor([source for source, _ in groups], device="cpu"), sizes.pop()
+    return torch.tensor(sources, dtype=torch.int64, device="cpu"), 1

@@ -15,7 +15,7 @@ reading).
 Next: :mod:`transformer_blocks.encoder_decoder`, encoder and decoder together.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ from transformer_blocks._contracts import (
     Module,
     Shaped,
     checked,
-    list_modules,
 )
 from transformer_blocks.cache import DecoderCache, KeyValueCache
 from transformer_blocks.multi_head import MultiHeadAttention
@@ -191,9 +190,9 @@ class Decoder(nn.Module):
     """
 
     @checked
-    def __init__(self, layers: Iterable[DecoderLayer], *, norm: nn.Module | None = None) -> None:
+    def __init__(self, layers: Sequence[nn.Module], *, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(list_modules("layers", layers))
+        self.layers: Any = nn.ModuleList(layers)
         self.norm = norm
 
     @checked
@@ -275,9 +274,8 @@ class Decoder(nn.Module):
                 boolean.
             ValueError: If shapes do not fit.
         """
-        layers: Any = self.layers
         caches = []
-        for layer in layers:
+        for layer in self.layers:
             cache = KeyValueCache()
             cache.append(*layer.project_memory(memory, memory_mask=memory_mask))
             caches.append(cache)

@@ -29,19 +29,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import (
-    Flag,
+    Count,
     Ids,
     Input,
-    Integer,
     Size,
     Vectors,
-    check,
     check_device,
     checked,
 )
 
-Tokens = Annotated[Tensor, Ids("B L", torch.int32, torch.int64)]
-Offset = int | Tensor
+Tokens = Annotated[Tensor, Ids("B L", torch.int32, torch.int64, place="weight")]
+Offset = Count | Annotated[Tensor, Ids("B", torch.int32, torch.int64, place="cpu")]
 
 
 class TokenEmbedding(nn.Module):
@@ -58,10 +56,6 @@ class TokenEmbedding(nn.Module):
     Args:
         vocabulary_size: V, the number of token ids.
         d_model: Size of an embedding vector.
-        check_ids: Whether to check first that all ids are in the vocabulary. On a CPU an unknown id
-            raises an error in any case. On CUDA it triggers a device-side assertion, after which
-            the process can no longer use the GPU; the check prevents that, but synchronises with
-            the GPU.
 
     Raises:
         ValueError: If a size is not positive.
@@ -79,10 +73,9 @@ class TokenEmbedding(nn.Module):
     """
 
     @checked
-    def __init__(self, vocabulary_size: Size, d_model: Size, *, check_ids: Flag = False) -> None:
+    def __init__(self, vocabulary_size: Size, d_model: Size) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
-        self.check_ids = check_ids
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     @checked
@@ -98,30 +91,19 @@ class TokenEmbedding(nn.Module):
         Raises:
             TypeError: If ``tokens`` is of another dtype.
             ValueError: If its shape is not (B, L), or it is on another device than the weight.
-            IndexError: If an id is not in the vocabulary, on a CPU or with ``check_ids``.
+            IndexError: If an id is not in the vocabulary, on a CPU. (On CUDA it triggers a
+                device-side assertion, after which the process can no longer use the GPU.)
         """
-        check_device("tokens", tokens, self.weight, self)
-        if self.check_ids:
-            self._check_ids(tokens)
+        vocabulary_size, d_model = self.weight.shape
         try:
-            vectors = F.embedding(tokens, self.weight)
+            return F.embedding(tokens, self.weight) * math.sqrt(d_model)
         except IndexError:
-            self._check_ids(tokens)  # raises an error that names the id
-            raise
-        return vectors * math.sqrt(self.weight.shape[1])
-
-    def _check_ids(self, tokens: Tensor) -> None:
-        vocabulary_size = self.weight.shape[0]
-        if tokens.numel() and not (
-            tokens.min().item() >= 0 and tokens.max().item() < vocabulary_size
-        ):
-            unknown = (tokens < 0) | (tokens >= vocabulary_size)
-            sequence, position = unknown.nonzero()[0].tolist()
+            sequence, position = ((tokens < 0) | (tokens >= vocabulary_size)).nonzero()[0].tolist()
             raise IndexError(
                 f"token ids must be in 0..{vocabulary_size - 1} (vocabulary_size="
                 f"{vocabulary_size}), got id {tokens[sequence, position].item()} "
                 f"at position {position} of sequence {sequence}"
-            )
+            ) from None
 
     def extra_repr(self) -> str:
         """Show the sizes of the weight when the module is printed."""
@@ -294,36 +276,17 @@ def _select(table: Tensor, x: Tensor, offset: int | Tensor) -> Tensor:
     Returns:
         Encodings, of shape (L, d_model), or (B, L, d_model) if each sequence has its own offset.
     """
-    length = x.shape[1]
-    if not isinstance(offset, Tensor):
-        check(Integer, offset=offset)
-        if offset < 0:
-            raise ValueError(f"offset must not be negative, got offset={offset}")
-        _check_positions(offset, length, table)
-        return table[offset : offset + length]
-    if offset.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"offset must be an int, or int32 or int64, got dtype={offset.dtype}")
-    if offset.shape != x.shape[:1] or offset.device.type != "cpu":
-        raise ValueError(
-            f"offset must have shape (B,) = ({x.shape[0]},) and be on the CPU, "
-            f"got {tuple(offset.shape)} and device={offset.device}"
-        )
-    positions = (offset[:, None] + torch.arange(length, device="cpu")).clamp_min(0)  # (B, L)
-    try:
-        rows = torch.arange(table.shape[0], device="cpu")[
-            positions
-        ]  # refuses rows that do not exist
-    except IndexError:
-        _check_positions(int(offset.max()), length, table)  # raises an error that names the offset
-        raise
-    return table[rows.to(table.device)]
-
-
-def _check_positions(offset: int, length: int, table: Tensor) -> None:
-    """Raise unless positions offset..offset+length-1 are in a table of positional encodings."""
-    max_length = table.shape[0]
+    length, max_length = x.shape[1], table.shape[0]
+    if isinstance(offset, Tensor):
+        positions = (offset[:, None] + torch.arange(length, device="cpu")).clamp_min(0)  # (B, L)
+        try:
+            rows = torch.arange(max_length, device="cpu")[positions]  # refuses an unknown position
+            return table[rows.to(table.device)]
+        except IndexError:
+            offset = int(offset.max())
     if offset + length > max_length:
         raise ValueError(
             f"positions must stay below max_length, got offset={offset} + length={length} "
             f"> max_length={max_length}"
         )
+    return table[offset : offset + length]

@@ -13,11 +13,11 @@ autoregressive decoding (:mod:`transformer_blocks.cache`; skip it at first readi
 Next: :mod:`transformer_blocks.decoder`, which also attends to the encoder's output.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Factory, Module, checked, list_modules
+from transformer_blocks._contracts import Factory, Module, checked
 from transformer_blocks.cache import KeyValueCache, SelfAttentionCache
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Hidden, Residual, new_residual
@@ -125,9 +125,9 @@ class Encoder(nn.Module):
     """
 
     @checked
-    def __init__(self, layers: Iterable[EncoderLayer], *, norm: nn.Module | None = None) -> None:
+    def __init__(self, layers: Sequence[nn.Module], *, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(list_modules("layers", layers))
+        self.layers = nn.ModuleList(layers)
         self.norm = norm
 
     @checked

@@ -32,7 +32,7 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import DropoutProbability, Flag, Function, Input, Size, checked
+from transformer_blocks._contracts import DropoutProbability, Function, Input, Size, checked
 from transformer_blocks.fast.dropout import Dropout
 
 
@@ -71,7 +71,7 @@ class FeedForward(nn.Module):
         *,
         activation: Function[Callable[[Tensor], Tensor]] = F.relu,
         dropout: DropoutProbability = 0.0,
-        bias: Flag = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.up_projection = nn.Linear(d_model, d_ff, bias=bias)

@@ -30,14 +30,14 @@ removed positions affect nothing.)
 Next: :mod:`transformer_blocks.attention`, where masks are applied.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Ids, Integer, Mask, Size, checked, raise_type_error
+from transformer_blocks._contracts import Ids, Mask, Size, checked
+from transformer_blocks._tables import align_columns
 
 MASKED, UNMASKED = "x", "."
 
@@ -93,7 +93,7 @@ def build_causal_mask(
 
 
 @checked
-def padding_mask(tokens: Annotated[Tensor, Ids("B S")], padding_id: Integer = 0) -> Tensor:
+def padding_mask(tokens: Annotated[Tensor, Ids("B S")], padding_id: int = 0) -> Tensor:
     """Build a padding mask: no query attends to padding, which fills up shorter sequences.
 
     Args:
@@ -252,11 +252,6 @@ def format_mask(
     """
     if mask.dim() not in (2, 4):
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
-    for name, labels in (("queries", queries), ("keys", keys)):
-        if labels is not None and not (
-            isinstance(labels, Sequence) and all(isinstance(label, str) for label in labels)
-        ):
-            raise_type_error(name, "a list of strings", labels)
     keys = [str(position) for position in range(mask.shape[-1])] if keys is None else keys
     if mask.dim() == 4 and mask.shape[2] == 1:
         queries = ["*"]  # one row for all queries
@@ -282,24 +277,3 @@ def _format_table(mask: Tensor, queries: Sequence[str], keys: Sequence[str]) -> 
     """Format a mask of shape (L, S)."""
     marks = [[MASKED if is_masked else UNMASKED for is_masked in row] for row in mask.tolist()]
     return align_columns(marks, queries=queries, keys=keys)
-
-
-def align_columns(
-    marks: Sequence[Sequence[str]], *, queries: Sequence[str], keys: Sequence[str]
-) -> str:
-    """Format a table of one-letter marks under column labels of any width."""
-    margin = max((_display_width(label) for label in queries), default=0)
-    lines = [_pad("", margin) + "  " + " ".join(keys)]
-    for label, row in zip(queries, marks, strict=True):
-        cells = (_pad(mark, _display_width(key)) for mark, key in zip(row, keys, strict=True))
-        lines.append(_pad(label, margin) + "  " + " ".join(cells))
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _display_width(text: str) -> int:
-    """Count the terminal columns of ``text``; kanji and kana take two."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
-
-
-def _pad(text: str, width: int) -> str:
-    return text + " " * (width - _display_width(text))

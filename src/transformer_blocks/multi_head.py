@@ -27,18 +27,14 @@ Next: :mod:`transformer_blocks.feed_forward`, the sublayer that follows attentio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import (
     DropoutProbability,
-    Flag,
     Function,
     Input,
-    Number,
     Size,
     checked,
-    list_modules,
 )
 from transformer_blocks.attention import (
     AttentionFunction,
@@ -83,7 +79,7 @@ class SingleHeadAttention(nn.Module):
     attention_function = staticmethod(scaled_dot_product_attention)
 
     @checked
-    def __init__(self, d_model: Size, *, scale: Number | None = None, bias: Flag = True) -> None:
+    def __init__(self, d_model: Size, *, scale: float | None = None, bias: bool = True) -> None:
         super().__init__()
         self.scale = scale
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
@@ -255,17 +251,14 @@ class MultiHeadAttention(nn.Module):
         d_k: Size | None = None,
         key_width: Size | None = None,
         value_width: Size | None = None,
-        bias: Flag = True,
+        bias: bool = True,
         dropout: DropoutProbability = 0.0,
         attention_function: Function[AttentionFunction] = fused_attention,
         transforms: Sequence[QueryKeyTransform] = (),
     ) -> None:
         if d_k is None and d_model % num_heads:
-            raise ValueError(
-                "d_model must be divisible by num_heads, "
-                f"got d_model={d_model} and num_heads={num_heads}"
-            )
-        listed = list_modules("transforms", transforms, kind=QueryKeyTransform)
+            got = f"d_model={d_model} and num_heads={num_heads}"
+            raise ValueError(f"d_model must be divisible by num_heads, got {got}")
         super().__init__()
         self.num_heads = num_heads
         self.d_k = d_k or d_model // num_heads
@@ -276,7 +269,7 @@ class MultiHeadAttention(nn.Module):
         self.key_projection = nn.Linear(key_width or d_model, width, bias=bias)
         self.value_projection = nn.Linear(value_width or d_model, width, bias=bias)
         self.output_projection = nn.Linear(width, d_model, bias=bias)
-        self.transforms = nn.ModuleList(listed)
+        self.transforms: Any = nn.ModuleList(transforms)
         initialise_projections(self)
 
     @checked
@@ -315,7 +308,7 @@ class MultiHeadAttention(nn.Module):
             ValueError: If the shapes do not fit, or only one of ``key`` and ``value`` is a cache.
         """
         if isinstance(key, KeyValueCache) or isinstance(value, KeyValueCache):
-            if isinstance(key, Tensor) or key is not value or cache is not None:
+            if not isinstance(key, KeyValueCache) or key is not value or cache is not None:
                 raise ValueError("key and value must be tensors, or one cache without another")
             queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
             keys, values = key.read()
@@ -351,17 +344,11 @@ class MultiHeadAttention(nn.Module):
         return self.transform_keys(keys, start=0), values
 
     def attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
+        self, queries: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, causal: bool
     ) -> Tensor:
         """Call the attention function with projected and transformed queries, keys and values.
 
-        It checks only ``mask`` and ``causal``: a layer projects the others from checked inputs.
+        It checks only ``mask``: a layer projects the others from checked inputs.
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
@@ -374,44 +361,29 @@ class MultiHeadAttention(nn.Module):
         Returns:
             The output of each head, of shape (B, H, L, d_k).
         """
-        dropout = self.dropout if self.training else 0.0
+        function, dropout = self.attention_function, self.dropout if self.training else 0.0
         return call_attention(
-            self.attention_function,
-            queries,
-            keys,
-            values,
-            mask=mask,
-            causal=causal,
-            dropout=dropout,
+            function, queries, keys, values, mask=mask, causal=causal, dropout=dropout
         )
 
     @checked
     def attention_weights(
-        self,
-        query: Query,
-        key: Key,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        cache: KeyValueCache | None = None,
+        self, query: Query, key: Key, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, before dropout.
 
-        The arguments are those of :meth:`forward`; a cache is read and not changed. An attention
-        function without a method ``attention_weights`` is taken to compute equation 1. To record
-        the weights of a whole model, use :func:`~transformer_blocks.record_attention`, which
-        compares them with the output.
+        The arguments are those of :meth:`forward`. An attention function without a method
+        ``attention_weights`` is taken to compute equation 1. To record the weights of a whole
+        model, or with a cache, use :func:`~transformer_blocks.record_attention`, which compares
+        them with the output.
 
         Returns:
             Attention weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero
             if every key is masked.
         """
-        keys = self.split_heads(self.key_projection(key))
-        keys = self.transform_keys(keys, start=0 if cache is None else cache.length)
-        if cache is not None and cache.length:
-            keys = torch.cat((cache.read()[0], keys), dim=2)  # (B, H, S, d_k)
-        queries = self.split_heads(self.query_projection(query))
-        queries = self.transform_queries(queries, start=keys.shape[2] - queries.shape[2])
+        queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
+        queries = self.transform_queries(queries, start=key.shape[1] - query.shape[1])
+        keys = self.transform_keys(self.split_heads(self.key_projection(key)), start=0)
         return weights_of(self.attention_function)(queries, keys, mask=mask, causal=causal)
 
     def project_heads(
@@ -429,11 +401,9 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Queries, of shape (B, H, L, d_k); keys and values, of shape (B, H, S, d_k).
         """
-        return (
-            self.split_heads(self.query_projection(query)),
-            self.split_heads(self.key_projection(key)),
-            self.split_heads(self.value_projection(value)),
-        )
+        queries, keys = self.query_projection(query), self.key_projection(key)
+        values = self.value_projection(value)
+        return self.split_heads(queries), self.split_heads(keys), self.split_heads(values)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Split each vector into heads: (B, L, H * d_k) to (B, H, L, d_k)."""
@@ -445,15 +415,13 @@ class MultiHeadAttention(nn.Module):
 
     def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
         """Apply the transforms in turn to queries; the first has the position ``start``."""
-        transforms: Any = self.transforms
-        for transform in transforms:
+        for transform in self.transforms:
             queries = transform.transform_queries(queries, start=start)
         return queries
 
     def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
         """Apply the transforms in turn to keys; the first has the position ``start``."""
-        transforms: Any = self.transforms
-        for transform in transforms:
+        for transform in self.transforms:
             keys = transform.transform_keys(keys, start=start)
         return keys
 
@@ -464,12 +432,8 @@ class MultiHeadAttention(nn.Module):
 
 def initialise_projections(layer: SingleHeadAttention | MultiHeadAttention) -> None:
     """Initialise the projections with Xavier uniform weights and zero biases."""
-    for projection in (
-        layer.query_projection,
-        layer.key_projection,
-        layer.value_projection,
-        layer.output_projection,
-    ):
+    inputs = layer.query_projection, layer.key_projection, layer.value_projection
+    for projection in (*inputs, layer.output_projection):
         nn.init.xavier_uniform_(projection.weight)
         if projection.bias is not None:
             nn.init.zeros_(projection.bias)

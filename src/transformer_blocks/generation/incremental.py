@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, check, check_tensor, raise_type_error
-from transformer_blocks.cache import DecoderCache, Rows, SelfAttentionCache, list_rows
+from transformer_blocks.cache import DecoderCache, Rows, SelfAttentionCache, check_rows
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.generation.prompts import count_padding, left_padding_mask
@@ -252,7 +252,7 @@ class IncrementalDecoder:
             raise TypeError("the stack must be an Encoder to replace rows, got a Decoder")
         length = self.cache.length
         check(Rows, rows=rows)
-        list_rows(rows, self.cache.rows)
+        check_rows(rows, self.cache.rows)
         check_tensor("tokens", tokens)
         if tokens.dim() != 2 or len(tokens) != len(rows) or tokens.shape[1] > length:
             raise ValueError(

@@ -273,13 +273,13 @@ class _UncheckedCache(KeyValueCache):
 
     def __init__(self, buffer: Tensor, length: int) -> None:
         super().__init__()
-        self._buffer: Tensor = buffer
-        self._state.length = length
+        self._contents.buffers, self._contents.length = [buffer], length
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         new = torch.stack((keys, values), dim=1)
-        self._buffer[..., self.length : self.length + 1, :] = new
-        all_keys, all_values = self._buffer[..., : self.length + 1, :].unbind(1)
+        buffer: Any = self.buffer
+        buffer[..., self.length : self.length + 1, :] = new
+        all_keys, all_values = buffer[..., : self.length + 1, :].unbind(1)
         return all_keys, all_values
 
 

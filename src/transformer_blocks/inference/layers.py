@@ -131,7 +131,7 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         queries, keys, values = projected.split(attention.head_counts, dim=1)
         queries = attention.transform_queries(queries, start=cache.length)
         keys, values = cache.write(attention.transform_keys(keys, start=cache.length), values)
-        output = attention.attend(queries, keys, values, causal=causal)  # (N, H, 1, d_k)
+        output = attention.attend(queries, keys, values, mask=None, causal=causal)  # (N, H, 1, d_k)
         return output.reshape(x.shape[0], 1, attention.num_heads * attention.d_k)
 
     def _cross_attention_heads(
@@ -148,7 +148,7 @@ class InferenceDecoderLayer(InferenceModule, DecoderLayer):
         queries = queries.transpose(1, 2)  # (B, H, N / B, d_k)
         start = keys.shape[2] - queries.shape[2]
         queries = self.cross_attention.transform_queries(queries, start=start)
-        output = self.cross_attention.attend(queries, keys, values, mask=mask)
+        output = self.cross_attention.attend(queries, keys, values, mask=mask, causal=False)
         return output.transpose(1, 2).reshape(x.shape[0], 1, num_heads * d_k)
 
 

@@ -14,7 +14,8 @@ from string import ascii_letters
 import torch
 from torch import Tensor
 
-from transformer_blocks.masks import UNMASKED, align_columns, build_causal_mask
+from transformer_blocks._tables import align_columns
+from transformer_blocks.masks import UNMASKED, build_causal_mask
 
 SEVERAL, UNKNOWN = "+", "another reason"
 COLOURS = "#5b6270", "#9a5300", "#1d5fb8", "#86389a", "#1b7a4b"  # dark enough for white letters

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Function, check, list_modules
+from transformer_blocks._contracts import Function, check, list_of
 from transformer_blocks.inspection.changes import run_eagerly
 
 
@@ -56,7 +56,7 @@ def logit_lens(
         >>> torch.allclose(lens[-1][0], probabilities, atol=1e-6)  # the last layer's is the model's
         True
     """
-    layers = list_modules("layers", layers)
+    check(list_of(nn.Module), layers=layers)
     check(Function, read=read)
     if not layers:
         raise ValueError("layers must not be empty, got none")

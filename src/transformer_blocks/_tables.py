@@ -1,0 +1,25 @@
+"""Text tables of one-letter marks, whose column labels may be words of any script."""
+
+import unicodedata
+from collections.abc import Sequence
+
+
+def align_columns(
+    marks: Sequence[Sequence[str]], *, queries: Sequence[str], keys: Sequence[str]
+) -> str:
+    """Format a table of one-letter marks under column labels of any width."""
+    margin = max((_display_width(label) for label in queries), default=0)
+    lines = [_pad("", margin) + "  " + " ".join(keys)]
+    for label, row in zip(queries, marks, strict=True):
+        cells = (_pad(mark, _display_width(key)) for mark, key in zip(row, keys, strict=True))
+        lines.append(_pad(label, margin) + "  " + " ".join(cells))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _display_width(text: str) -> int:
+    """Count the terminal columns of ``text``; kanji and kana take two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - _display_width(text))
