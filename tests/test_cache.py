@@ -29,7 +29,7 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
-from transformer_blocks.inference.export import _UncheckedCache
+from transformer_blocks.inference.export import _ProgramCache
 
 SOURCES = torch.tensor([[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [8, 1, 1, 2, 0]])  # 0 is padding
 MASK = padding_mask(SOURCES)
@@ -544,14 +544,14 @@ def test_a_step_that_is_interrupted_and_repeated_gives_what_an_undisturbed_step_
     assert 5 < operation < 500
 
 
-def run_eagerly(stack: Any, *, autotune: bool) -> Callable[[list[Tensor]], list[Tensor]]:
+def run_eagerly(stack: Any, *, prepack: bool) -> Callable[[list[Tensor]], list[Tensor]]:
     """Compute a step from its buffers by the modules, in place of compiled code."""
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
         x, length, *buffers, _ = tensors  # the last are scores
         depth = len(stack.layers)
-        caches = [_UncheckedCache(buffer, len(length) - 1) for buffer in buffers[:depth]]
-        memory = [_UncheckedCache(buffer, buffer.shape[3]) for buffer in buffers[depth:]]
+        caches = [_ProgramCache(buffer, len(length) - 1) for buffer in buffers[:depth]]
+        memory = [_ProgramCache(buffer, buffer.shape[3]) for buffer in buffers[depth:]]
         for number, layer in enumerate(stack.layers):
             x = layer(x, *memory[number : number + 1], cache=caches[number])
         return [x]

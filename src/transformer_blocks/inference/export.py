@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache
+from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.generation.prompts import left_padding_mask
@@ -207,17 +207,15 @@ class _Step(nn.Module):
         memory_buffers: list[Tensor],
         mask: Tensor | None,
     ) -> Tensor:
-        layers: list[KeyValueCache] = [_UncheckedCache(buffer, length) for buffer in buffers]
-        if not memory_buffers:
-            own = SelfAttentionCache(len(buffers))
-            own.layers = layers
-            return self.stack(x, mask=mask, causal=self.causal, cache=own)
-        cache = DecoderCache(
-            [_UncheckedCache(buffer, buffer.shape[3]) for buffer in memory_buffers]
-        )
-        cache.layers, cache.memory_mask = layers, mask
-        cache._rows_per_memory = self.beam_size
-        return self.stack(x, causal=self.causal, cache=cache)
+        layers: Any = self.stack.layers
+        for number, layer in enumerate(layers):
+            cache = _ProgramCache(buffers[number], length)
+            if memory_buffers:
+                memory = _ProgramCache(memory_buffers[number], memory_buffers[number].shape[3])
+                x = layer(x, memory, memory_mask=mask, causal=self.causal, cache=cache)
+            else:
+                x = layer(x, mask=mask, causal=self.causal, cache=cache)
+        return x if self.stack.norm is None else self.stack.norm(x)
 
 
 def maximum_length(program: ExportedProgram) -> float:
@@ -268,19 +266,28 @@ def agrees_with_eager_step(
     return bool(difference <= 0.02 * expected.abs().max())  # rounding may change int8 integers
 
 
-class _UncheckedCache(KeyValueCache):
-    """A cache with a buffer of sufficient capacity, whose sizes are symbols and not checked."""
+class _ProgramCache(KeyValueCache):
+    """A buffer of sufficient capacity as a cache: its sizes are symbols, and nothing is checked."""
 
     def __init__(self, buffer: Tensor, length: int) -> None:
         super().__init__()
-        self._contents.buffers, self._contents.length = [buffer], length
+        self.positions, self.size = buffer, length
+
+    @property
+    def length(self) -> int:
+        return self.size
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        new = torch.stack((keys, values), dim=1)
-        buffer: Any = self.buffer
-        buffer[..., self.length : self.length + 1, :] = new
-        all_keys, all_values = buffer[..., : self.length + 1, :].unbind(1)
+        self.positions[..., self.size : self.size + 1, :] = torch.stack((keys, values), dim=1)
+        all_keys, all_values = self.positions[..., : self.size + 1, :].unbind(1)
         return all_keys, all_values
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        keys, values = self.positions.unbind(1)
+        return keys, values
+
+    def advance(self, count: int) -> None:
+        """Do nothing: the caller of the program advances its own cache."""
 
 
 def compile_ahead_of_time(
