@@ -635,12 +635,10 @@ def test_no_operation_makes_a_tensor_of_all_queries_and_keys(
         saved[storage.data_ptr()] = storage.nbytes()
         return each
 
-    with (
-        Largest(mask) as largest,
-        torch.set_grad_enabled(with_gradients),
-        torch.autograd.graph.saved_tensors_hooks(save, lambda each: each),
-    ):
-        output = fused_attention(query, key, key, mask=mask, causal=causal)
+    hooks = torch.autograd.graph.saved_tensors_hooks(save, lambda each: each)
+    with Largest(mask) as largest, torch.set_grad_enabled(with_gradients):
+        with hooks:
+            output = fused_attention(query, key, key, mask=mask, causal=causal)
         if with_gradients:
             output.sum().backward()
     assert 0 < largest.bytes <= 2**13 * 4  # float32; all queries and keys are 2**18 elements

@@ -20,7 +20,7 @@ from transformer_blocks import (
     record_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks.fast.intervals import IntervalMask, causal_intervals
+from transformer_blocks.fast.intervals import IntervalMask, band_intervals
 from transformer_blocks.inspection import explain_mask
 
 
@@ -123,7 +123,8 @@ def test_every_operation_but_or_computes_the_elements() -> None:
 
 def test_masks_are_combined_without_their_elements() -> None:
     documents, padding = torch.tensor([[1, 1, 2, 2, 0]]), torch.tensor([[4, 4, 4, 4, 0]])
-    mask = packed_mask(documents) | causal_intervals(5, 5, documents.device) | padding_mask(padding)
+    future = band_intervals(5, 5, before=5, after=1, like=documents)
+    mask = packed_mask(documents) | future | padding_mask(padding)
     assert isinstance(mask, IntervalMask)
     assert mask.rest is not None
     assert mask.rest.shape == (1, 1, 1, 5)

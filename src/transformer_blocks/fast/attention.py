@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
 
 from transformer_blocks._contracts import DropoutProbability, Flag, Number, checked, unchecked
 from transformer_blocks.attention import (
@@ -34,7 +33,7 @@ from transformer_blocks.attention import (
 )
 from transformer_blocks.fast.caching import has_values
 from transformer_blocks.fast.dropout import apply_dropout
-from transformer_blocks.fast.intervals import IntervalMask, causal_intervals
+from transformer_blocks.fast.intervals import IntervalMask, band_intervals
 
 __all__ = ["fused_attention"]
 
@@ -46,9 +45,9 @@ MANY_MATRICES, SMALL_MATRIX, SMALL_MATRIX_WITH_GRADIENTS, FEW_QUERIES = 64, 400,
 
 FEW_KEYS = 16  # with fewer than a vector register holds, torch's CPU kernel loses NaN
 # Torch's kernel converts a mask to the dtype of the scores, which takes 256 MB in float32 for this
-# number of elements. Instead of a larger mask, masks of some of the queries are built in turn.
+# number of elements. Instead of a larger mask, masks of blocks of queries are built in turn.
 LARGE_MASK = 2**26
-BLOCK_SIZE = 128  # queries whose keys are selected at once, with an interval mask
+BLOCK_SIZE = 128  # queries of a block, with an interval mask
 
 
 @checked
@@ -84,10 +83,11 @@ def fused_attention(
         >>> torch.allclose(fused, explicit, atol=1e-6)
         True
     """
-    if isinstance(mask, IntervalMask) and mask.numel() and has_values(mask.first):
-        future = causal_intervals(query.shape[2], key.shape[2], query.device) if causal else None
-        intervals: Any = mask if future is None else mask | future
-        return _attend_to_intervals(query, key, value, intervals, dropout=dropout, scale=scale)
+    block_size = _block_size(query, key, mask, causal)
+    if block_size is not None:
+        intervals = _to_intervals(query, key, mask, causal)
+        if isinstance(intervals, IntervalMask):
+            return _attend_in_blocks(query, key, value, intervals, block_size, dropout, scale)
     batch, heads, length, d_k = query.shape
     groups, key_length = key.shape[1], key.shape[2]
     is_grouped = heads != groups
@@ -110,11 +110,6 @@ def fused_attention(
             query, key, value, dropout_p=dropout, is_causal=True, **options
         )
         return _restore_nan(output, query, key)
-    chunk = _queries_per_mask(query, key, mask, causal)
-    if chunk < length:
-        return _attend_in_chunks(
-            query, key, value, chunk, mask=mask, causal=causal, dropout=dropout, scale=scale
-        )
     mask = combine_masks(query, key, mask, causal)
     if mask is None:
         output = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, **options)
@@ -132,13 +127,40 @@ def fused_attention(
 _fused = unchecked(fused_attention)
 
 
-def _attend_to_intervals(
+def _block_size(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> int | None:
+    """Choose the number of queries of a block; None if all queries are computed at once.
+
+    The masks of a block have at most :data:`LARGE_MASK` elements. Compiled code computes all
+    queries at once, since its lengths may be symbols.
+    """
+    if isinstance(mask, IntervalMask):
+        return BLOCK_SIZE if mask.numel() and has_values(mask.first) else None
+    length, size = query.shape[2], key.shape[2]
+    if torch.compiler.is_compiling() or length == 1 or not (causal or mask is not None):
+        return None
+    if mask is None and length == size:  # torch itself masks the future
+        return None
+    if mask is not None and mask.dim() == 4:
+        if mask.shape[2] == 1 and not causal:  # one row, which serves every query
+            return None
+        size *= mask.shape[0] * mask.shape[1]
+    return max(1, LARGE_MASK // size) if length * size > LARGE_MASK else None
+
+
+def _to_intervals(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Combine a mask with the causal one, as an :class:`IntervalMask` where torch allows it."""
+    length, size = query.shape[2], key.shape[2]
+    band = band_intervals(length, size, before=size, after=1 if causal else length, like=query)
+    return band if mask is None else band | mask
+
+
+def _attend_in_blocks(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     mask: IntervalMask,
-    *,
-    dropout: float = 0.0,
+    size: int,
+    dropout: float,
     scale: float | None,
 ) -> Tensor:
     """Compute attention in blocks of queries, each with the keys in the intervals of its queries.
@@ -146,8 +168,8 @@ def _attend_to_intervals(
     In the backward pass, the gradient of each slice of the keys would be as large as all keys, and
     the masks of all blocks would be kept. :class:`_Blockwise` computes each block again instead.
     """
-    if _records(query, key, value) and dropout == 0.0:
-        output: Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
+    if dropout == 0.0 and _can_recompute(query, key, value):
+        output: Tensor = _Blockwise.apply(query, key, value, mask, size, scale)  # type: ignore[no-untyped-call]
         return output
     blocks = [
         _fused(
@@ -158,7 +180,7 @@ def _attend_to_intervals(
             dropout=dropout,
             scale=scale,
         )
-        for sequences, queries, keys, part in mask.blocks(BLOCK_SIZE)
+        for sequences, queries, keys, part in mask.blocks(size)
     ]
     count = len(blocks) // mask.first.shape[0]  # of blocks of one sequence
     rows = [torch.cat(blocks[i : i + count], dim=2) for i in range(0, len(blocks), count)]
@@ -166,7 +188,7 @@ def _attend_to_intervals(
 
 
 class _Blockwise(torch.autograd.Function):
-    """Attention to intervals of keys, whose backward pass computes one block after another."""
+    """Attention in blocks, whose backward pass computes one block after another."""
 
     @staticmethod
     def forward(
@@ -175,11 +197,13 @@ class _Blockwise(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         mask: IntervalMask,
+        size: int,
         scale: float | None,
     ) -> Tensor:
         ctx.save_for_backward(query, key, value)
-        ctx.mask, ctx.scale, ctx.version = mask, scale, _count_changes(mask.rest)
-        return _attend_to_intervals(query, key, value, mask, scale=scale)
+        ctx.mask, ctx.size, ctx.scale = mask, size, scale
+        ctx.version = _count_changes(mask.rest)
+        return _attend_in_blocks(query, key, value, mask, size, 0.0, scale)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -192,28 +216,31 @@ class _Blockwise(torch.autograd.Function):
             raise RuntimeError("mask must not be changed in place before the backward pass")
         inputs = ctx.saved_tensors
         gradients = [torch.zeros_like(each) for each in inputs]
-        for sequences, queries, keys, part in ctx.mask.blocks(BLOCK_SIZE):
+        for sequences, queries, keys, part in ctx.mask.blocks(ctx.size):
             places = [(sequences, slice(None), each) for each in (queries, keys, keys)]
+            pairs = list(zip(inputs, places, strict=True))
             with torch.enable_grad():
-                parts = [
-                    each[place].detach().requires_grad_()
-                    for each, place in zip(inputs, places, strict=True)
-                ]
+                parts = [each[place].detach().requires_grad_() for each, place in pairs]
                 output = _fused(parts[0], parts[1], parts[2], mask=part, scale=ctx.scale)
             of_parts = torch.autograd.grad(output, parts, gradient[places[0]])
             for whole, place, each in zip(gradients, places, of_parts, strict=True):
                 whole[place] += each
-        return *gradients, None, None
+        return *gradients, None, None, None
 
 
-def _records(*inputs: Tensor) -> bool:
-    """Return whether gradients are recorded, and can be computed block by block.
+def _can_recompute(*inputs: Tensor) -> bool:
+    """Return whether gradients are recorded, and :class:`_Blockwise` can compute them.
 
-    The transforms of torch.func allow neither the hooks by which ``checkpoint`` recomputes, nor a
-    backward pass within a backward pass.
+    The transforms of torch.func allow no backward pass within a backward pass. They are recognised
+    by the hooks that they refuse.
     """
-    records = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
-    return records and _hooks_are_allowed()
+    if not (torch.is_grad_enabled() and any(each.requires_grad for each in inputs)):
+        return False
+    try:
+        with saved_tensors_hooks(lambda x: x, lambda x: x):
+            return True
+    except RuntimeError:
+        return False
 
 
 def _count_changes(mask: Tensor | None) -> int | None:
@@ -285,81 +312,3 @@ def _has_zero_row(output: Tensor) -> bool:
         return not output.detach()[..., 0].all()
     except RuntimeError:
         return True
-
-
-def _queries_per_mask(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> int:
-    """Compute the number of queries whose mask has at most :data:`LARGE_MASK` elements.
-
-    Compiled code computes all queries at once, since its lengths may be symbols.
-    """
-    length, size = query.shape[-2], key.shape[-2]
-    if torch.compiler.is_compiling() or not (causal or mask is not None):
-        return length
-    if mask is not None and mask.dim() == 4:
-        if mask.shape[2] == 1 and not causal:  # one row, which serves every query
-            return length
-        size *= mask.shape[0] * mask.shape[1]
-    return min(length, max(1, LARGE_MASK // max(1, size)))
-
-
-def _attend_in_chunks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    chunk: int,
-    *,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-) -> Tensor:
-    """Compute attention for ``chunk`` queries at a time, so that no mask is larger than theirs.
-
-    If attention is causal, the keys after the last query of a chunk are left out. While gradients
-    are recorded, the backward pass computes each chunk again; to store the masks for it would take
-    as much memory as one large mask.
-    """
-    length, key_length = query.shape[-2], key.shape[-2]
-    records = _records(query, key, value)
-    version = _count_changes(mask) if records else None
-
-    def attend_to_chunk(start: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        end = min(start + chunk, length)
-        keys = max(0, key_length - length + end) if causal else key_length
-        part = mask
-        if part is not None:
-            if version is not None and part._version != version:
-                raise RuntimeError("mask must not be changed in place before the backward pass")
-            part = part[..., :keys]
-            part = part if part.shape[-2] == 1 else part[..., start:end, :]
-        queries, keys_so_far, values = (
-            query[..., start:end, :],
-            key[..., :keys, :],
-            value[..., :keys, :],
-        )
-        return _fused(
-            queries,
-            keys_so_far,
-            values,
-            mask=part,
-            causal=causal,
-            dropout=dropout,
-            scale=scale,
-        )
-
-    chunks = [
-        checkpoint(attend_to_chunk, start, query, key, value, use_reentrant=False)
-        if records
-        else attend_to_chunk(start, query, key, value)
-        for start in range(0, length, chunk)
-    ]
-    return torch.cat(chunks, dim=-2)
-
-
-def _hooks_are_allowed() -> bool:
-    """Return whether tensors may be saved through hooks, as :func:`checkpoint` saves them."""
-    try:
-        with saved_tensors_hooks(lambda x: x, lambda x: x):
-            return True
-    except RuntimeError:  # in a transform of torch.func
-        return False

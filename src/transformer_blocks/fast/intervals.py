@@ -195,19 +195,17 @@ class IntervalMask(Tensor):
         return mask | (rest if rest.shape[2] == 1 else rest[:, :, queries])
 
 
-def window_intervals(
-    query_length: int, key_length: int, window: int, device: torch.device
+def band_intervals(
+    query_length: int, key_length: int, *, before: int, after: int, like: Tensor
 ) -> Tensor:
-    """Build the mask of :func:`~transformer_blocks.sliding_window_mask`."""
-    positions = torch.arange(key_length - query_length, key_length, device=device)[None]
-    first, end = (positions - window + 1).clamp(min=0), (positions + window).clamp(0, key_length)
+    """Mask all keys but the ``before`` up to each query and the ``after`` from it on.
+
+    Both count the key at the position of the query itself. The last query has the position of the
+    last key. The mask is on the device of ``like``.
+    """
+    positions = torch.arange(key_length - query_length, key_length, device=like.device)[None]
+    first, end = (positions - before + 1).clamp(min=0), (positions + after).clamp(0, key_length)
     return _make_mask(first, end, key_length)
-
-
-def causal_intervals(query_length: int, key_length: int, device: torch.device) -> Tensor:
-    """Build the mask of :func:`~transformer_blocks.causal_mask`."""
-    end = torch.arange(key_length - query_length, key_length, device=device)[None] + 1
-    return _make_mask(torch.zeros_like(end), end.clamp(min=0), key_length)
 
 
 def _with_elements(value: Any) -> Any:

@@ -29,7 +29,7 @@ from transformer_blocks._contracts import (
 from transformer_blocks.attention import Keys, Mask, Queries, Values, attention_weights
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.caching import has_values
-from transformer_blocks.fast.intervals import window_intervals
+from transformer_blocks.fast.intervals import band_intervals
 from transformer_blocks.masks import sliding_window_mask
 
 __all__ = ["SlidingWindowAttention"]
@@ -107,7 +107,9 @@ class SlidingWindowAttention(nn.Module):
         elif torch.compiler.is_compiling() or not has_values(query):  # lengths may be symbols
             mask = self._add_window(query, key, mask)
         elif key_length > self.window or length > self.window:
-            window = window_intervals(length, key_length, self.window, query.device)
+            window = band_intervals(
+                length, key_length, before=self.window, after=self.window, like=query
+            )
             mask = window if mask is None else window | mask
         return unchecked(fused_attention)(
             query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
